@@ -1,0 +1,36 @@
+// Command salvor brings machines back: it serves the control plane and is its
+// client, its lab and its ramdisk builder.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	if err := newRootCommand().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "salvor:", err)
+		os.Exit(exitStatus(err))
+	}
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "salvor",
+		Short:         "Bring machines back: rescue bare metal and virtual machines",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	return root
+}
+
+// exitStatus is what the shell sees: an error may bring its own.
+func exitStatus(err error) int {
+	type coder interface{ ExitCode() int }
+	if c, ok := err.(coder); ok {
+		return c.ExitCode()
+	}
+	return 1
+}

@@ -1,0 +1,141 @@
+// Package driver is the contract for hardware: small interfaces that a hardware
+// type is composed of. A driver talks to a BMC, a switch or a ramdisk, reads before
+// it acts, proves by a read-back and returns facts. It knows no store, no job and no
+// sibling, and it does not retry: it classifies what went wrong (problem.Unavailable
+// for what may pass, Invalid for what the operator must mend, Unsupported for what it lacks).
+package driver
+
+import (
+	"context"
+	"time"
+
+	"salvor/metal"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/wire/agent"
+)
+
+// Power reads and sets the power of a node. Every method may be repeated.
+type Power interface {
+	// PowerState reads the power now. Unavailable if the BMC does not answer.
+	PowerState(ctx context.Context, n *metal.Node) (metal.Power, error)
+	// SetPower asks for on or off and returns once a read-back shows it, or with Unavailable at ctx's end.
+	// Already there is success. off is forced, never graceful.
+	SetPower(ctx context.Context, n *metal.Node, want metal.Power) error
+	// SoftOff asks the system to shut down by itself and returns without waiting for it. Unsupported where the BMC cannot.
+	SoftOff(ctx context.Context, n *metal.Node) error
+}
+
+// Management sets what boots.
+type Management interface {
+	// BootDevices lists the words that SetBootDevice takes: pxe, disk, cdrom, bios, safe, wanboot, ...
+	BootDevices(ctx context.Context, n *metal.Node) ([]string, error)
+	// BootDevice reads the override; an empty Device where there is none.
+	BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error)
+	// SetBootDevice sets the device for the next boot, or for good. Repeating is harmless. An empty Device removes the override.
+	SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error
+}
+
+// Ramdisk is what a boot interface is asked to boot.
+type Ramdisk struct {
+	Kernel, Image string   // file path on the conductor or http(s) URL
+	Params        []string // kernel parameters in addition to the road's own
+	BootNumber    int64
+	CarryToken    bool
+	// Ports are the node's PXE-enabled ports.
+	Ports []*metal.Port
+}
+
+// Boot brings a machine into a ramdisk and back to its own system.
+type Boot interface {
+	// Plan computes the boot plan without touching anything; its Path is fresh and random. The conductor stores it
+	// before PrepareRamdisk, so that whatever fetches early finds it.
+	Plan(n *metal.Node, r Ramdisk) (*metal.BootPlan, error)
+	// PrepareRamdisk makes n.Plan the next boot: inserts media, sets the boot device. Repeating is harmless.
+	PrepareRamdisk(ctx context.Context, n *metal.Node) error
+	// CleanUpRamdisk takes it back: ejects media, removes the override. Harmless when there is nothing.
+	CleanUpRamdisk(ctx context.Context, n *metal.Node) error
+	// PrepareInstance sets the boot of the node's own system, as saved before the rescue.
+	PrepareInstance(ctx context.Context, n *metal.Node, saved rescue.Boot) error
+}
+
+// Net names a network that a machine can be on.
+type Net string
+
+const (
+	Provisioning Net = "provisioning"
+	CleaningNet  Net = "cleaning"
+	Inspection   Net = "inspection"
+	Rescuing     Net = "rescuing"
+	Tenant       Net = "tenant"
+)
+
+// Network moves a machine's ports. Every method may be repeated.
+type Network interface {
+	// Validate tells what is missing for this network, as problem.Invalid; it asks nothing outside.
+	Validate(n *metal.Node, ports []*metal.Port, net Net) error
+	// Attach puts the ports on the network. Detach takes them off it; being elsewhere is success.
+	Attach(ctx context.Context, n *metal.Node, ports []*metal.Port, net Net) error
+	Detach(ctx context.Context, n *metal.Node, ports []*metal.Port, net Net) error
+	// Moves tells whether the machine changes networks between these two, so that the ramdisk waits for a new lease.
+	Moves(n *metal.Node, ports []*metal.Port, from, to Net) bool
+}
+
+// Agent is the ramdisk agent of one boot, as its heartbeat described it.
+type Agent struct {
+	URL, Version, CA string
+	Token            secret.Value
+}
+
+// Finalize is what the agent is told at the end of a rescue.
+type Finalize struct {
+	Hash secret.Value // crypt(3) hash of the rescue password
+	// Extras go only to an agent whose version begins with agent.Product.
+	Extras *agent.Extras
+}
+
+// Rescue finishes a rescue.
+type Rescue interface {
+	// NeedsRamdisk: true where a ramdisk must be booted and heartbeat; false (fake) where the rescue is done at once.
+	NeedsRamdisk() bool
+	// Finalize has the agent set the credential, ready the tenant network and end. ErrGone if the agent no longer
+	// listens (connection refused), Unavailable if unknown, Conflict if the agent refused.
+	Finalize(ctx context.Context, n *metal.Node, a Agent, f Finalize) error
+}
+
+// ErrGone tells that nothing listens where the agent was: it has ended, or its ramdisk has.
+var ErrGone = errGone{}
+
+type errGone struct{}
+
+func (errGone) Error() string { return "the agent no longer listens" }
+
+// Inspect reads what a machine is made of without a ramdisk.
+type Inspect interface {
+	// Inspect returns properties to merge into the node (cpus, memory_mb, local_gb, cpu_arch) and the MACs found.
+	Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error)
+}
+
+// Deploy puts a system onto a node, or accepts the one that is there.
+type Deploy interface {
+	// Heartbeats says what a heartbeat means to it: "" nothing (the API warns), "wait" it makes the waiting operation go on, "own" it starts a job.
+	Heartbeats() string
+	// NeedsImage tells whether instance_info must name an image that it writes; false: the disk already holds a system.
+	NeedsImage() bool
+}
+
+// HardwareType is a named composition of interfaces. Maps are by interface name;
+// the Catalog published from it says which are default and what each needs.
+type HardwareType struct {
+	Info       metal.DriverInfo
+	Power      map[string]Power
+	Management map[string]Management
+	Boot       map[string]Boot
+	Network    map[string]Network
+	Rescue     map[string]Rescue
+	Inspect    map[string]Inspect
+	Deploy     map[string]Deploy
+}
+
+// CallTimeout bounds one request to a BMC or an agent.
+const CallTimeout = 30 * time.Second

@@ -1,0 +1,219 @@
+// Package job holds durable units of work: what a job is, how it goes forward,
+// waits, fails, is undone and survives the death of whoever runs it. It knows no
+// SQL, no machine and no HTTP; stores keep its rows, the conductor gives it
+// operations, and subjects are only a kind and an id to it.
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"salvor/secret"
+)
+
+// Kind names an operation: "rescue", "power". Class says how its jobs share a subject.
+type (
+	Kind  string
+	Class string
+	State string
+)
+
+const (
+	// Operation changes what a subject is; at most one unended operation a subject.
+	Operation Class = "operation"
+	// Command is short and locks the subject, but may run beside a waiting operation.
+	Command Class = "command"
+	// Ask only reads: it takes no lock and has nothing to undo.
+	Ask Class = "ask"
+)
+
+const (
+	// Ready to be claimed (when its owner is empty and its time has come).
+	Ready State = "ready"
+	// Running: claimed by an owner. Ready, Running and Undoing of an operation or a command are the subject's lock.
+	Running State = "running"
+	// Waiting for a signal or its deadline; holds no lock.
+	Waiting State = "waiting"
+	// Undoing: takes back its actions from Action downwards; claimable like Ready when it has no owner.
+	Undoing State = "undoing"
+	// Ended: nothing more happens. Problem tells whether it failed.
+	Ended State = "ended"
+)
+
+// Subject is what a job works on: a node, a host, a server.
+type Subject struct{ Kind, ID string }
+
+// Node is the subject of a node's jobs.
+func Node(id string) Subject { return Subject{"node", id} }
+
+// Job is one row of work.
+type Job struct {
+	ID      string
+	Kind    Kind
+	Version int // of the operation's list of actions
+	Class   Class
+	Subject Subject
+	Group   string // conductor group whose conductors may claim it
+	State   State
+
+	// Action is the name of the action to do, or to undo, next. Empty at the start of an operation.
+	Action string
+	// Attempt counts failed tries of Action; Crashes counts owners that died during it.
+	Attempt, Crashes int
+	Args             json.RawMessage   // what was asked
+	Memo             map[string]string // what earlier actions noted for later ones
+	Secret           secret.Value      // sealed at rest; NULL by constraint in Undoing and Ended
+	Result           json.RawMessage   // of an ended ask or command
+	Problem          string            // why it failed; empty = no failure
+	ProblemKind      string            // problem.Kind's name
+
+	// Owner is the conductor's incarnation that holds the claim; Fence counts claims.
+	Owner string
+	Fence int64
+	// Signals counts signals ever sent to this job; Seen is its value when the claim was made.
+	// Parking compares them in the store, so a signal between look and park is not lost.
+	Signals, Seen int64
+
+	// Due is when it may be claimed. WaitFor says what a Waiting job waits for, in words.
+	Due     time.Time
+	WaitFor string
+	// Deadline of the wait or of the action's tries, in alive ticks of the group; 0 = none.
+	Deadline int64
+	// OperationDeadline of the whole job in alive ticks; 0 = none.
+	OperationDeadline                              int64
+	RequestID, User                                string
+	CreatedAt, UpdatedAt, ActionStartedAt, EndedAt time.Time
+}
+
+// Locks reports whether the job holds its subject now.
+func (j *Job) Locks() bool {
+	return j.Class != Ask && (j.State == Ready || j.State == Running || j.State == Undoing)
+}
+
+// Failed reports whether the job ended, or is being undone, because of a problem.
+func (j *Job) Failed() bool { return j.Problem != "" }
+
+// Tx is an open transaction of a store. Only the store that opened it can look
+// inside, so rooms that must not know SQL can hand it from one to another.
+type Tx interface{ OpaqueTx() }
+
+// Transactor opens write transactions.
+type Transactor interface {
+	// Do runs fn in one transaction and commits it if fn returns nil. fn does
+	// nothing but store calls and may be run again from the start. Once fn has
+	// begun, a cancelled ctx no longer stops the commit.
+	Do(ctx context.Context, fn func(Tx) error) error
+}
+
+// Queue is where other rooms put work and find it.
+type Queue interface {
+	// Insert adds a job (ID, times and Due are filled in where empty). A second lock or a
+	// second unended operation on the subject is problem.Conflict, told by the store's unique indexes.
+	Insert(tx Tx, j *Job) error
+	// Unended lists the subject's jobs that have not ended: operations first, then commands, then asks.
+	Unended(tx Tx, s Subject) ([]Job, error)
+	// Signal tells the subject's waiting operation that a row it may wait for has changed: it becomes
+	// Ready, or, while another job locks the subject, it only counts the signal and Revive makes it Ready later.
+	Signal(tx Tx, s Subject) error
+	// Interrupt swaps a Waiting job to Undoing or Ended with the problem, clearing its secret; problem.Conflict if it
+	// is not Waiting any more or the subject is locked: who swaps first wins.
+	Interrupt(tx Tx, id string, to State, cause error) error
+	// Job reads one job; a nil tx reads outside of any transaction. problem.NotFound if there is none.
+	Job(ctx context.Context, tx Tx, id string) (Job, error)
+}
+
+// Claims is what the runner needs of a store beside Queue.
+type Claims interface {
+	// Claim takes up to limit jobs for the owner: Ready or Undoing, unowned, due at now, of the groups and of the kinds
+	// (name -> newest version known). Fence is raised, Seen becomes Signals, Ready becomes Running. Oldest due first.
+	Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[Kind]int, limit int) ([]Job, error)
+	// Save writes the claimed job's state, action, attempt, memo, secret, problem, times and owner WHERE id, j.Owner's claim and
+	// fence still hold, else ErrFenced. keep=false gives the claim up (owner NULL). A job saved as Waiting becomes
+	// Ready instead if a signal came since the claim. After a lock is given up it revives signalled waiters of the subject.
+	Save(tx Tx, j *Job, keep bool) error
+	// Expired lists up to limit Waiting jobs of the groups whose Deadline or OperationDeadline is at or before the group's ticks.
+	Expired(ctx context.Context, groups []string, limit int) ([]Job, error)
+	// NextDue is the time of the earliest unowned claimable job of the groups; the zero time if there is none.
+	NextDue(ctx context.Context, groups []string) (time.Time, error)
+	// Release frees every job whose owner is in owners (dead incarnations), counting a crash on each that was
+	// Running or Undoing, and making Running ones Ready. It returns how many.
+	Release(ctx context.Context, owners []string) (int, error)
+}
+
+// Clock is the group's count of alive seconds, for deadlines.
+type Clock interface {
+	// Ticks reads the groups' counters (0 where none yet).
+	Ticks(ctx context.Context, groups []string) (map[string]int64, error)
+	// Advance adds one to each group's counter if it still is what the caller saw.
+	Advance(ctx context.Context, seen map[string]int64) error
+}
+
+// Conductor is a process that runs jobs, as its row tells.
+type Conductor struct {
+	ID                   string // of its state directory, for good
+	Incarnation          string // of this start
+	Hostname             string
+	Groups               []string
+	Counter              int64           // bumped every second while it lives
+	Description          json.RawMessage // metal.Catalog of its hardware types
+	StartedAt, UpdatedAt time.Time
+}
+
+// Owner is what a conductor writes into the jobs that it claims.
+func (c *Conductor) Owner() string { return c.ID + "/" + c.Incarnation }
+
+// Leases keeps the conductors' rows.
+type Leases interface {
+	// Register inserts or replaces the conductor's row and frees the jobs of its former incarnations
+	// (the caller holds the state directory's lock, so they are dead).
+	Register(ctx context.Context, c Conductor) error
+	// Beat raises the counter of this incarnation; ErrFenced if the row belongs to another one or is gone.
+	Beat(ctx context.Context, c Conductor) error
+	// Conductors lists all rows, by host name.
+	Conductors(ctx context.Context) ([]Conductor, error)
+	// Retire removes the row if it still is of this incarnation, and frees its jobs.
+	Retire(ctx context.Context, c Conductor) error
+}
+
+// Event is one row of a subject's timeline.
+type Event struct {
+	Subject   Subject
+	Seq       int64 // the subject's own counter, from 1; the store gives it
+	At        time.Time
+	Type      string // "state", "action", "contact", "request"
+	Text      string // for people, no secret in it
+	Severity  string // "info" or "error"
+	JobID     string
+	Action    string
+	Duration  time.Duration // of an ended action
+	RequestID string
+	User      string
+}
+
+// Timeline keeps events.
+type Timeline interface {
+	// Append adds an event; Seq and an empty At are given by the store.
+	Append(tx Tx, e Event) error
+	// Events lists a subject's events with Seq > after, oldest first.
+	Events(ctx context.Context, s Subject, after int64, limit int) ([]Event, error)
+	// Prune removes events older than before, keeping at most keep a subject. It returns how many.
+	Prune(ctx context.Context, before time.Time, keep int) (int, error)
+}
+
+// Waker tells when new work may be there: a hint over polling.
+type Waker interface {
+	// Woken gives a channel that gets a value (coalesced) after a commit that made a job claimable.
+	Woken() <-chan struct{}
+}
+
+// Store is all that a store must do for jobs.
+type Store interface {
+	Transactor
+	Queue
+	Claims
+	Clock
+	Leases
+	Timeline
+	Waker
+}

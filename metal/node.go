@@ -1,0 +1,171 @@
+// Package metal holds physical machines: nodes, ports, their provision and power
+// states, the boot plan, and the rules of changing them. It is pure: stores keep
+// its rows, drivers touch the hardware, the API asks it. It never imports compute.
+package metal
+
+import (
+	"maps"
+	"time"
+
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// Object is a free-form JSON object of a record, as encoding/json decodes it.
+type Object = map[string]any
+
+// Power is a power state as Ironic spells it; empty means not known yet.
+type Power string
+
+const (
+	PowerUnknown Power = ""
+	PowerOn      Power = "power on"
+	PowerOff     Power = "power off"
+	PowerError   Power = "error"
+)
+
+// Node is a physical machine's record: what operators and salvor want of it.
+// What is merely observed lives in Contact, which has no version.
+type Node struct {
+	ID      string // UUID
+	Version int64  // raised by each change; updates compare it
+	Name    string
+	Driver  string // hardware type
+
+	DriverInfo     Object // secret keys are sealed one by one by the store; plain here
+	Properties     Object
+	Extra          Object
+	InstanceInfo   Object // never holds a rescue password
+	InternalInfo   Object // what drivers keep, shown in driver_internal_info; no secret
+	RAIDConfig     Object
+	TargetRAID     Object
+	NetworkData    Object
+	InstanceUUID   string
+	ChassisUUID    string
+	ResourceClass  string
+	Description    string
+	Owner, Lessee  string
+	Shard          string
+	ConductorGroup string
+	Traits         []string
+	AutomatedClean *bool // nil: as configured
+
+	Maintenance       bool
+	MaintenanceReason string
+	Fault             string
+	Protected         bool
+	ProtectedReason   string
+	Retired           bool
+	RetiredReason     string
+
+	// Interfaces by kind ("power", "boot", ...); a kind left out means the driver's default.
+	Interfaces map[string]string
+
+	PowerState      Power // as last believed; wanted while a rescue or an active system runs
+	TargetPower     Power
+	ProvisionState  State
+	TargetProvision State
+	ProvisionedAt   time.Time // of the last change of ProvisionState
+	LastError       string
+	CleanStep       Object
+	DeployStep      Object
+	BootMode        string
+	SecureBoot      *bool
+	ConsoleEnabled  bool
+	InspectionStart time.Time
+	InspectionEnd   time.Time
+
+	// BootNumber counts the boots of a ramdisk; the agent token is derived from it, so raising it voids the token.
+	BootNumber int64
+	// Plan is what the machine is given when it boots from us; nil: nothing.
+	Plan *BootPlan
+	// Rescue is the open rescue session: nil outside of rescue.
+	Rescue *rescue.Session
+
+	CreatedAt, UpdatedAt time.Time
+
+	// Reservation is the host name of the conductor whose job locks the node, or "salvor" while a job
+	// is queued; Conductor the host name of one that serves its group. Both are read-only, filled by the store.
+	Reservation string
+	Conductor   string
+}
+
+// Contact is what has been heard of a node, apart from its record.
+type Contact struct {
+	NodeID string
+	// AgentURL and the other agent fields are what the ramdisk of boot AgentBoot last said.
+	AgentURL, AgentVersion, AgentCA string
+	AgentStatus, AgentStatusMessage string
+	AgentBoot                       int64
+	HeartbeatAt                     time.Time
+	// TokenTold is the boot number whose token lookup has already told.
+	TokenTold int64
+	LookupAt  time.Time
+	// Power as last read from the BMC, with when and the failures in a row since.
+	PowerRead     Power
+	PowerReadAt   time.Time
+	PowerFailures int
+	PowerError    string
+}
+
+// Port is a NIC of a node.
+type Port struct {
+	ID, NodeID           string
+	Version              int64
+	Address              string // MAC, lower case
+	PXEEnabled           bool
+	LocalLink            Object // switch_id, port_id, switch_info
+	PhysicalNetwork      string
+	PortgroupID          string
+	IsSmartNIC           bool
+	Name                 string
+	Extra                Object
+	InternalInfo         Object
+	CreatedAt, UpdatedAt time.Time
+}
+
+// BootPlan is all that a machine is given when it boots a ramdisk from us. Boot
+// scripts, images and DHCP answers are rendered from it on request; no file per
+// node exists. The agent token is not in it: whoever renders derives it.
+type BootPlan struct {
+	Road       Road     // how it is delivered
+	Path       string   // random, unguessable; part of every URL of this boot
+	Kernel     string   // file path on the conductor, or http(s) URL
+	Ramdisk    string   // the same
+	Params     []string // kernel parameters, without the agent token
+	BootNumber int64    // the boot that it belongs to
+	CarryToken bool     // whether the kernel command line carries the agent token
+	MACs       []string // of the NICs that may ask, lower case
+	URL        string   // base URL under which the machine reaches our boot files, no trailing slash
+}
+
+// Road is how a machine gets its ramdisk.
+type Road string
+
+const (
+	RoadIPXE  Road = "ipxe"
+	RoadMedia Road = "virtual-media"
+	RoadHTTP  Road = "http"
+)
+
+// AgentToken derives the token of one boot of a node's ramdisk.
+func AgentToken(key *secret.Key, nodeID string, bootNumber int64) secret.Value {
+	return key.Token("agent", nodeID, itoa(bootNumber))
+}
+
+// Interface gives the node's interface of a kind, or the empty string where its driver's default holds.
+func (n *Node) Interface(kind string) string { return n.Interfaces[kind] }
+
+// Info reads a string of driver_info; numbers and booleans in it are written out.
+func (n *Node) Info(key string) string { return text(n.DriverInfo[key]) }
+
+// Clone copies the node so deep that changing the copy's maps leaves the node alone
+// (values inside the free-form objects are shared and must be replaced, not changed).
+func (n *Node) Clone() *Node {
+	c := *n
+	for _, o := range []*Object{&c.DriverInfo, &c.Properties, &c.Extra, &c.InstanceInfo, &c.InternalInfo, &c.RAIDConfig, &c.TargetRAID, &c.NetworkData, &c.CleanStep, &c.DeployStep} {
+		*o = maps.Clone(*o)
+	}
+	c.Interfaces = maps.Clone(n.Interfaces)
+	return &c
+}

@@ -1,0 +1,88 @@
+package metal
+
+import (
+	"context"
+	"time"
+
+	"salvor/job"
+)
+
+// NodeFilter narrows a list of nodes; zero fields do not narrow.
+type NodeFilter struct {
+	InstanceUUID, Driver, ResourceClass, Owner, Lessee, Fault, ChassisUUID, Shard, DescriptionContains string
+	// Project keeps nodes whose owner or lessee it is.
+	Project                                   string
+	ConductorGroup                            *string
+	Conductor                                 string // host name
+	ProvisionState                            State
+	Associated, Maintenance, Retired, Sharded *bool
+}
+
+// Page is a window of a sorted list: the rows after the one with the id Marker.
+type Page struct {
+	Limit   int
+	Marker  string // UUID; problem.NotFound if there is no such row
+	SortKey string // the store's word for a column; problem.Invalid if it cannot be sorted by
+	Desc    bool
+}
+
+// NodeStore keeps nodes. Every method may be given a nil tx where it only reads.
+type NodeStore interface {
+	// InsertNode adds a node; a taken UUID, name or instance UUID is problem.Conflict.
+	InsertNode(tx job.Tx, n *Node) error
+	// Node reads by UUID or name, its Reservation and Conductor filled in; problem.NotFound if there is none.
+	Node(ctx context.Context, tx job.Tx, ident string) (*Node, error)
+	// SaveNode writes the whole record WHERE id and version are the node's, and raises n.Version; problem.Conflict otherwise.
+	SaveNode(tx job.Tx, n *Node) error
+	// DeleteNode removes the node with its ports, contact, timeline and ended jobs, WHERE version is the node's.
+	DeleteNode(tx job.Tx, n *Node) error
+	// Nodes lists; one query a page whatever its length.
+	Nodes(ctx context.Context, f NodeFilter, p Page) ([]*Node, error)
+}
+
+// PortStore keeps ports.
+type PortStore interface {
+	// InsertPort adds a port; a taken UUID, name or MAC is problem.Conflict.
+	InsertPort(tx job.Tx, p *Port) error
+	// Port reads by UUID, name or MAC.
+	Port(ctx context.Context, tx job.Tx, ident string) (*Port, error)
+	SavePort(tx job.Tx, p *Port) error
+	DeletePort(tx job.Tx, p *Port) error
+	// Ports lists; zero fields of the filter do not narrow.
+	Ports(ctx context.Context, f PortFilter, p Page) ([]*Port, error)
+}
+
+// PortFilter narrows a list of ports. MACs keeps ports with any of these addresses.
+type PortFilter struct {
+	NodeID, Address, PortgroupID, Owner, Project, ConductorGroup string
+	MACs                                                         []string
+}
+
+// ContactStore keeps what was heard of nodes. Reads of a node without a row give an empty Contact.
+type ContactStore interface {
+	Contact(ctx context.Context, tx job.Tx, nodeID string) (Contact, error)
+	// Contacts reads many at once, keyed by node.
+	Contacts(ctx context.Context, nodeIDs []string) (map[string]Contact, error)
+	SaveContact(tx job.Tx, c Contact) error
+	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
+	TellToken(tx job.Tx, nodeID string, boot int64) (bool, error)
+	// PowerDue lists up to limit nodes of the groups to read the power of: not locked, provision state not in
+	// skip, driver set, last read before due; the longest unread first.
+	PowerDue(ctx context.Context, groups []string, before time.Time, skip []State, limit int) ([]*Node, error)
+}
+
+// PlanStore finds boot plans for machines that ask.
+type PlanStore interface {
+	// NodeByMAC finds the node with a boot plan one of whose MACs this is; problem.NotFound if none.
+	NodeByMAC(ctx context.Context, mac string) (*Node, error)
+	// NodeByBootPath finds the node whose boot plan has this path; problem.NotFound if none.
+	NodeByBootPath(ctx context.Context, path string) (*Node, error)
+}
+
+// Store is all that a store must do for machines.
+type Store interface {
+	NodeStore
+	PortStore
+	ContactStore
+	PlanStore
+}

@@ -1,0 +1,86 @@
+// Package problem holds the kinds of error that salvor tells apart. A kind says
+// who can mend what went wrong; it knows nothing of HTTP, SQL or hardware. All
+// errors without a kind are internal: users see "internal error" and a request id.
+package problem
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind is the class of an error.
+type Kind int
+
+const (
+	// Internal is every error that nobody gave a kind: ours to mend.
+	Internal Kind = iota
+	// Invalid: the request or the configuration is wrong; asking again as is cannot help.
+	Invalid
+	// NotFound: the named thing does not exist, or the asker may not see it.
+	NotFound
+	// Conflict: the thing is in a state, or held by somebody, that forbids the request now.
+	Conflict
+	// Forbidden: the asker may not do this.
+	Forbidden
+	// Unsupported: this driver or interface cannot do it.
+	Unsupported
+	// Unavailable: something needed does not answer now; asking again may help.
+	Unavailable
+)
+
+var kindNames = [...]string{"internal", "invalid", "not found", "conflict", "forbidden", "unsupported", "unavailable"}
+
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kindNames) {
+		return "unknown"
+	}
+	return kindNames[k]
+}
+
+// Error is an error with a kind. Its text is written for the user.
+type Error struct {
+	Kind Kind
+	text string
+	err  error
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Unwrap gives the error that was wrapped by %w, if any.
+func (e *Error) Unwrap() error { return e.err }
+
+// New makes an error of a kind chosen at run time; a format may wrap with %w.
+func New(kind Kind, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Kind: kind, text: err.Error(), err: errors.Unwrap(err)}
+}
+
+// Invalidf makes an Invalid error; the format may wrap with %w, as in all of its siblings.
+func Invalidf(format string, args ...any) error { return New(Invalid, format, args...) }
+
+// NotFoundf makes a NotFound error.
+func NotFoundf(format string, args ...any) error { return New(NotFound, format, args...) }
+
+// Conflictf makes a Conflict error.
+func Conflictf(format string, args ...any) error { return New(Conflict, format, args...) }
+
+// Forbiddenf makes a Forbidden error.
+func Forbiddenf(format string, args ...any) error { return New(Forbidden, format, args...) }
+
+// Unsupportedf makes an Unsupported error.
+func Unsupportedf(format string, args ...any) error { return New(Unsupported, format, args...) }
+
+// Unavailablef makes an Unavailable error.
+func Unavailablef(format string, args ...any) error { return New(Unavailable, format, args...) }
+
+// KindOf finds the outermost kind in the chain of err; Internal if there is none.
+func KindOf(err error) Kind {
+	var p *Error
+	if errors.As(err, &p) {
+		return p.Kind
+	}
+	return Internal
+}
+
+// Is reports whether err is of the kind. It is false for a nil error.
+func Is(err error, kind Kind) bool { return err != nil && KindOf(err) == kind }
