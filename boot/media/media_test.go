@@ -1,0 +1,328 @@
+package media
+
+import (
+	"bytes"
+	"debug/pe"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cavaliergopher/cpio"
+	"github.com/diskfs/go-diskfs"
+	"github.com/diskfs/go-diskfs/filesystem"
+	"pgregory.net/rapid"
+
+	"salvor/problem"
+)
+
+func noise(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func debianFile(t *testing.T, path, pkg string) Blob {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (package %s)", err, pkg)
+	}
+	return bytesBlob(b)
+}
+
+func testParts(t *testing.T, kernel, initrd []byte) Parts {
+	return Parts{
+		Kernel:   bytesBlob(kernel),
+		Initrd:   bytesBlob(initrd),
+		Stub:     debianFile(t, "/usr/lib/systemd/boot/efi/linuxx64.efi.stub", "systemd-boot-efi"),
+		Isolinux: debianFile(t, "/usr/lib/ISOLINUX/isolinux.bin", "isolinux"),
+		Ldlinux:  debianFile(t, "/usr/lib/syslinux/modules/bios/ldlinux.c32", "syslinux-common"),
+		Name:     "test ramdisk",
+	}
+}
+
+func readAll(t *testing.T, r io.Reader) []byte {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// openFS reads an image with an independent implementation.
+func openFS(t *testing.T, image []byte) filesystem.FileSystem {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := diskfs.Open(path, diskfs.WithOpenMode(diskfs.ReadOnly), diskfs.WithSectorSize(diskfs.SectorSizeDefault))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	d.LogicalBlocksize = 2048
+	f, err := d.GetFilesystem(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func readFile(t *testing.T, f filesystem.FileSystem, name string) []byte {
+	t.Helper()
+	h, err := f.OpenFile(name, os.O_RDONLY)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	defer h.Close()
+	return readAll(t, h)
+}
+
+func checkUKI(t *testing.T, raw, kernel, initrd []byte, params string) {
+	t.Helper()
+	f, err := pe.NewFile(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := func(name string) []byte {
+		s := f.Section(name)
+		if s == nil {
+			t.Fatalf("no section %s", name)
+		}
+		b, err := s.Data()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return b[:s.VirtualSize]
+	}
+	if !bytes.Equal(content(".linux"), kernel) || !bytes.Equal(content(".initrd"), initrd) {
+		t.Error("kernel or ramdisk differs")
+	}
+	if got := string(content(".cmdline")); strings.TrimRight(got, " ") != params || len(got) != fieldSize {
+		t.Errorf("parameters %q", got)
+	}
+	var end uint32
+	for _, s := range f.Sections {
+		if s.VirtualAddress < end {
+			t.Errorf("section %s overlaps its predecessor", s.Name)
+		}
+		end = s.VirtualAddress + s.VirtualSize
+	}
+	if size := f.OptionalHeader.(*pe.OptionalHeader64).SizeOfImage; size < end {
+		t.Errorf("size of image %d, sections end at %d", size, end)
+	}
+}
+
+func TestISOReadsBack(t *testing.T) {
+	kernel, initrd := noise(1, 700_001), noise(2, 300_003)
+	image, err := ISO(testParts(t, kernel, initrd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const params = "ipa-api-url=http://192.0.2.1:6385 console=ttyS0"
+	opened, err := image.Open(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := readAll(t, opened)
+	if int64(len(raw)) != image.Layout().Size {
+		t.Fatalf("%d bytes, layout says %d", len(raw), image.Layout().Size)
+	}
+	f := openFS(t, raw)
+	if !bytes.Equal(readFile(t, f, "/KERNEL"), kernel) || !bytes.Equal(readFile(t, f, "/INITRD"), initrd) {
+		t.Error("kernel or ramdisk differs")
+	}
+	if cfg := string(readFile(t, f, "/ISOLINUX.CFG")); !strings.HasSuffix(strings.TrimRight(cfg, "\n"), "\nAPPEND "+params) {
+		t.Errorf("isolinux.cfg: %q", cfg)
+	}
+	esp := readFile(t, f, "/EFI.IMG")
+	checkUKI(t, mtype(t, esp, efiBootFile), kernel, initrd, params)
+	if int64(len(raw)) > int64(len(kernel)+len(initrd))+600_000 {
+		t.Errorf("image of %d bytes holds its content twice", len(raw))
+	}
+}
+
+func TestUKIReadsBack(t *testing.T) {
+	kernel, initrd := noise(3, 90_001), noise(4, 40_000)
+	image, err := UKI(testParts(t, kernel, initrd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUKI(t, readAll(t, image.Base()), kernel, initrd, DefaultParams)
+	opened, err := image.Open("x=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUKI(t, readAll(t, opened), kernel, initrd, "x=1")
+}
+
+func TestImageOfOneFirmware(t *testing.T) {
+	p := testParts(t, noise(1, 5000), noise(2, 5000))
+	bios, uefi, none := p, p, p
+	bios.Stub, uefi.Isolinux, none.Stub, none.Ldlinux = nil, nil, nil, nil
+	for name, p := range map[string]Parts{"bios": bios, "uefi": uefi} {
+		image, err := ISO(p)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if n := len(image.Layout().Fields); n != 1 {
+			t.Errorf("%s: %d fields", name, n)
+		}
+		if !bytes.Equal(readFile(t, openFS(t, readAll(t, image.Base())), "/INITRD"), noise(2, 5000)) {
+			t.Errorf("%s: ramdisk differs", name)
+		}
+	}
+	if _, err := ISO(none); !problem.Is(err, problem.Invalid) {
+		t.Errorf("no boot loader: %v", err)
+	}
+}
+
+// paramText draws texts that CheckParams accepts.
+var paramText = rapid.StringOfN(rapid.RuneFrom([]rune("abcXYZ0123456789=.,:/@%+~?!*()_ -")), 0, MaxParams, MaxParams)
+
+func TestSpliceProperties(t *testing.T) {
+	base := noise(5, 20_000)
+	layout := Layout{Size: 20_000, Fields: []Field{{Offset: 1000, Size: 2048, Pad: ' '}, {Offset: 9000, Size: 1920, Pad: '\n'}}}
+	image, err := NewImage(bytes.NewReader(base), layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		params := paramText.Draw(t, "params")
+		r, err := image.Open(params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Clone(base)
+		for _, f := range layout.Fields {
+			field := want[f.Offset:][:f.Size]
+			copy(field, params)
+			copy(field[len(params):], bytes.Repeat([]byte{f.Pad}, len(field)))
+		}
+		off := rapid.Int64Range(0, layout.Size).Draw(t, "offset")
+		n := rapid.Int64Range(0, layout.Size-off).Draw(t, "length")
+		if _, err := r.Seek(off, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, n)
+		if _, err := io.ReadFull(r, got); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want[off:off+n]) {
+			t.Fatalf("range %d+%d differs", off, n)
+		}
+	})
+}
+
+func TestLayoutIsChecked(t *testing.T) {
+	for name, l := range map[string]Layout{
+		"negative":  {Size: -1},
+		"outside":   {Size: 10, Fields: []Field{{Offset: 5, Size: 6, Pad: ' '}}},
+		"overflow":  {Size: 10, Fields: []Field{{Offset: 1 << 62, Size: 1 << 62, Pad: ' '}}},
+		"overlap":   {Size: 10, Fields: []Field{{Offset: 0, Size: 6, Pad: ' '}, {Offset: 5, Size: 2, Pad: ' '}}},
+		"empty":     {Size: 10, Fields: []Field{{Offset: 0, Pad: ' '}}},
+		"odd pad":   {Size: 10, Fields: []Field{{Offset: 0, Size: 2, Pad: 'x'}}},
+		"small one": {Size: 10, Fields: []Field{{Offset: -1, Size: 2, Pad: ' '}}},
+	} {
+		if _, err := NewImage(bytes.NewReader(nil), l); !problem.Is(err, problem.Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	image, err := NewImage(bytes.NewReader(make([]byte, 10)), Layout{Size: 10, Fields: []Field{{Offset: 1, Size: 3, Pad: ' '}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := image.Open("four"); !problem.Is(err, problem.Invalid) {
+		t.Errorf("parameters longer than the field: %v", err)
+	}
+}
+
+func FuzzCheckParams(f *testing.F) {
+	for _, s := range []string{"", "a=b", "a\nKERNEL x", "a\x00", "a\"b", "x && shell", "x ${net0/mac}", "u=http://h/?a=b&c=d", "é", strings.Repeat("a", 1921)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		err := CheckParams(s)
+		if err != nil {
+			if !problem.Is(err, problem.Invalid) {
+				t.Fatalf("kind of %v", err)
+			}
+			if len(s) > 8 && strings.Contains(err.Error(), s) {
+				t.Fatal("the error repeats the parameters")
+			}
+			return
+		}
+		if len(s) > MaxParams || strings.ContainsAny(s, "\n\r\x00\"'\\$;|`") {
+			t.Fatalf("%q was accepted", s)
+		}
+	})
+}
+
+func FuzzUKIStub(f *testing.F) {
+	stub, err := os.ReadFile("/usr/lib/systemd/boot/efi/linuxx64.efi.stub")
+	if err != nil {
+		f.Fatalf("%v (package systemd-boot-efi)", err)
+	}
+	f.Add(stub)
+	f.Add(stub[:1024])
+	f.Add([]byte("MZ"))
+	f.Fuzz(func(t *testing.T, stub []byte) {
+		p := Parts{Kernel: bytesBlob([]byte("k")), Initrd: bytesBlob([]byte("i")), Stub: bytesBlob(stub)}
+		if image, err := UKI(p); err == nil {
+			if _, err := io.Copy(io.Discard, image.Base()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestCPIORoundTrip(t *testing.T) {
+	entries := []Entry{
+		{Path: "init", Mode: 0o755, Data: bytesBlob([]byte("#!/bin/sh\n"))},
+		{Path: "bin", Mode: os.ModeDir | 0o755},
+		{Path: "bin/sh", Mode: os.ModeSymlink | 0o777, Link: "busybox"},
+		{Path: "bin/busybox", Mode: 0o755, Data: bytesBlob(noise(6, 1001))},
+		{Path: "empty", Mode: 0o600},
+	}
+	var first, second bytes.Buffer
+	if err := WriteCPIO(&first, entries); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteCPIO(&second, []Entry{entries[4], entries[3], entries[2], entries[1], entries[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the order of the entries shows in the archive")
+	}
+	got := map[string]string{}
+	r := cpio.NewReader(&first)
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = h.Linkname + string(readAll(t, r))
+	}
+	want := map[string]string{"init": "#!/bin/sh\n", "bin": "", "bin/sh": "busybox", "bin/busybox": string(noise(6, 1001)), "empty": ""}
+	for name, content := range want {
+		if got[name] != content {
+			t.Errorf("%s: %d bytes, want %d", name, len(got[name]), len(content))
+		}
+	}
+	for _, bad := range [][]Entry{{{Path: "a/b"}}, {{Path: "../x"}}, {{Path: "/x"}}, {{Path: "x"}, {Path: "x"}}, {{Path: "x", Mode: os.ModeDevice}}} {
+		if err := WriteCPIO(io.Discard, bad); !problem.Is(err, problem.Invalid) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
