@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"salvor/problem"
 	"salvor/secret"
 )
 
@@ -216,4 +217,17 @@ type Store interface {
 	Leases
 	Timeline
 	Waker
+}
+
+// Cause turns the stored problem back into an error of its kind; nil if there is none.
+func (j *Job) Cause() error {
+	if j.Problem == "" {
+		return nil
+	}
+	return problem.New(problem.ParseKind(j.ProblemKind), "%s", j.Problem)
+}
+
+// SetCause stores why the job failed, in words for the user.
+func (j *Job) SetCause(err error) {
+	j.Problem, j.ProblemKind = err.Error(), problem.KindOf(err).String()
 }

@@ -84,3 +84,13 @@ func KindOf(err error) Kind {
 
 // Is reports whether err is of the kind. It is false for a nil error.
 func Is(err error, kind Kind) bool { return err != nil && KindOf(err) == kind }
+
+// ParseKind reads the name of a kind; Internal for any other word.
+func ParseKind(name string) Kind {
+	for k, n := range kindNames {
+		if n == name {
+			return Kind(k)
+		}
+	}
+	return Internal
+}

@@ -1,0 +1,123 @@
+package metal
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// conductorSilence is how long a conductor's counter may stand still before it counts as dead.
+const conductorSilence = 7 * time.Second
+
+// Directory knows which conductors live and what they offer. It times the silence
+// of their counters on its own clock, so no two clocks are ever compared.
+type Directory struct {
+	leases job.Leases
+	now    func() time.Time // monotonic
+
+	mu    sync.Mutex
+	read  time.Time
+	rows  []seenConductor
+	fresh time.Duration
+}
+
+type seenConductor struct {
+	job.Conductor
+	catalog Catalog
+	moved   time.Time // when the counter last changed here
+}
+
+// NewDirectory makes a directory that reads the rows at most once every fresh.
+func NewDirectory(leases job.Leases, now func() time.Time, fresh time.Duration) *Directory {
+	return &Directory{leases: leases, now: now, fresh: fresh}
+}
+
+// LiveConductor is a conductor with whether it lives.
+type LiveConductor struct {
+	job.Conductor
+	Catalog Catalog
+	Alive   bool
+}
+
+// Conductors lists all of them, by host name.
+func (d *Directory) Conductors(ctx context.Context) ([]LiveConductor, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.refresh(ctx); err != nil {
+		return nil, err
+	}
+	out := make([]LiveConductor, len(d.rows))
+	for i, r := range d.rows {
+		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.now().Sub(r.moved) < conductorSilence}
+	}
+	return out, nil
+}
+
+// refresh reads the rows again unless that was just done; the caller holds mu.
+func (d *Directory) refresh(ctx context.Context) error {
+	now := d.now()
+	if !d.read.IsZero() && now.Sub(d.read) < d.fresh && len(d.rows) > 0 {
+		return nil
+	}
+	rows, err := d.leases.Conductors(ctx)
+	if err != nil {
+		return err
+	}
+	next := make([]seenConductor, len(rows))
+	for i, row := range rows {
+		next[i] = seenConductor{Conductor: row, moved: now}
+		old := slices.IndexFunc(d.rows, func(o seenConductor) bool { return o.ID == row.ID && o.Incarnation == row.Incarnation })
+		if old < 0 {
+			if err := json.Unmarshal(row.Description, &next[i].catalog); err != nil {
+				return err
+			}
+			continue
+		}
+		next[i].catalog = d.rows[old].catalog
+		if d.rows[old].Counter == row.Counter {
+			next[i].moved = d.rows[old].moved
+		}
+	}
+	d.rows, d.read = next, now
+	return nil
+}
+
+// Catalog joins what the live conductors of a group offer. A group without one has
+// an empty catalog.
+func (d *Directory) Catalog(ctx context.Context, group string) (Catalog, error) {
+	all, err := d.Conductors(ctx)
+	if err != nil {
+		return Catalog{}, err
+	}
+	var c Catalog
+	for _, one := range all {
+		if !one.Alive || !slices.Contains(one.Groups, strings.ToLower(group)) {
+			continue
+		}
+		for _, drv := range one.Catalog.Drivers {
+			if _, ok := c.Driver(drv.Name); !ok {
+				c.Drivers = append(c.Drivers, drv)
+			}
+		}
+	}
+	return c, nil
+}
+
+// Driver describes the node's hardware type; Unavailable if no live conductor of its group offers it.
+func (d *Directory) Driver(ctx context.Context, n *Node) (DriverInfo, error) {
+	c, err := d.Catalog(ctx, n.ConductorGroup)
+	if err != nil {
+		return DriverInfo{}, err
+	}
+	info, ok := c.Driver(n.Driver)
+	if !ok {
+		return DriverInfo{}, problem.Unavailablef("no live conductor of conductor group %q offers the driver %s; start one, or enable the driver in [DEFAULT]enabled_hardware_types", n.ConductorGroup, n.Driver)
+	}
+	return info, nil
+}

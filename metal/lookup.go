@@ -1,0 +1,192 @@
+package metal
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Found is the answer of a lookup.
+type Found struct {
+	Node *Node
+	// Token is the agent token of this boot; empty: it was told before, or goes another way, and the answer shows the mask.
+	Token secret.Value
+	// RescueHash is the hash of the rescue password, for agents that take no commands; it comes with the token only.
+	RescueHash secret.Value
+}
+
+// notFound is the one answer to every lookup that finds nothing it may tell.
+var notFound = problem.NotFoundf("Resource could not be found.")
+
+// Lookup finds the node of a booting ramdisk. An id wins over addresses; no node, several
+// nodes and a state without a ramdisk look alike (NotFound). While the node's next boot is not
+// committed yet it is Conflict. tell=false never tells the token.
+func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool) (Found, error) {
+	n, err := s.lookupNode(ctx, id, macs)
+	if err != nil {
+		return Found{}, err
+	}
+	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup {
+		return Found{}, notFound
+	}
+	found := Found{Node: n}
+	expected := n.ProvisionState.Info().Lookup
+	if expected && (n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
+		return Found{}, problem.Conflictf("Node %s: its boot is being prepared; ask again.", n.ID)
+	}
+	if !tell || !expected || n.Plan.CarryToken {
+		return found, nil
+	}
+	err = s.jobs.Do(ctx, func(tx job.Tx) error {
+		found.Token, found.RescueHash = secret.Value{}, secret.Value{}
+		first, err := s.store.TellToken(tx, n.ID, n.BootNumber)
+		if err != nil || !first {
+			return err
+		}
+		found.Token = AgentToken(s.key, n.ID, n.BootNumber)
+		if s.opts.RescuePasswordInLookup && n.ProvisionState == RescueWait {
+			found.RescueHash, err = s.rescueHash(tx, n)
+		}
+		return err
+	})
+	return found, err
+}
+
+func (s *Nodes) rescueHash(tx job.Tx, n *Node) (secret.Value, error) {
+	open, err := s.jobs.Unended(tx, job.Node(n.ID))
+	if err != nil {
+		return secret.Value{}, err
+	}
+	for _, j := range open {
+		if j.Kind == "rescue" {
+			return j.Secret, nil
+		}
+	}
+	return secret.Value{}, nil
+}
+
+func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string) (*Node, error) {
+	if id != "" {
+		n, err := s.store.Node(ctx, nil, id)
+		if problem.Is(err, problem.NotFound) {
+			return nil, notFound
+		}
+		return n, err
+	}
+	ports, err := s.store.Ports(ctx, PortFilter{MACs: macs}, Page{Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	nodeID := ""
+	for _, p := range ports {
+		if nodeID != "" && p.NodeID != nodeID {
+			return nil, notFound
+		}
+		nodeID = p.NodeID
+	}
+	if nodeID == "" {
+		return nil, notFound
+	}
+	return s.store.Node(ctx, nil, nodeID)
+}
+
+// Heartbeat is what a ramdisk says of itself.
+type Heartbeat struct {
+	URL, Version, CA      string
+	Token                 secret.Value
+	Status, StatusMessage string
+}
+
+// Heartbeat takes a word from a ramdisk. Only one with the token of the node's present boot counts.
+// Conflict: the node is locked and this boot has not been heard before; ask again.
+func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error {
+	n, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return err
+	}
+	if err := s.checkHeartbeat(n, h); err != nil {
+		return err
+	}
+	c, err := s.store.Contact(ctx, nil, n.ID)
+	if err != nil {
+		return err
+	}
+	first := c.AgentBoot != n.BootNumber
+	if err := compareHeartbeat(c, h, first); err != nil {
+		return err
+	}
+	if first && n.Reservation != "" {
+		return Locked(n)
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		// The boot may have been voided since the token was checked.
+		now, err := s.store.Node(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		if now.BootNumber != n.BootNumber {
+			return errBadToken
+		}
+		if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
+			return err
+		}
+		c, err := s.store.Contact(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA = n.ID, h.URL, h.Version, h.CA
+		c.AgentStatus, c.AgentStatusMessage = h.Status, h.StatusMessage
+		c.AgentBoot, c.HeartbeatAt = n.BootNumber, s.now()
+		if err := s.store.SaveContact(tx, c); err != nil {
+			return err
+		}
+		if !first {
+			return nil
+		}
+		return s.note(tx, n.ID, Asker{}, "contact", "first heartbeat of boot "+itoa(n.BootNumber)+" from "+h.URL)
+	})
+}
+
+var errBadToken = problem.Invalidf("Invalid or missing agent token received.")
+
+func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
+	if h.URL != "" {
+		u, err := url.Parse(h.URL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+			return problem.Invalidf("Invalid callback_url: want http://HOST:PORT or https://HOST:PORT")
+		}
+		if s.opts.RequireTLS && u.Scheme != "https" {
+			return problem.Invalidf("TLS is required by the configuration ([agent]require_tls); callback_url %q is not https", h.URL)
+		}
+	}
+	switch h.Status {
+	case "", "start", "end", "error":
+	default:
+		return problem.Invalidf("agent_status must be start, end or error")
+	}
+	if h.Token.Empty() {
+		return problem.Invalidf("Agent token is required for heartbeat processing.")
+	}
+	if n.BootNumber == 0 || n.Plan == nil || n.Plan.BootNumber != n.BootNumber || !h.Token.Equal(AgentToken(s.key, n.ID, n.BootNumber)) {
+		return errBadToken
+	}
+	return nil
+}
+
+// compareHeartbeat refuses an agent that changes its face within one boot.
+func compareHeartbeat(c Contact, h Heartbeat, first bool) error {
+	if first {
+		return nil
+	}
+	if c.AgentURL != "" && !strings.EqualFold(c.AgentURL, h.URL) {
+		return problem.Invalidf(`Detected change in ramdisk provided "callback_url"`)
+	}
+	if c.AgentCA != h.CA {
+		return problem.Invalidf(`Detected change in ramdisk provided "agent_verify_ca"`)
+	}
+	return nil
+}

@@ -1,0 +1,347 @@
+package metal
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Jobs is what machines need of the job floor.
+type Jobs interface {
+	job.Transactor
+	job.Queue
+	job.Timeline
+}
+
+// Options are the choices that configuration makes for machines.
+type Options struct {
+	// HashAlgorithm of rescue passwords: rescue.SHA256 or rescue.SHA512.
+	HashAlgorithm string
+	// RestrictLookup answers lookup only in states in which a ramdisk is expected.
+	RestrictLookup bool
+	// RescuePasswordInLookup lets the lookup that tells the token carry the hash of the rescue password.
+	RescuePasswordInLookup bool
+	// RequireTLS refuses callback URLs that are not https.
+	RequireTLS bool
+	// AllowDeletingAvailable lets nodes in available be deleted.
+	AllowDeletingAvailable bool
+	// AllowProvisioningInMaintenance lets ramdisks of nodes in maintenance go on.
+	AllowProvisioningInMaintenance bool
+	// DefaultDriverInterfaces names the interface that a new node gets by kind where the driver enables it.
+	DefaultInterfaces map[string]string
+	// RescueCallbackTimeout bounds the wait for a rescue ramdisk; 0 = none.
+	RescueCallbackTimeout time.Duration
+}
+
+// Asker is who asked for a change, for the timeline.
+type Asker struct{ RequestID, User string }
+
+// Nodes is the service that changes nodes by the rules. It is the only writer of
+// provision states.
+type Nodes struct {
+	store     Store
+	jobs      Jobs
+	key       *secret.Key
+	directory *Directory
+	opts      Options
+	now       func() time.Time
+}
+
+// NewNodes makes the service.
+func NewNodes(store Store, jobs Jobs, key *secret.Key, directory *Directory, opts Options, now func() time.Time) *Nodes {
+	return &Nodes{store: store, jobs: jobs, key: key, directory: directory, opts: opts, now: now}
+}
+
+// Node reads a node by UUID or name.
+func (s *Nodes) Node(ctx context.Context, ident string) (*Node, error) {
+	return s.store.Node(ctx, nil, ident)
+}
+
+// List reads a page of nodes.
+func (s *Nodes) List(ctx context.Context, f NodeFilter, p Page) ([]*Node, error) {
+	return s.store.Nodes(ctx, f, p)
+}
+
+// Contacts reads what was heard of these nodes, keyed by node.
+func (s *Nodes) Contacts(ctx context.Context, ids []string) (map[string]Contact, error) {
+	return s.store.Contacts(ctx, ids)
+}
+
+var (
+	nodeName = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,255}$`)
+	words255 = 255
+)
+
+// IsUUID tells whether an identifier is a UUID in its usual form and not a name.
+func IsUUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }
+
+func checkName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if !nodeName.MatchString(name) || IsUUID(name) {
+		return problem.Invalidf("node name %q is not valid: use letters, digits and . _ ~ - (at most 255), and no UUID", name)
+	}
+	return nil
+}
+
+// Create adds a node in the given state (enroll, or available for clients that are
+// older than enroll), its interfaces checked against what live conductors offer.
+func (s *Nodes) Create(ctx context.Context, n *Node, who Asker) error {
+	if n.ID == "" {
+		n.ID = uuid.NewString()
+	}
+	if !IsUUID(n.ID) {
+		return problem.Invalidf("Expected a UUID but received %s.", n.ID)
+	}
+	n.ID = strings.ToLower(n.ID)
+	if n.ProvisionState == "" {
+		n.ProvisionState = Enroll
+	}
+	if err := s.check(ctx, n); err != nil {
+		return err
+	}
+	n.CreatedAt = s.now()
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		if err := s.store.InsertNode(tx, n); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, who, "request", "node created")
+	})
+}
+
+// check holds the rules that every stored node obeys.
+func (s *Nodes) check(ctx context.Context, n *Node) error {
+	if err := checkName(n.Name); err != nil {
+		return err
+	}
+	for field, v := range map[string]string{"resource_class": n.ResourceClass, "owner": n.Owner, "lessee": n.Lessee, "conductor_group": n.ConductorGroup, "shard": n.Shard} {
+		if len(v) > words255 {
+			return problem.Invalidf("%s is longer than %d characters", field, words255)
+		}
+	}
+	if len(n.Description) > 4096 {
+		return problem.Invalidf("description is longer than 4096 characters")
+	}
+	n.ConductorGroup = strings.ToLower(n.ConductorGroup)
+	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
+	if err != nil {
+		return err
+	}
+	d, ok := catalog.Driver(n.Driver)
+	if !ok {
+		return problem.Invalidf("No valid host was found. Reason: No conductor service registered which supports driver %s for conductor group %q.", n.Driver, n.ConductorGroup)
+	}
+	return s.checkInterfaces(n, d)
+}
+
+func (s *Nodes) checkInterfaces(n *Node, d DriverInfo) error {
+	for kind, name := range n.Interfaces {
+		if name == "" {
+			delete(n.Interfaces, kind)
+			continue
+		}
+		if _, ok := d.Find(n, kind); !ok {
+			return problem.Invalidf("Could not find the following interface in the 'ironic.hardware.interfaces.%s' entrypoint: %s. Valid interfaces are %v.", kind, name, d.names(kind))
+		}
+	}
+	return nil
+}
+
+func (d DriverInfo) names(kind string) []string {
+	var names []string
+	for _, i := range d.Interfaces[kind].Enabled {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// Locked is the error for a node that somebody works on.
+func Locked(n *Node) error {
+	return problem.Conflictf("Node %s is locked by host %s, please retry after the current operation is completed.", n.ID, n.Reservation)
+}
+
+// Update changes a record: change edits a copy, which is then checked and saved if
+// nobody else changed the node meanwhile (else change runs again on the newer one).
+func (s *Nodes) Update(ctx context.Context, ident string, who Asker, change func(*Node) error) (*Node, error) {
+	for range 5 {
+		n, err := s.tryUpdate(ctx, ident, who, change)
+		if err == errChanged {
+			continue
+		}
+		return n, err
+	}
+	return nil, problem.Conflictf("node %s keeps changing; ask again", ident)
+}
+
+var errChanged = problem.Conflictf("the node was changed by somebody else")
+
+func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change func(*Node) error) (*Node, error) {
+	old, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return nil, err
+	}
+	n := old.Clone()
+	if err := change(n); err != nil {
+		return nil, err
+	}
+	if old.Reservation != "" {
+		return nil, Locked(old)
+	}
+	if !old.ProvisionState.Info().Updatable && !old.Maintenance {
+		return nil, problem.Conflictf("Node %s can not be updated while a state transition is in progress.", old.ID)
+	}
+	if err := s.checkRehome(old, n); err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, n); err != nil {
+		return nil, err
+	}
+	err = s.jobs.Do(ctx, func(tx job.Tx) error {
+		now, err := s.store.Node(ctx, tx, old.ID)
+		if err != nil {
+			return err
+		}
+		if now.Version != old.Version {
+			return errChanged
+		}
+		if now.Reservation != "" {
+			return Locked(now)
+		}
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, who, "request", "record updated")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Node(ctx, nil, n.ID)
+}
+
+// checkRehome refuses changes of driver and interfaces where a machine is in use by them.
+func (s *Nodes) checkRehome(old, n *Node) error {
+	if old.InstanceUUID != "" && n.InstanceUUID != "" && old.InstanceUUID != n.InstanceUUID {
+		return problem.Conflictf("Node %s is associated with instance %s.", old.ID, old.InstanceUUID)
+	}
+	if old.ProvisionState.RescueState() && old.Driver != n.Driver {
+		return problem.Conflictf("Node %s: the driver cannot be changed during a rescue; unrescue first", old.ID)
+	}
+	free := []State{Enroll, Manageable, Available, InspectFailed, AdoptFailed, CleanFailed, InspectWait}
+	for _, kind := range InterfaceKinds {
+		if old.Interfaces[kind] != n.Interfaces[kind] && !slices.Contains(free, old.ProvisionState) && !old.Maintenance {
+			return problem.Invalidf("Node %s: %s_interface can only be changed in the states %v or in maintenance", old.ID, kind, free)
+		}
+	}
+	return nil
+}
+
+// Remove deletes a node, with its ports and history, in the states that allow it.
+func (s *Nodes) Remove(ctx context.Context, ident string, who Asker) error {
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, ident)
+		if err != nil {
+			return err
+		}
+		if n.Reservation != "" {
+			return Locked(n)
+		}
+		if n.InstanceUUID != "" {
+			return problem.Conflictf("Node %s is associated with instance %s.", n.ID, n.InstanceUUID)
+		}
+		info := n.ProvisionState.Info()
+		allowed := info.Deletable && (n.ProvisionState != Available || s.opts.AllowDeletingAvailable)
+		if !allowed && !n.Maintenance {
+			return problem.Conflictf("Can not delete node \"%s\" while it is in provision state \"%s\". Valid provision states for deletion are manageable, enroll, adopt failed and available, or put it in maintenance first.", n.ID, n.ProvisionState)
+		}
+		if n.Protected {
+			return problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)
+		}
+		waiting, err := s.jobs.Unended(tx, job.Node(n.ID))
+		if err != nil {
+			return err
+		}
+		for _, j := range waiting {
+			if err := s.jobs.Interrupt(tx, j.ID, job.Ended, problem.Conflictf("the node was deleted by %s", who.User)); err != nil {
+				return err
+			}
+		}
+		return s.store.DeleteNode(tx, n)
+	})
+}
+
+// SetMaintenance switches maintenance on or off; it is allowed in every state and beside every job.
+func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reason string, who Asker) error {
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, ident)
+		if err != nil {
+			return err
+		}
+		n.Maintenance, n.MaintenanceReason = on, reason
+		word := "on: " + reason
+		if !on {
+			n.Fault, n.MaintenanceReason, word = "", "", "off"
+		}
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, who, "request", "maintenance "+word)
+	})
+}
+
+// note writes a row of the node's timeline.
+func (s *Nodes) note(tx job.Tx, nodeID string, who Asker, kind, words string) error {
+	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: words, Severity: "info", RequestID: who.RequestID, User: who.User})
+}
+
+// Advance moves a node by an event inside a job's transaction, lets change edit it
+// in the same write, and writes the timeline. It is how jobs report.
+func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, change func(*Node)) error {
+	n, err := s.store.Node(ctx, tx, nodeID)
+	if err != nil {
+		return err
+	}
+	t, err := ByEvent(n.ProvisionState, e)
+	if err != nil {
+		return err
+	}
+	s.enter(n, t.To)
+	if change != nil {
+		change(n)
+	}
+	if err := s.store.SaveNode(tx, n); err != nil {
+		return err
+	}
+	return s.noteState(tx, n, Asker{})
+}
+
+// Edit changes a node inside a job's transaction without moving it.
+func (s *Nodes) Edit(ctx context.Context, tx job.Tx, nodeID string, change func(*Node)) error {
+	n, err := s.store.Node(ctx, tx, nodeID)
+	if err != nil {
+		return err
+	}
+	change(n)
+	return s.store.SaveNode(tx, n)
+}
+
+// enter puts a node into a state, with the target that clients see.
+func (s *Nodes) enter(n *Node, to State) {
+	n.ProvisionState, n.TargetProvision, n.ProvisionedAt = to, to.Info().Target, s.now()
+}
+
+func (s *Nodes) noteState(tx job.Tx, n *Node, who Asker) error {
+	e := job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "state", Text: string(n.ProvisionState), Severity: "info", RequestID: who.RequestID, User: who.User}
+	if n.LastError != "" {
+		e.Severity, e.Text = "error", string(n.ProvisionState)+": "+n.LastError
+	}
+	return s.jobs.Append(tx, e)
+}

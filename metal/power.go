@@ -1,0 +1,147 @@
+package metal
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// PowerTarget is what a user may ask of the power.
+type PowerTarget string
+
+const (
+	TurnOn     PowerTarget = "power on"
+	TurnOff    PowerTarget = "power off"
+	Reboot     PowerTarget = "rebooting"
+	SoftReboot PowerTarget = "soft rebooting"
+	SoftOff    PowerTarget = "soft power off"
+)
+
+// Ends is the power state in which the target leaves the node.
+func (t PowerTarget) Ends() Power {
+	if t == TurnOff || t == SoftOff {
+		return PowerOff
+	}
+	return PowerOn
+}
+
+// Known tells whether the word is a target at all.
+func (t PowerTarget) Known() bool {
+	switch t {
+	case TurnOn, TurnOff, Reboot, SoftReboot, SoftOff:
+		return true
+	}
+	return false
+}
+
+// PowerArgs are the arguments of a power job.
+type PowerArgs struct {
+	Target  PowerTarget   `json:"target"`
+	Timeout time.Duration `json:"timeout,omitempty"` // of a soft shutdown
+	// Sync marks a job that power sync made, which asserts what was wanted already.
+	Sync bool `json:"sync,omitempty"`
+}
+
+// SetPower asks for a change of power: a command, which runs beside a waiting operation.
+func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, timeout time.Duration, who Asker) error {
+	if !target.Known() {
+		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, target)
+	}
+	raw, err := json.Marshal(PowerArgs{Target: target, Timeout: timeout})
+	if err != nil {
+		return err
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, ident)
+		if err != nil {
+			return err
+		}
+		if n.Reservation != "" {
+			return Locked(n)
+		}
+		if err := n.admitPower(target); err != nil {
+			return err
+		}
+		j := &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, RequestID: who.RequestID, User: who.User}
+		if err := s.jobs.Insert(tx, j); err != nil {
+			return err
+		}
+		n.TargetPower, n.LastError = target.Ends(), ""
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, who, "request", "asked for "+string(target))
+	})
+}
+
+func (n *Node) admitPower(target PowerTarget) error {
+	switch n.ProvisionState {
+	case Cleaning, CleanWait:
+		return invalidState(n, string(target))
+	case Rescue, RescueFailed:
+		if target.Ends() == PowerOn {
+			return problem.Conflictf("Node %s is in state %q: powering it on would boot its own disk. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState)
+		}
+	}
+	return nil
+}
+
+// Ask inserts a job that only reads, or a short command whose answer the caller waits for, and returns its id.
+func (s *Nodes) Ask(ctx context.Context, ident string, class job.Class, kind job.Kind, args any, who Asker) (string, error) {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return "", err
+	}
+	j := &job.Job{Kind: kind, Class: class, Args: raw, RequestID: who.RequestID, User: who.User}
+	n, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.directory.Driver(ctx, n); err != nil {
+		return "", err
+	}
+	err = s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		if class != job.Ask && n.Reservation != "" {
+			return Locked(n)
+		}
+		j.ID, j.Subject, j.Group = "", job.Node(n.ID), n.ConductorGroup
+		return s.jobs.Insert(tx, j)
+	})
+	return j.ID, err
+}
+
+// Answer waits until the job has ended and gives its result; Unavailable when ctx ends first.
+func (s *Nodes) Answer(ctx context.Context, id string) (json.RawMessage, error) {
+	pause := 2 * time.Millisecond
+	for {
+		j, err := s.jobs.Job(ctx, nil, id)
+		if err != nil {
+			return nil, err
+		}
+		if j.State == job.Ended {
+			if j.Failed() {
+				return nil, j.Cause()
+			}
+			return j.Result, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, problem.Unavailablef("the machine's controller has not answered yet; ask again")
+		case <-time.After(pause):
+			pause = min(2*pause, 100*time.Millisecond)
+		}
+	}
+}
+
+// BootDeviceArgs are the arguments of the command that sets the boot device.
+type BootDeviceArgs struct {
+	Boot rescue.Boot `json:"boot"`
+}

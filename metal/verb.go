@@ -1,0 +1,203 @@
+package metal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// ProvisionArgs are what may come with a verb. The API decides which verbs take which.
+type ProvisionArgs struct {
+	RescuePassword secret.Value    `json:"-"`
+	ConfigDrive    json.RawMessage `json:"configdrive,omitempty"`
+	CleanSteps     json.RawMessage `json:"clean_steps,omitempty"`
+	DeploySteps    json.RawMessage `json:"deploy_steps,omitempty"`
+	DisableRamdisk bool            `json:"disable_ramdisk,omitempty"`
+	Rebuild        bool            `json:"rebuild,omitempty"`
+}
+
+// invalidState is Ironic's sentence for a verb in the wrong state.
+func invalidState(n *Node, word string) error {
+	return problem.Invalidf(`The requested action "%s" can not be performed on node "%s" while it is in state "%s".`, word, n.ID, n.ProvisionState)
+}
+
+// Admit tells whether the node takes the verb now, without changing anything. word is what
+// the user wrote. A locked node is Conflict, a wrong state Invalid.
+func (n *Node) Admit(v Verb, word string) (Transition, error) {
+	t, ok := ByVerb(n.ProvisionState, v)
+	switch {
+	case !ok && n.Reservation != "":
+		return t, Locked(n)
+	case !ok:
+		return t, invalidState(n, word)
+	case n.Reservation != "":
+		return t, Locked(n)
+	case n.Protected && (v == Delete || v == Rebuild):
+		return t, problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)
+	case n.Retired && v == Provide:
+		return t, problem.Invalidf("Node %s is retired: it can not be provided; set retired to false first", n.ID)
+	case n.Maintenance && maintenanceForbids(v):
+		return t, problem.Invalidf("The %s operation can't be performed on node %s because it's in maintenance mode.", v, n.ID)
+	}
+	return t, nil
+}
+
+func maintenanceForbids(v Verb) bool {
+	switch v {
+	case Deploy, Rebuild, ToRescue, Unrescue:
+		return true
+	}
+	return false
+}
+
+// Provision takes a verb: the state, the job that works it off and the timeline
+// change in one transaction, or nothing does. The rescue password is hashed before
+// and only the hash goes on, sealed with the job.
+func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string, args ProvisionArgs, who Asker) error {
+	n, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return err
+	}
+	t, err := n.Admit(v, word)
+	if err != nil {
+		return err
+	}
+	if err := s.ready(ctx, n, t); err != nil {
+		return err
+	}
+	var credential secret.Value
+	if v == ToRescue {
+		if credential, err = rescue.HashPassword(args.RescuePassword, s.opts.HashAlgorithm); err != nil {
+			return err
+		}
+	}
+	args.Rebuild = v == Rebuild
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		t, err := n.Admit(v, word)
+		if err != nil {
+			return err
+		}
+		if t.Ends {
+			if err := s.endWaiting(tx, n, t, who); err != nil {
+				return err
+			}
+		}
+		if t.Job != "" {
+			j := &job.Job{Kind: t.Job, Class: job.Operation, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: credential, RequestID: who.RequestID, User: who.User}
+			if err := s.jobs.Insert(tx, j); err != nil {
+				return err
+			}
+			n.LastError = ""
+		}
+		s.enter(n, t.To)
+		if v == Clean {
+			n.TargetProvision = Manageable
+		}
+		switch {
+		case v == ToRescue && n.Rescue == nil:
+			n.Rescue = &rescue.Session{StartedAt: s.now()}
+		case v == Abort:
+			n.LastError = fmt.Sprintf("By request, the %s operation was aborted.", abortedName(t.From))
+		}
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		if err := s.note(tx, n.ID, who, "request", "asked to "+word); err != nil {
+			return err
+		}
+		return s.noteState(tx, n, who)
+	})
+}
+
+func abortedName(from State) string {
+	switch from {
+	case RescueWait:
+		return "rescue"
+	case InspectWait:
+		return "inspection"
+	case CleanWait, CleanHold:
+		return "clean"
+	case DeployWait, DeployHold:
+		return "deployment"
+	}
+	return "service"
+}
+
+// endWaiting takes the waiting operation over: abort undoes it, delete ends it.
+func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition, who Asker) error {
+	open, err := s.jobs.Unended(tx, job.Node(n.ID))
+	if err != nil {
+		return err
+	}
+	to, cause := job.Ended, problem.Conflictf("given up: the node is to be deleted")
+	if t.Job == "" {
+		to, cause = job.Undoing, problem.Conflictf("aborted by request")
+	}
+	for _, j := range open {
+		if j.Class != job.Operation {
+			continue
+		}
+		if err := s.jobs.Interrupt(tx, j.ID, to, cause); err != nil {
+			return problem.Conflictf("Node %s is just going on with its %s operation; ask again: %w", n.ID, j.Kind, err)
+		}
+	}
+	return nil
+}
+
+// ready refuses a verb whose operation could not work: an interface that the driver
+// lacks, a missing key, a conductor that is not there.
+func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
+	if t.Job == "" {
+		return nil
+	}
+	d, err := s.directory.Driver(ctx, n)
+	if err != nil {
+		return err
+	}
+	if t.Job == "service" {
+		return problem.Invalidf("node %s: the service verb is not served", n.ID)
+	}
+	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
+	if err != nil {
+		return err
+	}
+	for _, kind := range neededKinds(t.Job) {
+		v := validity(n, d, kind, len(ports), t.Job == "rescue")
+		if !v.OK {
+			return problem.Invalidf("Failed to %s node %s: %s", t.Job, n.ID, v.Reason)
+		}
+	}
+	return nil
+}
+
+// neededKinds lists the interfaces that an operation cannot do without.
+func neededKinds(kind job.Kind) []string {
+	switch kind {
+	case "rescue":
+		return []string{"power", "management", "rescue", "network", "boot"}
+	case "unrescue":
+		return []string{"power", "network", "boot"}
+	case "deploy", "adopt":
+		return []string{"power", "deploy", "boot", "network"}
+	case "manage":
+		return []string{"power"}
+	case "inspect":
+		return []string{"inspect"}
+	case "clean":
+		return []string{"power"}
+	}
+	return nil
+}
