@@ -1,0 +1,153 @@
+package ramdisk
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"salvor/problem"
+)
+
+// libraryDirs is where Debian keeps shared libraries of x86-64.
+var libraryDirs = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib", "usr/lib"}
+
+// program adds an executable of a package to the tree, with every shared library it
+// needs. Libraries come from packages too, never from the building machine: packages
+// that the executable's package depends on are fetched until nothing is missing.
+func (t *Tree) program(ctx context.Context, a *archive, pkg, file string) error {
+	dir, err := a.get(ctx, pkg)
+	if err != nil {
+		return err
+	}
+	source := filepath.Join(dir, file)
+	if err := t.Copy(merged(file), source, 0o755); err != nil {
+		return err
+	}
+	return t.libraries(ctx, a, source)
+}
+
+// libraries adds the closure of DT_NEEDED and the program interpreter of file.
+func (t *Tree) libraries(ctx context.Context, a *archive, file string) error {
+	queue := []string{file}
+	done := map[string]bool{}
+	for len(queue) > 0 {
+		needed, interp, err := elfNeeds(queue[0])
+		if err != nil {
+			return err
+		}
+		queue = queue[1:]
+		if interp != "" {
+			// The interpreter is a library of libc6 under another path.
+			t.Symlink(merged(strings.TrimPrefix(interp, "/")), "/usr/lib/x86_64-linux-gnu/"+path.Base(interp))
+			needed = append(needed, path.Base(interp))
+		}
+		for _, name := range needed {
+			if done[name] {
+				continue
+			}
+			done[name] = true
+			source, err := a.library(ctx, name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", filepath.Base(file), err)
+			}
+			if err := t.Copy("usr/lib/x86_64-linux-gnu/"+name, source, 0o755); err != nil {
+				return err
+			}
+			queue = append(queue, source)
+		}
+	}
+	return nil
+}
+
+// library finds a shared library in the packages at hand, widening them by what they
+// depend on as long as that brings something new.
+func (a *archive) library(ctx context.Context, name string) (string, error) {
+	for {
+		for _, p := range a.packages {
+			for _, dir := range libraryDirs {
+				// Sonames are relative links to the versioned file beside them.
+				file := filepath.Join(p.dir, dir, name)
+				if _, err := os.Stat(file); err == nil {
+					return file, nil
+				}
+			}
+		}
+		grown, err := a.widen(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !grown {
+			return "", problem.Unavailablef("no package brings the library %s", name)
+		}
+	}
+}
+
+func (a *archive) widen(ctx context.Context) (bool, error) {
+	var names []string
+	for name := range a.packages {
+		if strings.HasPrefix(name, "linux-image-") {
+			continue
+		}
+		more, err := depends(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		names = append(names, more...)
+	}
+	grown := false
+	for _, name := range names {
+		library := strings.HasPrefix(name, "lib") || strings.HasPrefix(name, "zlib")
+		if !library || a.packages[name] != nil {
+			continue
+		}
+		if _, err := a.get(ctx, name); err != nil {
+			return false, err
+		}
+		grown = true
+	}
+	return grown, nil
+}
+
+// elfNeeds reads what the dynamic linker would look for; nothing is executed.
+func elfNeeds(file string) (needed []string, interp string, err error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return nil, "", problem.Invalidf("%s: %w", file, err)
+	}
+	defer f.Close()
+	if f.Machine != elf.EM_X86_64 {
+		return nil, "", problem.Unsupportedf("%s is built for %v; ramdisks are for x86-64", file, f.Machine)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
+			b, err := io.ReadAll(p.Open())
+			if err != nil {
+				return nil, "", fmt.Errorf("%s: %w", file, err)
+			}
+			interp = strings.TrimRight(string(b), "\x00")
+		}
+	}
+	if interp == "" && f.Section(".dynamic") == nil {
+		return nil, "", nil
+	}
+	needed, err = f.ImportedLibraries()
+	return needed, interp, err
+}
+
+// merged moves a path of an unmerged Debian package under /usr, where all ramdisks
+// keep it: /bin, /sbin, /lib and /lib64 are links.
+func merged(file string) string {
+	for _, top := range mergedDirs {
+		if strings.HasPrefix(file, top+"/") {
+			return "usr/" + file
+		}
+	}
+	return file
+}
+
+var mergedDirs = []string{"bin", "sbin", "lib", "lib64"}

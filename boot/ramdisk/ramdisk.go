@@ -1,0 +1,310 @@
+// Package ramdisk builds the environment in which salvor-agent runs: kernel,
+// initramfs, ISO image and UKI, from Debian packages, without root and without
+// installing anything.
+//
+// It knows Debian's tools and the layout of the ramdisk. It must not know nodes,
+// networks or secrets: what it makes is the same for every machine, and what is one
+// machine's own reaches it by kernel parameters only (see boot/media).
+//
+// Those who need another small system of the same parts, such as the lab's tenant
+// system, take a Source for kernel, modules, busybox and programs, and a Tree to
+// put them into.
+package ramdisk
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"salvor/problem"
+)
+
+//go:embed files
+var files embed.FS
+
+// Profile says what the ramdisk holds.
+type Profile string
+
+const (
+	// Minimal is agent, ssh server and busybox: small, so that it boots fast.
+	Minimal Profile = "minimal"
+	// Full adds what people repair machines with.
+	Full Profile = "full"
+)
+
+// Flavour is a Debian kernel flavour.
+type Flavour string
+
+const (
+	// Cloud is for virtual machines: it knows virtio, Hyper-V, Xen and NVMe only.
+	Cloud Flavour = "cloud-amd64"
+	// Generic knows real hardware.
+	Generic Flavour = "amd64"
+)
+
+// Options of a build.
+type Options struct {
+	// Out is the folder for the products; it is made if missing, and other files in it
+	// are left alone.
+	Out string
+	// Profile defaults to Minimal.
+	Profile Profile
+	// Kernel defaults to Cloud for Minimal and Generic for Full.
+	Kernel Flavour
+	// Agent is the path of a static salvor-agent.
+	Agent string
+	// Cache keeps downloaded packages; by default a folder of the user's cache.
+	Cache string
+	// Compression of the initramfs; by default what boots fastest for the profile.
+	Compression Compression
+	// Progress is called with one line per stage; may be nil.
+	Progress func(string)
+}
+
+func (o *Options) complete() error {
+	if o.Profile == "" {
+		o.Profile = Minimal
+	}
+	if o.Profile != Minimal && o.Profile != Full {
+		return problem.Invalidf("ramdisk profile %q: minimal and full are known", string(o.Profile))
+	}
+	if o.Kernel == "" {
+		o.Kernel = Cloud
+		if o.Profile == Full {
+			o.Kernel = Generic
+		}
+	}
+	if o.Kernel != Cloud && o.Kernel != Generic {
+		return problem.Invalidf("kernel flavour %q: %s and %s are known", string(o.Kernel), Cloud, Generic)
+	}
+	if o.Compression == "" {
+		o.Compression = LZ4
+		if o.Profile == Full {
+			o.Compression = Zstd
+		}
+	}
+	if _, err := o.Compression.writer(discard{}); err != nil {
+		return err
+	}
+	if o.Out == "" {
+		return problem.Invalidf("ramdisk: no folder for the products is given")
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return nil
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// Build makes kernel, initramfs, rescue.iso, rescue.efi and manifest.json in o.Out,
+// with the boot loaders from which media for other kernels can be made. Each file
+// appears whole or not at all, the manifest last; a failed build leaves the former
+// products. Wrong options are problem.Invalid, what the machine lacks (apt, network, a
+// package) is problem.Unavailable.
+func Build(ctx context.Context, o Options) (Manifest, error) {
+	if err := o.complete(); err != nil {
+		return Manifest{}, err
+	}
+	agent, err := checkAgent(o.Agent)
+	if err != nil {
+		return Manifest{}, err
+	}
+	src, err := Open(ctx, o.Cache, o.Kernel, o.Progress)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("build ramdisk: %w", err)
+	}
+	defer src.Close()
+	tree, err := src.rescueTree(ctx, o, agent)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("build ramdisk: %w", err)
+	}
+	m, err := src.write(ctx, o, tree)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("build ramdisk: %w", err)
+	}
+	return m, nil
+}
+
+// checkAgent refuses an agent that cannot run in the ramdisk.
+func checkAgent(file string) ([]byte, error) {
+	if file == "" {
+		return nil, problem.Invalidf("ramdisk: no salvor-agent is given")
+	}
+	needed, interp, err := elfNeeds(file)
+	if err != nil {
+		return nil, problem.Invalidf("salvor-agent: %w", err)
+	}
+	if len(needed) > 0 || interp != "" {
+		return nil, problem.Invalidf("salvor-agent %s is not static: build it with CGO_ENABLED=0", file)
+	}
+	return os.ReadFile(file)
+}
+
+// rescueTree fills the initramfs of the profile.
+func (s *Source) rescueTree(ctx context.Context, o Options, agent []byte) (*Tree, error) {
+	t := NewTree()
+	if o.Profile == Full {
+		o.Progress("install the repair tools")
+		if err := s.addTools(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	o.Progress("fill the initramfs")
+	if err := s.AddBusybox(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := s.AddDropbear(ctx, t); err != nil {
+		return nil, err
+	}
+	modules := minimalModules
+	if o.Profile == Full {
+		modules = append(s.modules.under(fullModuleDirs, fullModulesNot), minimalModules...)
+	}
+	if err := s.AddModules(t, modules); err != nil {
+		return nil, err
+	}
+	t.accounts()
+	t.File("usr/sbin/salvor-agent", 0o755, agent)
+	t.File("etc/salvor-ramdisk", 0o644, []byte(fmt.Sprintf("profile=%s\nkernel=%s\n", o.Profile, s.modules.version)))
+	for _, f := range []struct{ path, file string }{
+		{"init", "init"},
+		{"etc/udhcpc/default.script", "default.script"},
+		{"usr/sbin/salvor-chroot", "salvor-chroot"},
+	} {
+		b, err := files.ReadFile("files/" + f.file)
+		if err != nil {
+			return nil, err
+		}
+		t.File(f.path, 0o755, b)
+	}
+	return t, nil
+}
+
+// Source is a kernel with its modules and the programs of a ramdisk, unpacked from
+// Debian packages into a temporary folder. It is not for concurrent use.
+type Source struct {
+	archive *archive
+	modules *moduleSet
+	kernel  string
+}
+
+// Open fetches the kernel of a flavour. cache may be empty (the user's cache folder),
+// progress nil. Close removes the temporary folder.
+func Open(ctx context.Context, cache string, flavour Flavour, progress func(string)) (*Source, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if cache == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			base = os.TempDir()
+		}
+		cache = filepath.Join(base, "salvor", "packages")
+	}
+	// Packages are trusted once their sum is right, but nobody else need write here.
+	if err := os.MkdirAll(filepath.Join(cache, "partial"), 0o700); err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp("", "salvor-ramdisk-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{archive: &archive{cache: cache, work: work, progress: progress, packages: map[string]*unpacked{}}}
+	if err := s.open(ctx, flavour); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Source) open(ctx context.Context, flavour Flavour) error {
+	s.archive.progress("find the kernel")
+	// The ABI name in the package changes with each update; the meta package knows it.
+	names, err := depends(ctx, "linux-image-"+string(flavour))
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return problem.Unavailablef("package linux-image-%s depends on no kernel", flavour)
+	}
+	dir, err := s.archive.get(ctx, names[0])
+	if err != nil {
+		return err
+	}
+	if s.modules, err = readModules(dir); err != nil {
+		return err
+	}
+	s.kernel = filepath.Join(dir, "boot", "vmlinuz-"+s.modules.version)
+	_, err = os.Stat(s.kernel)
+	return err
+}
+
+// Close removes what was unpacked; the cache stays.
+func (s *Source) Close() error { return os.RemoveAll(s.archive.work) }
+
+// Kernel is the path of the kernel, valid until Close.
+func (s *Source) Kernel() string { return s.kernel }
+
+// KernelVersion is the name of its modules' folder.
+func (s *Source) KernelVersion() string { return s.modules.version }
+
+// AddModules puts the named modules, all they need, and the index of modprobe into a
+// tree. Names that the kernel does not have are passed over: they are built in, or
+// for other hardware.
+func (s *Source) AddModules(t *Tree, names []string) error {
+	return s.modules.install(t, s.modules.closure(names))
+}
+
+// AddBusybox puts busybox at /usr/bin/busybox with links for its applets.
+func (s *Source) AddBusybox(ctx context.Context, t *Tree) error {
+	dir, err := s.archive.get(ctx, "busybox-static")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "bin/busybox")
+	if _, err := os.Stat(file); err != nil {
+		file = filepath.Join(dir, "usr/bin/busybox")
+	}
+	out, err := run(ctx, "", file, "--list")
+	if err != nil {
+		return err
+	}
+	return t.busybox(file, splitLines(out))
+}
+
+// AddDropbear puts the ssh server, dropbearkey, and their libraries into a tree.
+func (s *Source) AddDropbear(ctx context.Context, t *Tree) error {
+	for _, file := range []string{"usr/sbin/dropbear", "usr/bin/dropbearkey"} {
+		if err := t.program(ctx, s.archive, "dropbear-bin", file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loaders are the boot loaders of media, from their packages.
+func (s *Source) loaders(ctx context.Context) (map[string]string, error) {
+	found := map[string]string{}
+	for _, l := range []struct{ name, pkg, file string }{
+		{fileIsolinux, "isolinux", "usr/lib/ISOLINUX/isolinux.bin"},
+		{fileLdlinux, "syslinux-common", "usr/lib/syslinux/modules/bios/ldlinux.c32"},
+		{fileStub, "systemd-boot-efi", "usr/lib/systemd/boot/efi/linuxx64.efi.stub"},
+	} {
+		dir, err := s.archive.get(ctx, l.pkg)
+		if err != nil {
+			return nil, err
+		}
+		found[l.name] = filepath.Join(dir, l.file)
+	}
+	return found, nil
+}
+
+// mediaName is what firmware menus show.
+func (s *Source) mediaName(p Profile) string {
+	return fmt.Sprintf("salvor rescue (%s, Linux %s)", p, s.modules.version)
+}

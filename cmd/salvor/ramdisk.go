@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/boot/ramdisk"
+)
+
+func newRamdiskCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ramdisk",
+		Short: "Build the ramdisks in which machines are rescued",
+	}
+	cmd.AddCommand(newRamdiskBuildCommand())
+	return cmd
+}
+
+func newRamdiskBuildCommand() *cobra.Command {
+	var o ramdisk.Options
+	cmd := &cobra.Command{
+		Use:   "build --out DIR",
+		Short: "Build kernel, initramfs, ISO image and UKI from Debian packages",
+		Long: `Build kernel, initramfs, ISO image and UKI from Debian packages.
+
+No root is needed and nothing is installed: packages are downloaded by apt into a cache
+and unpacked. The full profile installs its tools into a folder by mmdebstrap. There is
+no secret in the products: one build serves every machine.
+
+Progress goes to standard error; the path of the manifest is printed at the end.`,
+		Example: `  salvor ramdisk build --out /var/lib/salvor/ramdisk
+  salvor ramdisk build --out ./full --profile full
+  salvor ramdisk build --out ./metal --kernel amd64 --agent ./salvor-agent`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Agent == "" {
+				self, err := os.Executable()
+				if err != nil {
+					return fmt.Errorf("find salvor-agent: %w", err)
+				}
+				o.Agent = filepath.Join(filepath.Dir(self), "salvor-agent")
+			}
+			start := time.Now()
+			o.Progress = func(line string) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "[%5.1f s] %s\n", time.Since(start).Seconds(), line)
+			}
+			if _, err := ramdisk.Build(cmd.Context(), o); err != nil {
+				return err
+			}
+			o.Progress("done")
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(o.Out, ramdisk.FileManifest))
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Out, "out", "", "folder for the products (required)")
+	flags.StringVar((*string)(&o.Profile), "profile", string(ramdisk.Minimal), "minimal, or full with repair tools")
+	flags.StringVar((*string)(&o.Kernel), "kernel", "", "kernel flavour: cloud-amd64 for virtual machines, amd64 for hardware (default by profile)")
+	flags.StringVar(&o.Agent, "agent", "", "static salvor-agent (default: beside this program)")
+	flags.StringVar((*string)(&o.Compression), "compression", "", "of the initramfs: lz4, zstd, gzip or none (default by profile)")
+	flags.StringVar(&o.Cache, "cache", "", "folder for downloaded packages (default: in the user's cache)")
+	if err := cmd.MarkFlagRequired("out"); err != nil {
+		panic(err)
+	}
+	return cmd
+}
