@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"salvor/lab"
+)
+
+// newLabCommand is `salvor lab`: real machines to try salvor on.
+func newLabCommand() *cobra.Command {
+	var spec lab.Spec
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Real QEMU machines behind Redfish or IPMI BMCs, in namespaces of their own",
+		Long: `A lab is QEMU machines with disks, each behind a BMC, on Linux bridges that exist only inside
+the lab's own namespaces. salvor and ssh are run in there by "salvor lab exec -- ...".
+Where the system lets only root make namespaces, bridges or taps, run it with sudo.`,
+	}
+	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default "+lab.DefaultStateDir()+")")
+	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
+	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec))
+	for _, word := range lab.HiddenWords {
+		cmd.AddCommand(newLabHiddenCommand(word))
+	}
+	return cmd
+}
+
+func newLabUpCommand(spec *lab.Spec) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "up", Short: "Start a lab; print its machines, BMCs and networks as JSON", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Up(cmd.Context(), *spec)
+			if err != nil {
+				return err
+			}
+			return printLabStatus(cmd, l)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&spec.Machines, "machines", 1, "number of machines")
+	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "what the BMCs speak: redfish or ipmi")
+	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
+	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
+	f.StringVar((*string)(&spec.Disk), "disk", string(lab.TenantDisk), "tenant (a small system with a forgotten password) or blank")
+	f.StringVar(&spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm")
+	return cmd
+}
+
+func printLabStatus(cmd *cobra.Command, l *lab.Lab) error {
+	status, err := l.Status(cmd.Context())
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(cmd.OutOrStdout())
+	out.SetIndent("", "  ")
+	return out.Encode(status)
+}
+
+func newLabDownCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "End a lab and all that runs in it, and wait until it is gone", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			return l.Down(cmd.Context())
+		},
+	}
+}
+
+func newLabStatusCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Print a lab as JSON: true power states, faults, serial logs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			return printLabStatus(cmd, l)
+		},
+	}
+}
+
+func newLabExecCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "exec -- PROGRAM [ARG...]", Short: "Run a program inside a lab's namespaces", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			status, err := l.Exec(cmd.Context(), lab.Command{
+				Args: args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+			})
+			if err != nil {
+				return err
+			}
+			os.Exit(status)
+			return nil
+		},
+	}
+}
+
+func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "fault MACHINE down|hang|slow=DURATION|503|rubbish|lie-power|none", Short: "Make a machine's BMC fail, or mend it", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			return l.Fault(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+// newLabHiddenCommand is a part of the program that a lab runs by itself.
+func newLabHiddenCommand(word string) *cobra.Command {
+	return &cobra.Command{
+		Use: word, Hidden: true, DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			status, handled := lab.Hidden(append([]string{word}, args...))
+			if !handled {
+				return fmt.Errorf("lab %s is run by the lab itself", word)
+			}
+			os.Exit(status)
+			return nil
+		},
+	}
+}

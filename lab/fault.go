@@ -1,0 +1,127 @@
+package lab
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/problem"
+)
+
+// FaultKind is a way in which a BMC can fail its users.
+type FaultKind string
+
+const (
+	FaultNone     FaultKind = "none"
+	FaultDown     FaultKind = "down"      // connections are refused
+	FaultHang     FaultKind = "hang"      // connections are taken, nothing is answered
+	FaultSlow     FaultKind = "slow"      // each answer comes late: slow=5s
+	Fault503      FaultKind = "503"       // Redfish only: each request is answered 503
+	FaultRubbish  FaultKind = "rubbish"   // Redfish only: 200 with a body that is no JSON
+	FaultLiePower FaultKind = "lie-power" // power requests succeed, read back as done, and do nothing
+)
+
+// Fault is a kind with its delay, if it has one.
+type Fault struct {
+	Kind  FaultKind
+	Delay time.Duration // FaultSlow only
+}
+
+const maxDelay = 10 * time.Minute
+
+// ParseFault reads what the command line takes: a kind, or slow=DURATION.
+func ParseFault(s string) (Fault, error) {
+	kind, arg, hasArg := strings.Cut(s, "=")
+	f := Fault{Kind: FaultKind(kind)}
+	switch f.Kind {
+	case FaultSlow:
+		d, err := time.ParseDuration(arg)
+		if err != nil || d <= 0 || d > maxDelay {
+			return Fault{}, problem.Invalidf("fault %q: want slow= and a duration up to %s, as slow=5s", s, maxDelay)
+		}
+		f.Delay = d
+		return f, nil
+	case FaultNone, FaultDown, FaultHang, Fault503, FaultRubbish, FaultLiePower:
+		if !hasArg {
+			return f, nil
+		}
+	}
+	return Fault{}, problem.Invalidf("fault %q: want down, hang, slow=DURATION, 503, rubbish, lie-power or none", s)
+}
+
+func (f Fault) String() string {
+	if f.Kind == "" {
+		return string(FaultNone)
+	}
+	if f.Kind == FaultSlow {
+		return string(f.Kind) + "=" + f.Delay.String()
+	}
+	return string(f.Kind)
+}
+
+// faulty stands between a BMC and its chassis: it holds the fault, and tells the lies.
+type faulty struct {
+	Chassis
+
+	mu      sync.Mutex
+	fault   Fault
+	claimed Power // what a lying BMC says
+}
+
+func newFaulty(c Chassis) *faulty { return &faulty{Chassis: c} }
+
+func (f *faulty) current() Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault
+}
+
+// set changes the fault. A lie begins with the truth, and ends with it.
+func (f *faulty) set(fault Fault) {
+	power := f.Chassis.Power()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault, f.claimed = fault, power
+}
+
+// Power is what the BMC says, which is the truth only while it does not lie.
+func (f *faulty) Power() Power {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fault.Kind == FaultLiePower {
+		return f.claimed
+	}
+	return f.Chassis.Power()
+}
+
+// Do acts, or claims to have acted.
+func (f *faulty) Do(ctx context.Context, action Action) error {
+	f.mu.Lock()
+	if f.fault.Kind == FaultLiePower {
+		switch action {
+		case ActionOn, ActionRestart:
+			f.claimed = PowerOn
+		case ActionOff, ActionShutdown:
+			f.claimed = PowerOff
+		}
+		f.mu.Unlock()
+		return nil
+	}
+	f.mu.Unlock()
+	return f.Chassis.Do(ctx, action)
+}
+
+// delay waits as long as a slow BMC would.
+func (f *faulty) delay(ctx context.Context) error {
+	d := f.current().Delay
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,200 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"salvor/problem"
+)
+
+// world is the living lab, inside its namespaces. Its working directory is the lab's directory.
+type world struct {
+	plan     plan
+	log      *slog.Logger
+	machines map[string]*inmate
+	order    []string
+	end      context.CancelFunc
+}
+
+// inmate is a machine with its BMC.
+type inmate struct {
+	*machine
+	chassis  *faulty
+	bmc      bmc
+	identity diskIdentity
+}
+
+// bmc is a running BMC, whatever it speaks.
+type bmc interface {
+	start() error
+	stop()
+	// setFault does what a fault needs beyond what faulty does; called after faulty knows it.
+	// Unsupported: this protocol cannot fail in that way.
+	setFault(f Fault) error
+}
+
+// runWorld lives until it is told to go down: by request, by signal, or by the end of its leash.
+func runWorld(dir string) error {
+	ready, leash := os.NewFile(3, "ready"), os.NewFile(4, "leash")
+	syscall.CloseOnExec(3)
+	syscall.CloseOnExec(4)
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	w, err := newWorld(ctx, dir, log, cancel)
+	if err == nil {
+		err = json.NewEncoder(ready).Encode(readiness{Status: new(Status)})
+	} else {
+		err = errors.Join(err, json.NewEncoder(ready).Encode(readiness{Error: err.Error()}))
+	}
+	ready.Close()
+	if err != nil {
+		return err
+	}
+	if w.plan.Leashed {
+		go func() {
+			io.Copy(io.Discard, leash) // returns when the holder's end is closed, by its death too
+			cancel()
+		}()
+	}
+	<-ctx.Done()
+	for _, m := range w.machines {
+		m.change.Lock()
+		m.stop()
+		m.change.Unlock()
+		os.Remove(filesOf(m.spec.Name).Disk)
+	}
+	return nil
+}
+
+func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.CancelFunc) (*world, error) {
+	w := &world{log: log, machines: map[string]*inmate{}, end: end}
+	if err := os.Chdir(dir); err != nil {
+		return nil, fmt.Errorf("enter lab directory: %w", err)
+	}
+	if err := readPlan(".", &w.plan); err != nil {
+		return nil, err
+	}
+	if err := setupNetworks(w.plan.Layout); err != nil {
+		return nil, explainNetworkError(err)
+	}
+	if _, err := startDHCP(w.plan.Layout, log); err != nil {
+		return nil, err
+	}
+	for _, n := range networks {
+		if n.Advertise {
+			if err := advertise(ctx, n, log); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, spec := range w.plan.Layout {
+		m, err := w.newInmate(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		w.machines[spec.Name] = m
+		w.order = append(w.order, spec.Name)
+	}
+	if err := w.listen(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range w.order {
+		if err := w.machines[name].bmc.start(); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+func explainNetworkError(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("this system lets only root make bridges and taps; run it with sudo: %w", err)
+	}
+	return err
+}
+
+func (w *world) newInmate(ctx context.Context, spec machineSpec) (*inmate, error) {
+	if err := os.MkdirAll(spec.Name, 0o700); err != nil {
+		return nil, fmt.Errorf("machine %s: %w", spec.Name, err)
+	}
+	identity, err := makeDisk(ctx, spec, w.plan.Boot)
+	if err != nil {
+		return nil, err
+	}
+	m := &inmate{machine: newMachine(spec, w.log), identity: identity}
+	m.chassis = newFaulty(m.machine)
+	switch spec.BMC {
+	case IPMI:
+		m.bmc, err = newIPMIBMC(spec, m.chassis, w.plan.Program, w.log)
+	default:
+		service := newRedfishBMC(spec, m.chassis, m.machine, m.machine, w.log)
+		m.bmc = newHTTPBMC(netip.AddrPortFrom(spec.bmcAddress(), redfishPort), service)
+	}
+	return m, err
+}
+
+func (w *world) setFault(machine, text string) error {
+	m, err := w.find(machine)
+	if err != nil {
+		return err
+	}
+	fault, err := ParseFault(text)
+	if err != nil {
+		return err
+	}
+	before := m.chassis.current()
+	m.chassis.set(fault)
+	if err := m.bmc.setFault(fault); err != nil {
+		m.chassis.set(before)
+		return err
+	}
+	w.log.Info("fault", "machine", machine, "fault", fault.String())
+	return nil
+}
+
+func (w *world) find(machine string) (*inmate, error) {
+	m, found := w.machines[machine]
+	if !found {
+		return nil, problem.NotFoundf("lab %s has no machine %q", w.plan.Name, machine)
+	}
+	return m, nil
+}
+
+// status is all but what only the outside knows: pid and absolute paths.
+func (w *world) status() *Status {
+	s := &Status{Name: w.plan.Name, Accel: w.plan.Accel}
+	for _, n := range networks {
+		s.Networks = append(s.Networks, n.status())
+	}
+	for _, name := range w.order {
+		s.Machines = append(s.Machines, w.machines[name].status())
+	}
+	return s
+}
+
+func (m *inmate) status() MachineStatus {
+	spec, files := m.spec, filesOf(m.spec.Name)
+	s := MachineStatus{
+		Name: spec.Name, UUID: spec.UUID, MAC: spec.MAC, Firmware: m.Firmware(), BMC: spec.BMC, User: spec.User, Password: spec.Password,
+		PortID: spec.Tap, Network: bridgeOf(spec.Tap), TenantAddress: spec.tenantAddress().String(),
+		Disk: files.Disk, Marker: m.identity.Marker, HostKey: m.identity.HostKey,
+		Power: m.machine.Power(), Fault: m.chassis.current().String(), SerialLog: files.Serial,
+	}
+	if spec.BMC == IPMI {
+		s.Address, s.Port = spec.bmcAddress().String(), ipmiPort
+		return s
+	}
+	s.Address = "http://" + net.JoinHostPort(spec.bmcAddress().String(), fmt.Sprint(redfishPort))
+	s.SystemID = "/redfish/v1/Systems/" + spec.Name
+	return s
+}
