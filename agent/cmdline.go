@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"net/url"
+	"strings"
+
+	"salvor/problem"
+	"salvor/secret"
+)
+
+const maxCommandLine = 64 << 10 // the kernel's own bound is 2 to 4 KiB
+
+// Parameters are what the kernel's command line tells the agent.
+type Parameters struct {
+	// APIURLs (ipa-api-url, comma-separated) are the servers to try, in this order.
+	APIURLs []string
+	// Token (ipa-agent-token) is set where the boot road carried it.
+	Token secret.Value
+	// Insecure (ipa-insecure) takes any certificate of the server.
+	Insecure bool
+	// CAFile (ipa-ca-file) holds the authorities to trust for the server.
+	CAFile string
+	// Driver (ipa-driver-name) is named at the old lookup door.
+	Driver string
+	// RootPassword (salvor-root-password) sets the rescue password for root too.
+	RootPassword bool
+}
+
+// ParseCommandLine reads the agent's parameters out of a kernel command line and
+// leaves the others alone. The last of several wins, as in the kernel.
+func ParseCommandLine(line string) (Parameters, error) {
+	p := Parameters{Driver: "agent_ipmitool"} // the default of the agents of that time
+	if len(line) > maxCommandLine {
+		return p, problem.Invalidf("kernel command line: longer than %d bytes", maxCommandLine)
+	}
+	for _, word := range splitCommandLine(line) {
+		key, value, given := strings.Cut(word, "=")
+		switch strings.ReplaceAll(key, "_", "-") {
+		case "ipa-api-url":
+			urls, err := apiURLs(value)
+			if err != nil {
+				return p, err
+			}
+			p.APIURLs = urls
+		case "ipa-agent-token":
+			p.Token = secret.New(value)
+		case "ipa-insecure":
+			p.Insecure = !given || truth(value)
+		case "ipa-ca-file":
+			p.CAFile = value
+		case "ipa-driver-name":
+			p.Driver = value
+		case "salvor-root-password":
+			p.RootPassword = !given || truth(value)
+		}
+	}
+	return p, nil
+}
+
+// apiURLs refuses what is not http(s) now: an agent that retries a typing error for
+// ever says nothing on the console that helps.
+func apiURLs(value string) ([]string, error) {
+	var urls []string
+	for _, part := range strings.Split(value, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		u, err := url.Parse(part)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil {
+			return nil, problem.Invalidf("kernel command line: ipa-api-url holds %q: want http(s)://host:port", part)
+		}
+		urls = append(urls, part)
+	}
+	return urls, nil
+}
+
+func truth(value string) bool {
+	switch strings.ToLower(value) {
+	case "1", "true", "yes", "on", "t", "y":
+		return true
+	}
+	return false
+}
+
+// splitCommandLine splits at white space outside of double quotes and drops the
+// quotes, as the kernel does. What stands after a lone -- is init's, but boot
+// loaders append there, so it is read too.
+func splitCommandLine(line string) []string {
+	var words []string
+	var word strings.Builder
+	quoted, inside := false, false
+	flush := func() {
+		if inside {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		inside = false
+	}
+	for i := 0; i < len(line); i++ {
+		switch b := line[i]; {
+		case b == '"':
+			quoted, inside = !quoted, true
+		case !quoted && (b == ' ' || b == '\t' || b == '\n' || b == '\r' || b == 0):
+			flush()
+		default:
+			word.WriteByte(b)
+			inside = true
+		}
+	}
+	flush()
+	return words
+}

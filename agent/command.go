@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"salvor/problem"
+	"salvor/secret"
+	wire "salvor/wire/agent"
+)
+
+// run takes one command. The commands of this profile are done in milliseconds, so
+// wait=false answers their end too, as the real agent does for its synchronous ones.
+func (c *commands) run(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCommand))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("413 Request Entity Too Large: more than %d bytes", maxCommand))
+		return
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "400 Bad Request: the body was cut off")
+		return
+	}
+	command, params, err := decodeCommand(body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "400 Bad Request: "+err.Error())
+		return
+	}
+	if !c.knows(r.URL.Query().Get(wire.QueryToken)) {
+		refuse(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
+		return
+	}
+	if status, text := unknown(command.Name); status != 0 {
+		refuse(w, status, text)
+		return
+	}
+	if !c.begin() {
+		refuse(w, http.StatusConflict, "Agent is busy: executing command "+wire.FinalizeRescue)
+		return
+	}
+	c.execute(w, params)
+}
+
+// begin claims the agent for one command; false while another runs or after the last.
+func (c *commands) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running || c.finalized {
+		return false
+	}
+	c.running = true
+	return true
+}
+
+func (c *commands) execute(w http.ResponseWriter, params map[string]json.RawMessage) {
+	order, fault := decodeFinalize(params)
+	if fault == nil {
+		if err := c.finalize(order); err != nil {
+			fault = commandError(err)
+		}
+	}
+	result := wire.Result{ID: newID(), Name: "finalize_rescue", Params: shown(params), Status: wire.Succeeded, Error: fault}
+	if fault != nil {
+		result.Status = wire.Failed
+	}
+	c.mu.Lock()
+	c.running = false
+	c.finalized = fault == nil
+	c.results = append(c.results, result)
+	if len(c.results) > maxResults {
+		c.results = slices.Clone(c.results[1:])
+	}
+	c.mu.Unlock()
+	if fault == nil {
+		w.Header().Set("Connection", "close")
+		defer close(c.done) // the doors close once this answer has gone out
+	}
+	answer(w, http.StatusOK, result)
+}
+
+// decodeCommand reads a command's envelope; the wanted form of params is an object.
+func decodeCommand(body []byte) (wire.Command, map[string]json.RawMessage, error) {
+	var command wire.Command
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if err := decoder.Decode(&command); err != nil {
+		return command, nil, errors.New("the body is not a JSON object with name and params")
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return command, nil, errors.New("something follows the JSON object")
+	}
+	var params map[string]json.RawMessage
+	if command.Name == "" || json.Unmarshal(command.Params, &params) != nil || params == nil {
+		return command, nil, errors.New("missing or invalid name or params")
+	}
+	return command, params, nil
+}
+
+// unknown answers as the real agent: 400 for a command that an extension lacks, 404
+// for an extension that this ramdisk lacks.
+func unknown(name string) (int, string) {
+	extension, verb, ok := strings.Cut(name, ".")
+	switch {
+	case !ok:
+		return http.StatusBadRequest, "Invalid command: Command name must be of the form <extension>.<name>"
+	case extension != "rescue":
+		return http.StatusNotFound, fmt.Sprintf("Not found: Extension with id %.40q not found.", extension)
+	case name != wire.FinalizeRescue:
+		return http.StatusBadRequest, fmt.Sprintf("Invalid command: Unknown command: %.40q", verb)
+	}
+	return 0, ""
+}
+
+// decodeFinalize reads exactly the parameters that are known. A server tells by a
+// TypeError that an agent does not know a parameter, and sends fewer.
+func decodeFinalize(params map[string]json.RawMessage) (wire.FinalizeParams, *wire.CommandError) {
+	var order wire.FinalizeParams
+	known := map[string]any{"rescue_password": &order.RescuePassword, "hashed": &order.Hashed, "salvor": &order.Salvor}
+	for name, value := range params {
+		into, ok := known[name]
+		if !ok {
+			text := fmt.Sprintf("finalize_rescue() got an unexpected keyword argument %.60q", name)
+			return order, &wire.CommandError{Type: "TypeError", Code: http.StatusInternalServerError, Message: "Command execution failed", Details: text}
+		}
+		if json.Unmarshal(value, into) != nil {
+			return order, commandError(problem.Invalidf("parameter %s has the wrong type", name))
+		}
+	}
+	return order, nil
+}
+
+func commandError(err error) *wire.CommandError {
+	if problem.Is(err, problem.Invalid) {
+		return &wire.CommandError{Type: "InvalidCommandParamsError", Code: http.StatusBadRequest, Message: "Invalid command parameters", Details: err.Error()}
+	}
+	return &wire.CommandError{Type: "CommandExecutionError", Code: http.StatusInternalServerError, Message: "Command execution failed", Details: err.Error()}
+}
+
+// shown are the parameters as the results list them: the real agent shows the hash.
+func shown(params map[string]json.RawMessage) map[string]any {
+	out := make(map[string]any, len(params))
+	for name, value := range params {
+		switch name {
+		case "hashed":
+			out[name] = value
+		case "rescue_password":
+			out[name] = secret.Mask
+		}
+	}
+	return out
+}
+
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-crypt/crypt/algorithm/shacrypt"
+
+	"salvor/agent/network"
+	"salvor/problem"
+	wire "salvor/wire/agent"
+)
+
+// Users whose password a rescue sets.
+const (
+	rescueUser = "rescue"
+	rootUser   = "root"
+)
+
+const maxPassword = 1024
+
+// cryptHash is a sha256 or sha512 crypt(3) hash and nothing else: what stands in
+// /etc/shadow may not hold a colon or the end of a line.
+var cryptHash = regexp.MustCompile(`^\$(?:5\$(?:rounds=[1-9][0-9]{3,8}\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}|6\$(?:rounds=[1-9][0-9]{3,8}\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{86})$`)
+
+// finalize opens the machine: the plan for the tenant's network first, the password
+// last, so that what fails half-way opens nothing.
+func (a *Agent) finalize(order wire.FinalizeParams) error {
+	hash, err := passwordHash(order)
+	if err != nil {
+		return err
+	}
+	plan, err := a.plan(order.Salvor)
+	if err != nil {
+		return err
+	}
+	if err := network.WritePlan(a.config.Root, plan); err != nil {
+		return fmt.Errorf("write the network plan: %w", err)
+	}
+	users := []string{rescueUser}
+	if a.params.RootPassword || (order.Salvor != nil && order.Salvor.RootPassword) {
+		users = append(users, rootUser)
+	}
+	if err := setPasswords(filepath.Join(a.config.Root, "/etc/shadow"), hash, users); err != nil {
+		network.RemovePlan(a.config.Root)
+		return err
+	}
+	a.log.Info("rescue password set", "node", a.session.node, "users", strings.Join(users, ","))
+	return nil
+}
+
+// passwordHash takes a hash, or hashes a plain password: a real Ironic that does not
+// insist on hashes sends one after an agent's refusal, or in its early versions always.
+func passwordHash(order wire.FinalizeParams) (string, error) {
+	if order.Hashed {
+		if !cryptHash.MatchString(order.RescuePassword) {
+			return "", problem.Invalidf("rescue_password is no sha256 or sha512 crypt hash")
+		}
+		return order.RescuePassword, nil
+	}
+	if strings.TrimSpace(order.RescuePassword) == "" {
+		return "", problem.Invalidf("rescue_password is missing or blank")
+	}
+	if len(order.RescuePassword) > maxPassword || strings.ContainsAny(order.RescuePassword, "\x00\r\n") {
+		return "", problem.Invalidf("rescue_password is longer than %d bytes or holds an end of line", maxPassword)
+	}
+	hasher, err := shacrypt.NewSHA512()
+	if err != nil {
+		return "", fmt.Errorf("hash rescue password: %w", err)
+	}
+	digest, err := hasher.Hash(order.RescuePassword)
+	if err != nil {
+		return "", fmt.Errorf("hash rescue password: %w", err)
+	}
+	return digest.Encode(), nil
+}
+
+// plan is what the network step needs to know from here.
+func (a *Agent) plan(extras *wire.Extras) (network.Plan, error) {
+	plan := network.Plan{Move: network.MoveUnknown}
+	if extras != nil {
+		plan.Move = network.MoveNo
+		if extras.TenantMove {
+			plan.Move = network.MoveYes
+		}
+		if err := a.planExtras(&plan, extras); err != nil {
+			return plan, err
+		}
+	}
+	before, err := network.Leases(a.config.Root)
+	if err != nil {
+		return plan, fmt.Errorf("note the addresses held: %w", err)
+	}
+	plan.Before = before
+	return plan, nil
+}
+
+// planExtras checks now what could not be told to anybody later.
+func (a *Agent) planExtras(plan *network.Plan, extras *wire.Extras) error {
+	known, err := a.macs()
+	if err != nil {
+		return err
+	}
+	if data := extras.NetworkData; len(data) > 0 && string(data) != "null" {
+		config, err := network.ParseData(data)
+		if err != nil {
+			return err
+		}
+		for _, link := range config.Links {
+			known = append(known, link.MAC.String())
+		}
+		plan.NetworkData = data
+	}
+	for _, text := range extras.SSHInterfaces {
+		mac, err := net.ParseMAC(text)
+		if err != nil || len(mac) != 6 {
+			return problem.Invalidf("ssh_interfaces holds %.40q: want MAC addresses", text)
+		}
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, mac.String()) }) {
+			return problem.Invalidf("ssh_interfaces holds %s: this machine has no such NIC", mac)
+		}
+		plan.SSHInterfaces = append(plan.SSHInterfaces, mac.String())
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// answer is how DHCP on one link ended.
+type answer struct {
+	link  netlink.Link
+	offer Offer
+	kept  bool // no server answered; the address held stays
+	err   error
+}
+
+// leases asks DHCP on the links and waits until ssh has an address: on all of its
+// links, or on one while the others had their time.
+func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan answer, len(asking))
+	for _, link := range asking {
+		go func() { answers <- s.ask(ctx, link) }()
+	}
+	open := len(asking)
+	defer func() {
+		cancel()
+		for ; open > 0; open-- { // nobody changes the network once Run is over
+			<-answers
+		}
+	}()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	first, said := time.Time{}, time.Now()
+	for {
+		listen, err := s.listenable(ssh, ready)
+		if err != nil {
+			return nil, err
+		}
+		if len(listen) > 0 && first.IsZero() {
+			first = time.Now()
+		}
+		if len(listen) > 0 && (open == 0 || time.Since(first) > others) {
+			s.leave(asking, ready)
+			return listen, nil
+		}
+		if time.Since(said) > sayEvery {
+			said = time.Now()
+			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", open)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-ticker.C:
+		case a := <-answers:
+			open--
+			ready = s.take(a, ready)
+		}
+	}
+}
+
+// take puts a lease on its link.
+func (s *Setup) take(a answer, ready map[int]bool) map[int]bool {
+	name := a.link.Attrs().Name
+	if ready == nil {
+		ready = map[int]bool{}
+	}
+	if a.err == nil && !a.kept {
+		a.err = s.useLease(a.link, a.offer)
+	}
+	if a.err != nil {
+		s.Log.Error("no lease", "nic", name, "error", a.err)
+		return ready
+	}
+	ready[a.link.Attrs().Index] = true
+	if a.kept {
+		s.Log.Warn("no DHCP server answers: the address held is kept", "nic", name)
+		return ready
+	}
+	s.Log.Info("lease taken", "nic", name, "address", a.offer.Address, "server", a.offer.Server, "after", time.Since(s.begun).Round(time.Millisecond))
+	return ready
+}
+
+func (s *Setup) useLease(link netlink.Link, offer Offer) error {
+	if err := dropAddresses(link, offer.Address); err != nil {
+		return err
+	}
+	if s.plan.Move == MoveYes {
+		renewIPv6(link.Attrs().Name)
+	}
+	if offer.MTU >= 576 && offer.MTU <= 65535 && offer.MTU < link.Attrs().MTU {
+		if err := raise(link, offer.MTU); err != nil {
+			s.Log.Warn("mtu of the lease not set", "nic", link.Attrs().Name, "error", err)
+		}
+	}
+	for _, server := range offer.DNS {
+		if !slices.Contains(s.dns, server) {
+			s.dns = append(s.dns, server)
+		}
+	}
+	return setAddress(link, offer.Address, offer.Routes)
+}
+
+// leave clears the links that got nothing: what they hold is the rescuing network's.
+func (s *Setup) leave(asking []netlink.Link, ready map[int]bool) {
+	if s.plan.Move == MoveNo {
+		return
+	}
+	for _, link := range asking {
+		if ready[link.Attrs().Index] {
+			continue
+		}
+		if err := dropAddresses(link, netip.Prefix{}); err != nil {
+			s.Log.Warn("old address left", "error", err)
+		}
+	}
+}
+
+// listenable are the addresses of ssh's links that are known to be the tenant's.
+func (s *Setup) listenable(ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
+	found, err := addresses(ssh)
+	if err != nil {
+		return nil, err
+	}
+	old := map[netip.Addr]bool{}
+	for _, link := range ssh {
+		if ready[link.Attrs().Index] || s.plan.Move == MoveNo {
+			continue
+		}
+		for _, lease := range s.plan.Before {
+			for _, text := range lease.Addresses {
+				if prefix, err := netip.ParsePrefix(text); err == nil && lease.MAC == link.Attrs().HardwareAddr.String() {
+					old[prefix.Addr()] = true
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(found, func(a netip.Addr) bool { return old[a] }), nil
+}
+
+// ask is DHCP on one link, by the rule of the plan: which offers are the tenant's.
+func (s *Setup) ask(ctx context.Context, link netlink.Link) answer {
+	attributes := link.Attrs()
+	nic := net.Interface{Index: attributes.Index, Name: attributes.Name, HardwareAddr: attributes.HardwareAddr}
+	w, err := openWire(nic)
+	if err != nil {
+		return answer{link: link, err: err}
+	}
+	defer w.close()
+	told := map[netip.Addr]bool{}
+	w.seen = func(offer Offer) {
+		if !told[offer.Server] {
+			told[offer.Server] = true
+			s.Log.Info("offer of the network that is being left", "nic", nic.Name, "address", offer.Address, "server", offer.Server)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if patience, keeps := s.patience(); keeps && holds(link) {
+		timer := time.AfterFunc(patience, cancel)
+		defer timer.Stop()
+	}
+	offer, err := w.lease(ctx, s.wanted)
+	if err != nil && ctx.Err() != nil && s.plan.Move != MoveYes && holds(link) {
+		return answer{link: link, kept: true}
+	}
+	return answer{link: link, offer: offer, err: err}
+}
+
+// patience is how long DHCP may stay silent before the address held is kept; a port
+// that is surely moved keeps none.
+func (s *Setup) patience() (time.Duration, bool) {
+	switch s.plan.Move {
+	case MoveYes:
+		return 0, false
+	case MoveNo:
+		return keepAfter, true
+	}
+	return unknownMove + keepAfter, true
+}
+
+// wanted tells whether an offer is to be taken now.
+func (s *Setup) wanted(offer Offer) bool {
+	switch s.plan.Move {
+	case MoveNo:
+		return true
+	case MoveYes:
+		return changed(s.plan.Before, offer)
+	}
+	return changed(s.plan.Before, offer) || time.Since(s.begun) > unknownMove
+}
+
+func holds(link netlink.Link) bool {
+	held, err := addresses([]netlink.Link{link})
+	return err == nil && slices.ContainsFunc(held, netip.Addr.Is4)
+}

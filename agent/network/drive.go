@@ -1,0 +1,104 @@
+package network
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/problem"
+)
+
+const (
+	driveLabel  = "config-2"
+	driveFile   = "openstack/latest/network_data.json"
+	maxData     = 1 << 20
+	volumeID    = 0x8028 // of the primary volume descriptor of ISO 9660
+	probeLength = volumeID + 32
+)
+
+// configDrive reads network_data.json from the partition that the cloud put it on.
+// The disk belongs to somebody else: it is mounted read-only, nothing of it is run.
+func configDrive() ([]byte, error) {
+	entries, err := os.ReadDir("/sys/class/block")
+	if err != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
+	}
+	for _, entry := range entries {
+		device := filepath.Join("/dev", entry.Name())
+		kind := driveKind(device)
+		if kind == "" {
+			continue
+		}
+		return readDrive(device, kind)
+	}
+	return nil, problem.NotFoundf("no disk has a partition labelled %s", driveLabel)
+}
+
+// driveKind is the file system of a config drive, empty for anything else.
+func driveKind(device string) string {
+	file, err := os.Open(device)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	head := make([]byte, probeLength)
+	n, err := io.ReadFull(file, head)
+	if err != nil && n < 512 {
+		return ""
+	}
+	return probe(head[:n])
+}
+
+// probe looks at the first bytes of a file system.
+func probe(head []byte) string {
+	if len(head) >= probeLength && string(head[0x8001:0x8006]) == "CD001" && isLabel(head[volumeID:probeLength]) {
+		return "iso9660"
+	}
+	if len(head) < 512 || head[510] != 0x55 || head[511] != 0xaa {
+		return ""
+	}
+	// The label of FAT12/16 and of FAT32.
+	if (string(head[0x36:0x39]) == "FAT" && isLabel(head[0x2b:0x36])) || (string(head[0x52:0x55]) == "FAT" && isLabel(head[0x47:0x52])) {
+		return "vfat"
+	}
+	return ""
+}
+
+func isLabel(b []byte) bool {
+	return strings.EqualFold(strings.TrimRight(string(b), " \x00"), driveLabel)
+}
+
+func readDrive(device, kind string) ([]byte, error) {
+	at, err := os.MkdirTemp("", "config-2-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(at)
+	if err := unix.Mount(device, at, kind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return nil, problem.Unavailablef("mount config drive %s (%s): %w", device, kind, err)
+	}
+	defer func() { _ = unix.Unmount(at, unix.MNT_DETACH) }()
+	// A link on the drive must not lead out of it.
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	file, err := root.Open(driveFile)
+	if err != nil {
+		return nil, problem.NotFoundf("config drive %s: %w", device, err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxData+1))
+	if err != nil {
+		return nil, problem.Unavailablef("config drive %s: %w", device, err)
+	}
+	if len(text) > maxData {
+		return nil, problem.Invalidf("config drive %s: %s is longer than %d bytes", device, driveFile, maxData)
+	}
+	return text, nil
+}

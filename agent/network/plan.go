@@ -1,0 +1,136 @@
+// Package network gives a rescued machine its tenant's network after the agent has
+// ended: what network_data.json means, DHCP over a network that is still being
+// moved, and the netlink calls for both. It knows no API, no token and no password;
+// what it needs of them comes in the Plan that the agent wrote.
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"salvor/problem"
+)
+
+// Files that the agent, this package and the ramdisk's init share, below the root.
+const (
+	// PlanFile is written by the agent when it ends, mode 0600, and removed once applied.
+	PlanFile = "/run/salvor/rescue.json"
+	// ListenFile holds the addresses for ssh, one a line.
+	ListenFile = "/run/salvor/ssh-listen"
+	// LeasePrefix and a NIC's name make the file in which init may have left what
+	// udhcpc told it, as lines like serverid=192.0.2.1.
+	LeasePrefix = "/run/salvor/dhcp-"
+)
+
+const maxPlan = 4 << 20
+
+// Move says whether the ports leave the rescuing network after finalize.
+type Move string
+
+// The values of Move.
+const (
+	MoveYes     Move = "yes"
+	MoveNo      Move = "no"
+	MoveUnknown Move = "unknown" // the server is not salvor
+)
+
+// Plan is what the agent knows at its end.
+type Plan struct {
+	Move          Move            `json:"move"`
+	NetworkData   json.RawMessage `json:"network_data,omitempty"`
+	SSHInterfaces []string        `json:"ssh_interfaces,omitempty"` // MACs, lower case
+	Before        []Lease         `json:"before,omitempty"`
+}
+
+// Lease is what one NIC held in the rescuing network.
+type Lease struct {
+	MAC       string   `json:"mac"`
+	Addresses []string `json:"addresses"`        // 192.0.2.7/24
+	Server    string   `json:"server,omitempty"` // the DHCP server, where known
+}
+
+// WritePlan leaves the plan below root, readable by root only.
+func WritePlan(root string, plan Plan) error {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(root, PlanFile)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	temporary := file + ".new"
+	if err := os.WriteFile(temporary, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, file)
+}
+
+// ReadPlan is the reverse of WritePlan.
+func ReadPlan(root string) (Plan, error) {
+	file := filepath.Join(root, PlanFile)
+	var plan Plan
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return plan, problem.NotFoundf("%s is missing: the agent has not finalized a rescue", file)
+	}
+	if err != nil {
+		return plan, err
+	}
+	if len(text) > maxPlan {
+		return plan, problem.Invalidf("%s is longer than %d bytes", file, maxPlan)
+	}
+	if err := json.Unmarshal(text, &plan); err != nil {
+		return plan, problem.Invalidf("%s: %w", file, err)
+	}
+	return plan, nil
+}
+
+// RemovePlan takes the plan away again; a missing one is fine.
+func RemovePlan(root string) { _ = os.Remove(filepath.Join(root, PlanFile)) }
+
+// Leases notes what the NICs hold now.
+func Leases(root string) ([]Lease, error) {
+	nics, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list NICs: %w", err)
+	}
+	var leases []Lease
+	for _, nic := range nics {
+		if nic.Flags&net.FlagLoopback != 0 || len(nic.HardwareAddr) != 6 {
+			continue
+		}
+		addresses, err := nic.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", nic.Name, err)
+		}
+		lease := Lease{MAC: nic.HardwareAddr.String(), Server: leaseServer(root, nic.Name)}
+		for _, address := range addresses {
+			if ip, ok := address.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() {
+				lease.Addresses = append(lease.Addresses, ip.String())
+			}
+		}
+		leases = append(leases, lease)
+	}
+	return leases, nil
+}
+
+// leaseServer reads the server's address from what init left, if it did.
+func leaseServer(root, nic string) string {
+	text, err := os.ReadFile(filepath.Join(root, LeasePrefix+filepath.Base(nic)))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "serverid="); ok && net.ParseIP(value) != nil {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,199 @@
+// Package client speaks Ironic's REST API, salvor's own or the real one: how a
+// request is sent, which microversion is spoken, how an error is read. It knows no
+// command line, no store and no hardware, and it never asks twice by itself: who
+// calls knows whether asking again is safe.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/problem"
+	"salvor/secret"
+)
+
+const (
+	defaultTimeout = 60 * time.Second
+	defaultMaxBody = 64 << 20
+	maxRedirects   = 3
+)
+
+// Config says where an API is and how to speak to it.
+type Config struct {
+	// Endpoint is the API's root, with or without the /v1 at its end.
+	Endpoint string
+	// Username and Password are sent as HTTP basic authentication if Username is set.
+	Username string
+	Password secret.Value
+	// Timeout bounds each request with its answer; 0 means a minute.
+	Timeout time.Duration
+	// MaxBody bounds an answer in bytes; 0 means 64 MiB.
+	MaxBody int64
+	// Transport carries the requests; nil means http.DefaultTransport.
+	Transport http.RoundTripper
+	// UserAgent names the program.
+	UserAgent string
+}
+
+// Client is safe for use by several goroutines.
+type Client struct {
+	config Config
+	root   *url.URL
+	http   *http.Client
+
+	mu     sync.Mutex
+	served *Range
+}
+
+// New checks the endpoint; it does not speak to it.
+func New(config Config) (*Client, error) {
+	root, err := url.Parse(strings.TrimSpace(config.Endpoint))
+	if err != nil {
+		return nil, problem.Invalidf("endpoint %q: not a URL", config.Endpoint)
+	}
+	if (root.Scheme != "http" && root.Scheme != "https") || root.Host == "" {
+		return nil, problem.Invalidf("endpoint %q: want http://host:port or https://host:port", root.Redacted())
+	}
+	if root.User != nil {
+		return nil, problem.Invalidf("endpoint %q: give user and password apart from the URL", root.Redacted())
+	}
+	root.Path = strings.TrimSuffix(strings.TrimRight(root.Path, "/"), "/v1")
+	root.RawPath, root.RawQuery, root.Fragment = "", "", ""
+	if config.Timeout == 0 {
+		config.Timeout = defaultTimeout
+	}
+	if config.MaxBody == 0 {
+		config.MaxBody = defaultMaxBody
+	}
+	if config.UserAgent == "" {
+		config.UserAgent = "salvor"
+	}
+	c := &Client{config: config, root: root}
+	c.http = &http.Client{Transport: config.Transport, Timeout: config.Timeout, CheckRedirect: c.checkRedirect}
+	return c, nil
+}
+
+// Endpoint is the root that requests go to, without /v1.
+func (c *Client) Endpoint() string { return c.root.String() }
+
+// checkRedirect follows a server that adds a slash, but takes a request with its
+// credentials nowhere else.
+func (c *Client) checkRedirect(next *http.Request, via []*http.Request) error {
+	if next.URL.Host != c.root.Host || next.URL.Scheme != c.root.Scheme || len(via) > maxRedirects {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Request is one call.
+type Request struct {
+	Method string
+	// Path begins with a slash and is below the endpoint: "/v1/nodes".
+	Path  string
+	Query url.Values
+	// Body is sent as JSON unless nil.
+	Body any
+	// Version is the microversion to speak; 0 sends no version header.
+	Version Version
+	// Header is added to the request.
+	Header http.Header
+}
+
+// Answer is what an API said to a request that it took.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Do sends the request and decodes the answer into out, unless out is nil. An
+// answer with a status of 300 or more is an error that holds an *Error; no answer
+// at all is of the kind Unavailable.
+func (c *Client) Do(ctx context.Context, request Request, out any) (*Answer, error) {
+	answer, err := c.send(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.Status >= 300 {
+		return nil, request.refused(answer)
+	}
+	if out == nil {
+		return answer, nil
+	}
+	if err := json.Unmarshal(answer.Body, out); err != nil {
+		return nil, problem.Unavailablef("%s: answer is not the JSON expected: %w", request, err)
+	}
+	return answer, nil
+}
+
+func (r Request) String() string { return r.Method + " " + r.Path }
+
+func (c *Client) send(ctx context.Context, request Request) (*Answer, error) {
+	call, err := c.build(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(call)
+	if err != nil {
+		return nil, problem.Unavailablef("%s: %w", request, plain(err))
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, c.config.MaxBody+1))
+	if err != nil {
+		return nil, problem.Unavailablef("%s: read answer: %w", request, plain(err))
+	}
+	if int64(len(body)) > c.config.MaxBody {
+		return nil, problem.Unavailablef("%s: answer is larger than %d bytes", request, c.config.MaxBody)
+	}
+	return &Answer{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+}
+
+func (c *Client) build(ctx context.Context, request Request) (*http.Request, error) {
+	var body io.Reader
+	if request.Body != nil {
+		text, err := json.Marshal(request.Body)
+		if err != nil {
+			return nil, fmt.Errorf("%s: encode body: %w", request, err)
+		}
+		body = bytes.NewReader(text)
+	}
+	target := c.root.JoinPath(request.Path)
+	target.RawQuery = request.Query.Encode()
+	call, err := http.NewRequestWithContext(ctx, request.Method, target.String(), body)
+	if err != nil {
+		return nil, problem.Invalidf("%s: %w", request, err)
+	}
+	for key, values := range request.Header {
+		call.Header[key] = values
+	}
+	call.Header.Set("Accept", "application/json")
+	call.Header.Set("User-Agent", c.config.UserAgent)
+	if body != nil {
+		call.Header.Set("Content-Type", "application/json")
+	}
+	if request.Version != 0 {
+		call.Header.Set(VersionHeader, request.Version.String())
+	}
+	if c.config.Username != "" {
+		call.SetBasicAuth(c.config.Username, c.config.Password.Reveal())
+	}
+	return call, nil
+}
+
+// plain takes the URL out of an error of net/http: a query may hold a secret.
+func plain(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+// Command salvor-agent is the agent of the rescue ramdisk. The ramdisk's init starts
+// it twice: "salvor-agent" until the machine is handed over, then "salvor-agent
+// network" for the tenant's network. It ends with 0 when it did its work.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"salvor/agent"
+)
+
+// version is set by the linker.
+var version = "0.1.0"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const usage = `salvor-agent [run] [--root DIR] [--cmdline FILE] [--listen ADDRESS] [--mac MAC,...]
+salvor-agent network [--root DIR]
+salvor-agent version
+`
+
+// options are the flags of both words.
+type options struct {
+	root    string
+	cmdline string
+	listen  string
+	macs    string
+	debug   bool
+}
+
+// run gives the exit status: 0 done, 1 failed, 2 called wrongly.
+func run(ctx context.Context, args []string, out io.Writer) int {
+	word := "run"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		word, args = args[0], args[1:]
+	}
+	o, err := parse(word, args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return 2
+	}
+	log := newLog(out, o.debug)
+	switch word {
+	case "run":
+		err = serve(ctx, o, log)
+	case "network":
+		err = agent.Network(ctx, o.root, log)
+	case "version":
+		fmt.Fprintln(out, "salvor-agent", version)
+	default:
+		fmt.Fprint(out, usage)
+		return 2
+	}
+	if err != nil {
+		log.Error("salvor-agent ends", "doing", word, "error", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(word string, args []string, out io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("salvor-agent "+word, flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() { fmt.Fprint(out, usage) }
+	flags.StringVar(&o.root, "root", "", "work below this directory instead of in the initramfs")
+	flags.BoolVar(&o.debug, "debug", false, "log more")
+	if word == "run" {
+		flags.StringVar(&o.cmdline, "cmdline", "/proc/cmdline", "read the kernel command line from this file")
+		flags.StringVar(&o.listen, "listen", "", "take commands here (default :9999)")
+		flags.StringVar(&o.macs, "mac", "", "look up these MACs instead of those of the NICs")
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprint(out, usage)
+		return o, errors.New("too many words")
+	}
+	return o, nil
+}
+
+func newLog(out io.Writer, debug bool) *slog.Logger {
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+}
+
+func serve(ctx context.Context, o options, log *slog.Logger) error {
+	line, err := os.ReadFile(o.cmdline)
+	if err != nil {
+		return fmt.Errorf("read the kernel command line: %w", err)
+	}
+	var macs []string
+	if o.macs != "" {
+		macs = strings.Split(o.macs, ",")
+	}
+	a, err := agent.New(agent.Config{
+		Root: o.root, CommandLine: string(line), Listen: o.listen, MACs: macs, Version: version, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}

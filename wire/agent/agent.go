@@ -1,0 +1,98 @@
+// Package agent is the JSON that a control plane and the agent in the ramdisk
+// speak: the command doors of the agent (facts/ironic.md (j)) and what salvor adds
+// to them. It knows no HTTP and no behaviour; lookup and heartbeat, which go the
+// other way, are in wire/ironic.
+package agent
+
+import "encoding/json"
+
+// Paths and names of the agent's API.
+const (
+	CommandsPath   = "/v1/commands/"
+	StatusPath     = "/v1/status"
+	FinalizeRescue = "rescue.finalize_rescue"
+	// Product begins the agent_version of our own agent; only such an agent is
+	// sent Extras, every other one refuses a parameter that it does not know.
+	Product = "salvor-agent/"
+	// DefaultPort is where the agent listens.
+	DefaultPort = 9999
+)
+
+// Query parameters of POST /v1/commands/.
+const (
+	QueryWait  = "wait"
+	QueryToken = "agent_token"
+)
+
+// Values of Result.Status.
+const (
+	Running              = "RUNNING"
+	Succeeded            = "SUCCEEDED"
+	Failed               = "FAILED"
+	CleanVersionMismatch = "CLEAN_VERSION_MISMATCH"
+)
+
+// Command is the body of POST /v1/commands/. Both fields are mandatory.
+type Command struct {
+	Name   string          `json:"name"`
+	Params json.RawMessage `json:"params"`
+}
+
+// FinalizeParams are the params of rescue.finalize_rescue. The password travels
+// here in the open, so a value of this type is made last and never logged.
+type FinalizeParams struct {
+	// RescuePassword is a crypt(3) hash if Hashed, else the plain password.
+	RescuePassword string  `json:"rescue_password"`
+	Hashed         bool    `json:"hashed"`
+	Salvor         *Extras `json:"salvor,omitempty"`
+}
+
+// Extras tell salvor's own agent what the tenant's network looks like.
+type Extras struct {
+	// NetworkData is an OpenStack network_data.json object; absent: the machine's
+	// config drive is read, and without one DHCP asked.
+	NetworkData json.RawMessage `json:"network_data,omitempty"`
+	// SSHInterfaces are the MACs on whose addresses ssh may listen; empty: all.
+	SSHInterfaces []string `json:"ssh_interfaces,omitempty"`
+	// TenantMove says that the ports leave the rescuing network after this command,
+	// so that a lease from before it must not be kept.
+	TenantMove bool `json:"tenant_move"`
+	// RootPassword sets the password of root too.
+	RootPassword bool `json:"root_password"`
+}
+
+// Result is the answer to a command, and an element of CommandList.
+type Result struct {
+	ID      string         `json:"id"`
+	Name    string         `json:"command_name"`
+	Params  map[string]any `json:"command_params"`
+	Status  string         `json:"command_status"`
+	Error   *CommandError  `json:"command_error"`
+	Outcome any            `json:"command_result"`
+}
+
+// CommandList is the answer of GET /v1/commands/.
+type CommandList struct {
+	Commands []Result `json:"commands"`
+}
+
+// CommandError says why a command failed.
+type CommandError struct {
+	Type    string `json:"type"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Details string `json:"details"`
+}
+
+// Fault is the body of every answer with a status of 400 and more.
+type Fault struct {
+	Code   string `json:"faultcode"` // "Client" or "Server"
+	String string `json:"faultstring"`
+}
+
+// Status is the answer of GET /v1/status.
+type Status struct {
+	// StartedAt is in seconds since 1970.
+	StartedAt float64 `json:"started_at"`
+	Version   string  `json:"version"`
+}
