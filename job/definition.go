@@ -1,0 +1,108 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Action is one step of an operation. It may run twice, also after its successor
+// has begun elsewhere: it asks before it acts and repeats harmlessly.
+type Action struct {
+	Name string
+	Do   func(ctx context.Context, r *Run) Outcome
+	// Undo takes it back when a later action fails; it may find nothing to take back. nil: NoUndo says why.
+	Undo   func(ctx context.Context, r *Run) Outcome
+	NoUndo string
+	// Deadline bounds all tries together, in alive time; 0 means DefaultDeadline.
+	Deadline time.Duration
+}
+
+// DefaultDeadline bounds an action that names no deadline of its own.
+const DefaultDeadline = 2 * time.Minute
+
+func (a *Action) deadline() time.Duration {
+	if a.Deadline > 0 {
+		return a.Deadline
+	}
+	return DefaultDeadline
+}
+
+// Definition is the list of actions of a kind of job: an operation as data.
+type Definition struct {
+	Kind Kind
+	// Version of the list. A conductor claims jobs of versions up to its own; names live one release longer.
+	Version int
+	Class   Class
+	Actions []Action
+	// Failed shows the failure on the subject, in the transaction that ends the failed job, or in
+	// the one that interrupts a wait that took too long. It may be called again for the same job.
+	Failed func(ctx context.Context, tx Tx, j *Job) error
+	// Stuck tells that undoing could not be finished: the subject needs a human.
+	Stuck func(ctx context.Context, tx Tx, j *Job, why string) error
+}
+
+// Check tells what is wrong with the list itself.
+func (o *Definition) Check() error {
+	seen := map[string]bool{}
+	for _, a := range o.Actions {
+		switch {
+		case a.Name == "" || a.Do == nil:
+			return fmt.Errorf("operation %s: an action lacks its name or its deed", o.Kind)
+		case seen[a.Name]:
+			return fmt.Errorf("operation %s: two actions are named %q", o.Kind, a.Name)
+		case (a.Undo == nil) == (a.NoUndo == ""):
+			return fmt.Errorf("operation %s, action %q: say either how it is undone or why not", o.Kind, a.Name)
+		}
+		seen[a.Name] = true
+	}
+	if len(o.Actions) == 0 {
+		return fmt.Errorf("operation %s has no actions", o.Kind)
+	}
+	return nil
+}
+
+// index finds an action by name; the empty name is the first. -1 if there is none of that name.
+func (o *Definition) index(name string) int {
+	if name == "" {
+		return 0
+	}
+	for i := range o.Actions {
+		if o.Actions[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Run is what an action sees of its job. Notes that it makes are saved with its outcome.
+type Run struct {
+	Job
+	Log    *slog.Logger
+	runner *Runner
+}
+
+// Note keeps a fact for later actions; it is durable once the action has ended, or with Commit.
+func (r *Run) Note(key, value string) {
+	memo := make(map[string]string, len(r.Memo)+1)
+	for k, v := range r.Memo {
+		memo[k] = v
+	}
+	memo[key] = value
+	r.Memo = memo
+}
+
+// Commit makes the notes and fn's writes durable in the middle of an action: an
+// intent that must be known before a deed that cannot be repeated.
+func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
+	return r.runner.store.Do(ctx, func(tx Tx) error {
+		if err := r.runner.store.Save(tx, &r.Job, true); err != nil {
+			return err
+		}
+		if fn == nil {
+			return nil
+		}
+		return fn(tx)
+	})
+}

@@ -1,0 +1,159 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/problem"
+	"salvor/secret"
+)
+
+var noSecret secret.Value
+
+// every runs fn once per period until ctx ends.
+func every(ctx context.Context, period time.Duration, fn func()) {
+	t := time.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			fn()
+		}
+	}
+}
+
+// keepLease beats once a second and stops this incarnation when it could not for
+// too long: peers must be able to count on that.
+func (r *Runner) keepLease(ctx context.Context) {
+	if !r.leased {
+		return
+	}
+	peers := map[string]sighting{}
+	every(ctx, beatEvery, func() {
+		r.beat(ctx)
+		r.buryPeers(ctx, peers)
+	})
+}
+
+func (r *Runner) beat(ctx context.Context) {
+	r.mu.Lock()
+	me, last := r.me, r.lastBeat
+	r.mu.Unlock()
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, beatEvery)
+	err := r.store.Beat(bounded, me)
+	cancel()
+	if err == nil {
+		r.mu.Lock()
+		r.lastBeat = began
+		r.mu.Unlock()
+		return
+	}
+	if !errors.Is(err, ErrFenced) && time.Since(last) < selfStop {
+		return
+	}
+	r.log.Error("the lease is lost: every action stops and a new incarnation begins", "error", err)
+	r.stopActions()
+	r.working.Wait()
+	r.mu.Lock()
+	r.me.Incarnation = uuid.NewString()
+	r.mu.Unlock()
+	if err := r.join(ctx); err != nil && ctx.Err() == nil {
+		r.log.Error("join again", "error", err)
+	}
+}
+
+type sighting struct {
+	counter int64
+	moved   time.Time
+}
+
+// buryPeers frees the jobs of conductors whose counter stands still on our clock.
+func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
+	all, err := r.store.Conductors(ctx)
+	if err != nil {
+		return
+	}
+	for _, c := range all {
+		s, known := seen[c.Owner()]
+		if !known || s.counter != c.Counter {
+			seen[c.Owner()] = sighting{c.Counter, time.Now()}
+			continue
+		}
+		if c.ID == r.me.ID || time.Since(s.moved) < peerDead {
+			continue
+		}
+		n, err := r.store.Release(ctx, []string{c.Owner()})
+		if err != nil {
+			r.log.Error("free the jobs of a dead conductor", "conductor", c.Hostname, "error", err)
+			continue
+		}
+		if n > 0 {
+			r.log.Warn("a conductor is silent; its jobs are free", "conductor", c.Hostname, "jobs", n)
+		}
+	}
+}
+
+// keepTime advances the clock of alive seconds of each group.
+func (r *Runner) keepTime(ctx context.Context) {
+	every(ctx, beatEvery, func() {
+		r.mu.Lock()
+		seen := r.ticks
+		r.mu.Unlock()
+		if err := r.store.Advance(ctx, seen); err != nil {
+			return
+		}
+		now, err := r.store.Ticks(ctx, r.me.Groups)
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		r.ticks = now
+		r.mu.Unlock()
+	})
+}
+
+func (r *Runner) tick(group string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ticks[group]
+}
+
+// watchWaits ends waits that took too long: the failure is shown first, then undone.
+func (r *Runner) watchWaits(ctx context.Context) {
+	every(ctx, beatEvery, func() {
+		late, err := r.store.Expired(ctx, r.me.Groups, claimAtOnce)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.log.Error("look for waits that took too long", "error", err)
+			}
+			return
+		}
+		for _, j := range late {
+			op := r.ops[j.Kind]
+			if op == nil {
+				continue
+			}
+			cause := problem.Unavailablef("Timeout reached while waiting for %s", j.WaitFor)
+			err := r.store.Do(ctx, func(tx Tx) error {
+				if err := r.store.Interrupt(tx, j.ID, Undoing, cause); err != nil {
+					return err
+				}
+				shown := j
+				shown.SetCause(cause)
+				if op.Failed == nil {
+					return nil
+				}
+				return op.Failed(ctx, tx, &shown)
+			})
+			if err != nil && !problem.Is(err, problem.Conflict) {
+				r.log.Error("end a wait that took too long", "job", j.ID, "error", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,525 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"salvor/problem"
+)
+
+// Config is what a Runner is made of.
+type Config struct {
+	Store       Store
+	Definitions []Definition
+	Conductor   Conductor
+	// Workers bounds how many jobs run at once.
+	Workers int
+	// Leased tells that other conductors may share the store; false where a file lock makes that impossible.
+	Leased bool
+	Now    func() time.Time
+	Log    *slog.Logger
+	// Die ends the process when an action will not end: crash only.
+	Die func(why string)
+}
+
+// Runner claims jobs and works their actions off, one at a time each.
+type Runner struct {
+	store   Store
+	ops     map[Kind]*Definition
+	kinds   map[Kind]int
+	me      Conductor
+	leased  bool
+	now     func() time.Time
+	log     *slog.Logger
+	die     func(string)
+	slots   chan struct{}
+	nudge   chan struct{}
+	working sync.WaitGroup
+
+	mu       sync.Mutex
+	lastBeat time.Time // on the monotonic clock
+	ticks    map[string]int64
+	abandon  context.CancelFunc // cancels every running action
+	epoch    context.Context
+}
+
+const (
+	beatEvery   = time.Second
+	selfStop    = 5 * time.Second // without a beat we stop ourselves
+	peerDead    = 7 * time.Second // without a beat of theirs, peers free their jobs
+	overrun     = 30 * time.Second
+	maxBackOff  = 30 * time.Second
+	crashLimit  = 4
+	idlePoll    = time.Second
+	claimAtOnce = 64
+)
+
+// NewRunner checks the operations and makes a runner.
+func NewRunner(c Config) (*Runner, error) {
+	r := &Runner{
+		store: c.Store, ops: map[Kind]*Definition{}, kinds: map[Kind]int{}, me: c.Conductor, leased: c.Leased,
+		now: c.Now, log: c.Log, die: c.Die, slots: make(chan struct{}, c.Workers), nudge: make(chan struct{}, 1),
+		ticks: map[string]int64{},
+	}
+	for i := range c.Definitions {
+		op := &c.Definitions[i]
+		if err := op.Check(); err != nil {
+			return nil, err
+		}
+		if r.ops[op.Kind] != nil {
+			return nil, fmt.Errorf("two operations are named %s", op.Kind)
+		}
+		r.ops[op.Kind], r.kinds[op.Kind] = op, op.Version
+	}
+	return r, nil
+}
+
+// Run works until ctx ends, then lets running actions come to an end within grace and hands over what is left.
+func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
+	if err := r.join(ctx); err != nil {
+		return err
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){r.keepLease, r.keepTime, r.watchWaits} {
+		loops.Go(func() { loop(background) })
+	}
+	r.claimLoop(ctx)
+	drained := make(chan struct{})
+	go func() { r.working.Wait(); close(drained) }()
+	select {
+	case <-drained:
+	case <-time.After(grace):
+		r.stopActions()
+		<-drained
+	}
+	stop()
+	loops.Wait()
+	return r.store.Retire(context.WithoutCancel(ctx), r.me)
+}
+
+// join registers this incarnation and opens a new epoch for actions.
+func (r *Runner) join(ctx context.Context) error {
+	if err := r.store.Register(ctx, r.me); err != nil {
+		return fmt.Errorf("register conductor %s: %w", r.me.Hostname, err)
+	}
+	ticks, err := r.store.Ticks(ctx, r.me.Groups)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ticks, r.lastBeat = ticks, time.Now()
+	r.epoch, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	return nil
+}
+
+func (r *Runner) stopActions() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abandon()
+}
+
+// Alive tells whether this conductor may still act on the outside: its lease must
+// hold a little longer than a request lasts. Transports ask it before each request.
+func (r *Runner) Alive() error {
+	if !r.leased {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.lastBeat) > selfStop-beatEvery || r.epoch.Err() != nil {
+		return problem.Unavailablef("this conductor's lease is running out: nothing is sent")
+	}
+	return nil
+}
+
+// claimLoop hands claimed jobs to goroutines until ctx ends.
+func (r *Runner) claimLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.store.Woken():
+		case <-r.nudge:
+		}
+		wait := r.claim(ctx)
+		timer.Reset(wait)
+	}
+}
+
+// claim takes what it can and says how long to wait before the next look.
+func (r *Runner) claim(ctx context.Context) time.Duration {
+	for {
+		free := min(cap(r.slots)-len(r.slots), claimAtOnce)
+		if free <= 0 {
+			return idlePoll
+		}
+		r.mu.Lock()
+		epoch, me := r.epoch, r.me
+		r.mu.Unlock()
+		jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.log.Error("claim jobs", "error", err)
+			}
+			return idlePoll
+		}
+		for _, j := range jobs {
+			r.slots <- struct{}{}
+			r.working.Go(func() {
+				defer func() {
+					<-r.slots
+					select {
+					case r.nudge <- struct{}{}:
+					default:
+					}
+				}()
+				r.work(epoch, j)
+			})
+		}
+		if len(jobs) < free {
+			break
+		}
+	}
+	due, err := r.store.NextDue(ctx, r.me.Groups)
+	if err != nil || due.IsZero() {
+		return idlePoll
+	}
+	return min(max(due.Sub(r.now()), time.Millisecond), idlePoll)
+}
+
+// work goes on with a claimed job until it gives the claim up.
+func (r *Runner) work(ctx context.Context, j Job) {
+	log := r.log.With("job", j.ID, "kind", string(j.Kind), j.Subject.Kind, j.Subject.ID)
+	op := r.ops[j.Kind]
+	if r.held(ctx, &j) {
+		return
+	}
+	for ctx.Err() == nil {
+		var again bool
+		if j.State == Undoing {
+			again = r.undoOne(ctx, op, &j, log)
+		} else {
+			again = r.doOne(ctx, op, &j, log)
+		}
+		if !again {
+			return
+		}
+	}
+	// Stopped in the middle: whoever claims it next begins this action again.
+	_ = r.save(context.WithoutCancel(ctx), &j, false)
+}
+
+// held delays a job whose owners keep dying, once more for each crash beyond the limit.
+func (r *Runner) held(ctx context.Context, j *Job) bool {
+	mark := fmt.Sprint(j.Crashes)
+	if j.Crashes < crashLimit || j.Memo["held"] == mark {
+		return false
+	}
+	run := Run{Job: *j, runner: r}
+	run.Note("held", mark)
+	*j = run.Job
+	if j.State == Running {
+		j.State = Ready
+	}
+	j.Due = r.now().Add(time.Duration(1<<min(j.Crashes-crashLimit, 6)) * 10 * time.Second)
+	j.WaitFor = fmt.Sprintf("a pause: %d conductors ended during %q", j.Crashes, j.Action)
+	return r.save(ctx, j, false) == nil
+}
+
+func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Logger) bool {
+	i := op.index(j.Action)
+	if i < 0 {
+		return r.settle(ctx, op, j, nil, Fail(problem.Unsupportedf("this version of salvor knows no action %q of %s", j.Action, j.Kind)), log)
+	}
+	a := &op.Actions[i]
+	if j.Action == "" || j.ActionStartedAt.IsZero() {
+		j.Action, j.ActionStartedAt = a.Name, r.now()
+	}
+	j.State = Running
+	run := &Run{Job: *j, Log: log.With("action", a.Name), runner: r}
+	out := r.call(ctx, a, a.Do, run)
+	*j = run.Job
+	return r.settle(ctx, op, j, a, out, log)
+}
+
+// call runs a deed within its deadline; a panic is a failure, and a deed that outlives its context ends the process.
+func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, a.deadline())
+	defer cancel()
+	watchdog := time.AfterFunc(a.deadline()+overrun, func() {
+		r.die(fmt.Sprintf("action %q of job %s did not end within %s after its deadline", a.Name, run.ID, overrun))
+	})
+	defer watchdog.Stop()
+	defer func() {
+		if p := recover(); p != nil {
+			run.Log.Error("action panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			out = Fail(fmt.Errorf("action %q panicked", a.Name))
+		}
+	}()
+	return deed(ctx, run)
+}
+
+// settle writes an outcome; true means that the claim goes on.
+func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, log *slog.Logger) bool {
+	if ctx.Err() != nil && (out.verdict == verdictFail || out.verdict == verdictRetry) {
+		return true // we were stopped: the outcome says nothing about the machine
+	}
+	if out.verdict == verdictRetry && r.late(j, a) {
+		out = Fail(problem.New(problem.KindOf(out.err), "%s: gave up after %s: %w", j.Action, a.deadline(), out.err))
+	}
+	next, keep := *j, false
+	switch out.verdict {
+	case verdictDone:
+		keep = r.forward(op, &next, out)
+	case verdictThen:
+		r.end(&next)
+	case verdictWait:
+		next.State = Waiting
+		if out.within > 0 && (j.WaitFor != out.waitFor || j.Deadline == 0) {
+			next.Deadline = r.tick(j.Group) + seconds(out.within)
+		}
+		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
+	case verdictRetry:
+		next.State = Ready
+		r.postpone(&next, a, out)
+	case verdictFail:
+		keep = r.failing(&next, out.err, log)
+	}
+	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
+		saved := next
+		if err := r.store.Save(tx, &saved, keep); err != nil {
+			return err
+		}
+		if out.next != nil {
+			if err := r.store.Insert(tx, out.next); err != nil {
+				return err
+			}
+		}
+		if out.commit != nil && out.verdict != verdictFail {
+			if err := out.commit(tx); err != nil {
+				return err
+			}
+		}
+		if next.State == Ended && next.Failed() && op.Failed != nil {
+			if err := op.Failed(ctx, tx, &next); err != nil {
+				return err
+			}
+		}
+		return r.tell(tx, j, &next, out)
+	})
+	return r.settled(ctx, op, j, a, out, next, keep, err, log)
+}
+
+// settled looks at how the writing of an outcome went.
+func (r *Runner) settled(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, next Job, keep bool, err error, log *slog.Logger) bool {
+	switch {
+	case err == nil:
+		*j = next
+		return keep
+	case errors.Is(err, ErrFenced):
+		log.Warn("the job belongs to somebody else by now", "action", j.Action)
+		return false
+	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:
+		// The rows refuse the outcome: that is a failure like any other.
+		return r.settle(ctx, op, j, a, Fail(fmt.Errorf("%s: %w", j.Action, err)), log)
+	}
+	log.Error("write the outcome of an action", "action", j.Action, "error", err)
+	select {
+	case <-ctx.Done():
+		return true
+	case <-time.After(time.Second):
+		return r.settle(ctx, op, j, a, out, log)
+	}
+}
+
+// forward moves the job to its next action, or ends it.
+func (r *Runner) forward(op *Definition, j *Job, out Outcome) bool {
+	j.Attempt, j.Crashes, j.Deadline, j.WaitFor = 0, 0, 0, ""
+	if out.result != nil {
+		j.Result = out.result
+	}
+	i := op.index(j.Action) + 1
+	if i >= len(op.Actions) {
+		r.end(j)
+		return false
+	}
+	j.Action, j.ActionStartedAt, j.State = op.Actions[i].Name, r.now(), Running
+	return true
+}
+
+func (r *Runner) end(j *Job) {
+	j.State, j.EndedAt, j.WaitFor, j.Deadline = Ended, r.now(), "", 0
+	j.Secret = noSecret
+}
+
+// failing leaves the success road: undo for what has actions to take back.
+func (r *Runner) failing(j *Job, err error, log *slog.Logger) bool {
+	log.Warn("job failed", "action", j.Action, "error", err)
+	if problem.KindOf(err) == problem.Internal {
+		err = problem.New(problem.Internal, "internal error in action %q of job %s; the conductor's log tells more", j.Action, j.ID)
+	}
+	j.SetCause(err)
+	j.Secret, j.Attempt, j.Deadline, j.WaitFor = noSecret, 0, 0, ""
+	if j.Class == Ask {
+		r.end(j)
+		return false
+	}
+	j.State = Undoing
+	return true
+}
+
+// undoOne takes one action back; true means that there is more to do now.
+func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.Logger) bool {
+	i := op.index(j.Action)
+	for i >= 0 && op.Actions[i].Undo == nil {
+		i--
+	}
+	out := Done()
+	var a *Action
+	if i >= 0 {
+		a = &op.Actions[i]
+		if j.Action != a.Name {
+			j.Action, j.ActionStartedAt = a.Name, r.now()
+		}
+		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
+		out = r.call(ctx, a, a.Undo, run)
+		*j = run.Job
+		if ctx.Err() != nil && out.verdict != verdictDone {
+			return true
+		}
+	}
+	next, keep := *j, true
+	switch {
+	case out.verdict == verdictRetry && !r.late(j, a):
+		r.postpone(&next, a, out)
+		keep = false
+	case out.verdict == verdictDone || out.verdict == verdictThen:
+		keep = r.backward(op, &next, i)
+	default:
+		log.Error("undo", "action", a.Name, "error", out.err)
+		run := Run{Job: next}
+		run.Note("stuck", fmt.Sprintf("%s could not be taken back: %v", a.Name, out.err))
+		next = run.Job
+		keep = r.backward(op, &next, i)
+	}
+	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
+		return r.saveUndo(ctx, tx, op, j, &next, keep, out)
+	})
+	if err == nil {
+		*j = next
+		return keep
+	}
+	if errors.Is(err, ErrFenced) {
+		return false
+	}
+	log.Error("write an undo", "action", j.Action, "error", err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+	return true
+}
+
+func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *Job, keep bool, out Outcome) error {
+	saved := *next
+	if err := r.store.Save(tx, &saved, keep); err != nil {
+		return err
+	}
+	if out.commit != nil {
+		if err := out.commit(tx); err != nil {
+			return err
+		}
+	}
+	if next.State == Ended {
+		if op.Failed != nil {
+			if err := op.Failed(ctx, tx, next); err != nil {
+				return err
+			}
+		}
+		if why := next.Memo["stuck"]; why != "" && op.Stuck != nil {
+			if err := op.Stuck(ctx, tx, next, why); err != nil {
+				return err
+			}
+		}
+	}
+	return r.tell(tx, j, next, out)
+}
+
+// backward moves to the action before, or ends the job.
+func (r *Runner) backward(op *Definition, j *Job, i int) bool {
+	j.Attempt, j.Crashes, j.Deadline, j.WaitFor = 0, 0, 0, ""
+	for i--; i >= 0; i-- {
+		if op.Actions[i].Undo != nil {
+			j.Action, j.ActionStartedAt = op.Actions[i].Name, r.now()
+			return true
+		}
+	}
+	r.end(j)
+	return false
+}
+
+// late tells whether the tries of an action have used up its deadline.
+func (r *Runner) late(j *Job, a *Action) bool {
+	return a == nil || j.Deadline > 0 && r.tick(j.Group) >= j.Deadline
+}
+
+// postpone makes the job claimable again after a delay that grows with the tries.
+func (r *Runner) postpone(j *Job, a *Action, out Outcome) {
+	if j.Deadline == 0 {
+		j.Deadline = r.tick(j.Group) + seconds(a.deadline())
+	}
+	j.Attempt++
+	after := out.after
+	if after == 0 {
+		after = min(time.Duration(1<<min(j.Attempt, 10))*250*time.Millisecond, maxBackOff)
+	}
+	j.Due = r.now().Add(after)
+	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
+}
+
+// tell writes the timeline of an outcome.
+func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
+	e := Event{Subject: j.Subject, At: r.now(), Type: "action", JobID: j.ID, Action: j.Action, Severity: "info", RequestID: j.RequestID, User: j.User}
+	word := ""
+	if j.State == Undoing {
+		word = "undo "
+	}
+	switch {
+	case j.Class == Ask:
+		return nil
+	case out.verdict == verdictRetry && next.Attempt > 1:
+		return nil // one line for the first failed try; the count is in the job
+	case out.verdict == verdictRetry:
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %v", word, j.Action, out.err)
+	case out.verdict == verdictFail:
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
+	case out.verdict == verdictWait:
+		e.Text = fmt.Sprintf("%s: waits for %s", j.Action, out.waitFor)
+	default:
+		e.Text, e.Duration = word+j.Action, r.now().Sub(j.ActionStartedAt)
+	}
+	return r.store.Append(tx, e)
+}
+
+func (r *Runner) save(ctx context.Context, j *Job, keep bool) error {
+	if j.State == Running && !keep {
+		j.State = Ready
+	}
+	return r.store.Do(ctx, func(tx Tx) error {
+		saved := *j
+		return r.store.Save(tx, &saved, keep)
+	})
+}
+
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
