@@ -1,0 +1,165 @@
+package main
+
+import (
+	"maps"
+
+	"salvor/driver"
+	"salvor/driver/agent"
+	"salvor/driver/fake"
+	"salvor/driver/manual"
+	"salvor/driver/netboot"
+	"salvor/driver/network"
+	"salvor/driver/redfish"
+	"salvor/metal"
+)
+
+// driverConfig is what the hardware types need of the configuration.
+type driverConfig struct {
+	// Files says where ramdisks find boot files and the API, and which images they may be given.
+	Files driver.BootFiles
+	// RescueKernel and RescueRamdisk are used where driver_info names none; empty: driver_info must.
+	RescueKernel, RescueRamdisk string
+}
+
+// hardware is what the composition of all hardware types shares.
+type hardware struct {
+	cfg   driverConfig
+	lanes *driver.Lanes
+}
+
+// hardwareTypes composes the hardware types that this conductor offers, each with the
+// description that it publishes. It is the only list of drivers.
+func hardwareTypes(cfg driverConfig) []driver.HardwareType {
+	h := hardware{cfg: cfg, lanes: &driver.Lanes{}}
+	return []driver.HardwareType{h.redfish(), h.fake(), h.manual()}
+}
+
+func (h hardware) redfish() driver.HardwareType {
+	d := &redfish.Driver{Lanes: h.lanes}
+	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
+	needs := []string{redfish.AddressKey}
+	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
+	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
+	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, noInspect)
+	offer(&t, "boot", t.Boot,
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
+		h.ipxe(d.SetBootDevice),
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
+	offer(&t, "network", t.Network, h.networks()...)
+	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
+	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	return t
+}
+
+func (h hardware) fake() driver.HardwareType {
+	d := fake.Hardware{}
+	t := newHardwareType("fake-hardware", map[string]string{fake.DelayKey: "Seconds that every request to the machine takes."}, rescueProperties)
+	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
+	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
+	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, noInspect)
+	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake"}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
+	offer(&t, "network", t.Network, noopNetwork)
+	offer(&t, "rescue", t.Rescue, choice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
+	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, ramdiskDeploy)
+	return t
+}
+
+func (h hardware) manual() driver.HardwareType {
+	d := manual.Hardware{}
+	t := newHardwareType("manual-management", rescueProperties)
+	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "noop"}, d}, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, fake.Hardware{}})
+	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "noop"}, d})
+	offer(&t, "inspect", t.Inspect, noInspect)
+	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
+	offer(&t, "network", t.Network, h.networks()...)
+	offer(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
+	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	return t
+}
+
+// choice is one interface with its description.
+type choice[I any] struct {
+	info metal.InterfaceInfo
+	impl I
+}
+
+// offer adds the interfaces of a kind; the first is the default.
+func offer[I any](t *driver.HardwareType, kind string, into map[string]I, choices ...choice[I]) {
+	set := metal.InterfaceSet{Default: choices[0].info.Name}
+	for _, c := range choices {
+		set.Enabled = append(set.Enabled, c.info)
+		// A kind that is refused by its name (no-inspect) may have no implementation behind it.
+		if any(c.impl) != nil {
+			into[c.info.Name] = c.impl
+		}
+	}
+	t.Info.Interfaces[kind] = set
+}
+
+var rescueProperties = map[string]string{
+	rescueKernelKey:                "The kernel of the rescue ramdisk: a path on the conductor, or an http(s) URL.",
+	rescueRamdiskKey:               "The rescue ramdisk itself: a path on the conductor, or an http(s) URL.",
+	driver.AppendKey:               "Kernel parameters for ramdisks; %default% stands for the configured ones.",
+	"force_persistent_boot_device": "Accepted for Ironic's sake. Boot overrides are for one boot; a saved boot comes back as it was.",
+}
+
+const (
+	rescueKernelKey  = "rescue_kernel"
+	rescueRamdiskKey = "rescue_ramdisk"
+)
+
+// newHardwareType starts a hardware type with the kinds that none of ours implements.
+func newHardwareType(name string, properties ...map[string]string) driver.HardwareType {
+	t := driver.HardwareType{
+		Info:  metal.DriverInfo{Name: name, Interfaces: map[string]metal.InterfaceSet{}, Properties: map[string]string{}},
+		Power: map[string]driver.Power{}, Management: map[string]driver.Management{}, Boot: map[string]driver.Boot{},
+		Network: map[string]driver.Network{}, Rescue: map[string]driver.Rescue{}, Inspect: map[string]driver.Inspect{}, Deploy: map[string]driver.Deploy{},
+	}
+	for _, p := range properties {
+		maps.Copy(t.Info.Properties, p)
+	}
+	for kind, only := range map[string]metal.InterfaceInfo{
+		"bios": {Name: "no-bios", Unsupported: true}, "console": {Name: "no-console", Unsupported: true},
+		"raid": {Name: "no-raid", Unsupported: true}, "vendor": {Name: "no-vendor", Unsupported: true},
+		"storage": {Name: "noop"},
+	} {
+		t.Info.Interfaces[kind] = metal.InterfaceSet{Default: only.Name, Enabled: []metal.InterfaceInfo{only}}
+	}
+	return t
+}
+
+var (
+	noInspect     = choice[driver.Inspect]{info: metal.InterfaceInfo{Name: "no-inspect", Unsupported: true}}
+	noRescue      = choice[driver.Rescue]{metal.InterfaceInfo{Name: "no-rescue", Unsupported: true}, agent.NoRescue{}}
+	noopNetwork   = choice[driver.Network]{metal.InterfaceInfo{Name: "noop"}, network.Noop{}}
+	customAgent   = choice[driver.Deploy]{metal.InterfaceInfo{Name: "custom-agent", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
+	ramdiskDeploy = choice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
+	fakeDeploy    = choice[driver.Deploy]{metal.InterfaceInfo{Name: "fake"}, fake.Deploy{}}
+)
+
+// boot marks a boot interface whose ramdisks would have nobody to call.
+func (h hardware) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
+	if h.cfg.Files.APIURL == "" || h.cfg.Files.URL == "" {
+		info.Broken = "this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override"
+	}
+	return info
+}
+
+func (h hardware) ipxe(set netboot.SetDevice) choice[driver.Boot] {
+	return choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true}), netboot.IPXE(h.cfg.Files, set)}
+}
+
+func (h hardware) agentRescue() choice[driver.Rescue] {
+	info := metal.InterfaceInfo{Name: "agent"}
+	if h.cfg.RescueKernel == "" {
+		info.RequiredForRescue = append(info.RequiredForRescue, rescueKernelKey)
+	}
+	if h.cfg.RescueRamdisk == "" {
+		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
+	}
+	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes}}
+}
+
+func (h hardware) networks() []choice[driver.Network] {
+	return []choice[driver.Network]{noopNetwork}
+}

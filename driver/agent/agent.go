@@ -1,0 +1,203 @@
+// Package agent finishes rescues by the agent in the ramdisk, and holds the deploy
+// interfaces that await its heartbeats. It speaks the agent's command doors as a
+// client; lookup, heartbeat and the order of a rescue it must not know. The agent is
+// believed no more than a BMC: it runs on a machine that is not trusted.
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	wire "salvor/wire/agent"
+)
+
+// Rescue is the rescue interface "agent".
+type Rescue struct {
+	// Lanes keep it to one request at a time per agent.
+	Lanes *driver.Lanes
+}
+
+var _ driver.Rescue = Rescue{}
+
+// NeedsRamdisk is true.
+func (Rescue) NeedsRamdisk() bool { return true }
+
+// Finalize tells the agent the hash, once, and follows the command to its end.
+func (r Rescue) Finalize(ctx context.Context, n *metal.Node, a driver.Agent, f driver.Finalize) error {
+	c, err := r.dial(a, f)
+	if err == nil {
+		err = c.finalize(ctx, strings.HasPrefix(a.Version, wire.Product), f)
+		c.release()
+	}
+	if err != nil {
+		return problem.New(problem.KindOf(err), "finalize rescue of node %s: agent: %w", n.ID, err)
+	}
+	return nil
+}
+
+// conversation is with one agent about one command.
+type conversation struct {
+	base    *url.URL
+	http    *http.Client
+	release func()
+	token   secret.Value
+	secrets []secret.Value
+}
+
+func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
+	if a.Token.Empty() || f.Hash.Empty() {
+		return nil, problem.Invalidf("there is no agent token or no password hash to send")
+	}
+	base, err := callback(a.URL)
+	if err != nil {
+		return nil, err
+	}
+	w := driver.Wire{Base: base, Lanes: r.Lanes}
+	if base.Scheme == "https" {
+		if w.TLS, err = trust(a.CA); err != nil {
+			return nil, err
+		}
+	}
+	c := &conversation{base: base, token: a.Token, secrets: []secret.Value{a.Token, f.Hash}}
+	c.http, c.release = w.Client()
+	return c, nil
+}
+
+// callback checks the URL that a heartbeat gave.
+func callback(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
+		return nil, problem.Invalidf("its callback URL is not an http or https URL with a host")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, problem.Invalidf("its callback URL must hold no user, query or fragment")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = ""
+	return u, nil
+}
+
+func (c *conversation) finalize(ctx context.Context, product bool, f driver.Finalize) error {
+	params := wire.FinalizeParams{RescuePassword: f.Hash.Reveal(), Hashed: true}
+	if product {
+		params.Salvor = f.Extras
+	}
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(wire.Command{Name: wire.FinalizeRescue, Params: raw})
+	if err != nil {
+		return err
+	}
+	result, err := c.ask(ctx, http.MethodPost, wire.CommandsPath, body)
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, result)
+}
+
+// follow reads a command until it has ended. An agent that is gone by then has ended
+// too, but whether well is not for this package to guess: ErrGone.
+func (c *conversation) follow(ctx context.Context, first wire.Result) error {
+	last := first
+	done, err := driver.Prove(ctx, func(ctx context.Context) (bool, error) {
+		if last.Status != wire.Running {
+			return true, nil
+		}
+		if last.ID == "" {
+			return true, problem.Unavailablef("it runs the command, but gives no id to ask by")
+		}
+		next, err := c.ask(ctx, http.MethodGet, wire.CommandsPath+url.PathEscape(last.ID), nil)
+		if errors.Is(err, driver.ErrGone) {
+			return true, err
+		}
+		if err == nil {
+			last = next
+		}
+		return false, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !done:
+		return problem.Unavailablef("the command still runs")
+	case last.Status == wire.Succeeded:
+		return nil
+	}
+	text := "it gives no reason"
+	if last.Error != nil {
+		text = strings.TrimSpace(last.Error.Message + " " + last.Error.Details)
+	}
+	return problem.Conflictf("the command ended %s: %s", c.said(last.Status), c.said(text))
+}
+
+// ask sends one request. The token travels in the query, where the protocol wants it,
+// so no error of net/http may come out of here as it is.
+func (c *conversation) ask(ctx context.Context, method, path string, body []byte) (wire.Result, error) {
+	query := url.Values{wire.QueryToken: {c.token.Reveal()}}
+	if method == http.MethodPost {
+		query.Set(wire.QueryWait, "true")
+	}
+	target := c.base.String() + path + "?" + query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return wire.Result{}, problem.Invalidf("its callback URL cannot be used")
+	}
+	req.Header.Set("Accept", "application/json")
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return wire.Result{}, problem.Unavailablef("%w", driver.ErrGone)
+	}
+	if err != nil {
+		return wire.Result{}, driver.Trouble(err, c.secrets...)
+	}
+	answer, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return wire.Result{}, driver.Trouble(err, c.secrets...)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return wire.Result{}, c.refusal(resp.StatusCode, answer)
+	}
+	var result wire.Result
+	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" {
+		return wire.Result{}, problem.Unavailablef("its answer is not one of an agent")
+	}
+	return result, nil
+}
+
+// refusal gives an answer that is no result its kind.
+func (c *conversation) refusal(code int, body []byte) error {
+	var fault wire.Fault
+	text := string(body)
+	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
+		text = fault.String
+	}
+	text = c.said(text)
+	switch {
+	case code == http.StatusConflict, code == http.StatusTooManyRequests:
+		return problem.Unavailablef("it is busy: %d: %s", code, text)
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return problem.Conflictf("it does not accept our token: %d: %s", code, text)
+	case code >= 400 && code < 500:
+		return problem.Conflictf("it refuses the command: %d: %s", code, text)
+	}
+	return problem.Unavailablef("%d: %s", code, text)
+}
+
+func (c *conversation) said(text string) string { return driver.Said(text, c.secrets...) }

@@ -1,0 +1,26 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+)
+
+type gateKey struct{}
+
+// WithGate makes every request to a BMC or an agent under the returned context ask
+// fn first: the conductor's lease says there whether enough of it is left to send.
+// An error of fn keeps the request from being sent.
+func WithGate(ctx context.Context, fn func() error) context.Context {
+	return context.WithValue(ctx, gateKey{}, fn)
+}
+
+// Pass asks the context's gate; a context without one lets everything through.
+// Whatever sends to a machine calls it right before each request.
+func Pass(ctx context.Context) error {
+	if fn, ok := ctx.Value(gateKey{}).(func() error); ok {
+		if err := fn(); err != nil {
+			return fmt.Errorf("request not sent: %w", err)
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,118 @@
+package driver
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// BootFiles is what every boot interface knows of the doors that a ramdisk uses.
+type BootFiles struct {
+	// URL is the base URL under which machines reach our boot files.
+	URL string
+	// APIURL is the kernel parameter ipa-api-url.
+	APIURL string
+	// Append are kernel parameters for every ramdisk; %default% in a node's kernel_append_params stands for them.
+	Append string
+	// Dirs hold the kernels and ramdisks that may be given to machines; empty: any file.
+	Dirs []string
+}
+
+// Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says.
+// What cannot be booted (no kernel, parameters that would break a boot script) is Invalid.
+func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootPlan, error) {
+	kernel, err := f.file("kernel", r.Kernel)
+	if err != nil {
+		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
+	}
+	ramdisk, err := f.file("ramdisk", r.Image)
+	if err != nil {
+		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
+	}
+	if f.URL == "" || f.APIURL == "" {
+		return nil, problem.Invalidf("boot plan of node %s: this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override", n.ID)
+	}
+	params, err := f.params(n, r.Params)
+	if err != nil {
+		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
+	}
+	plan := &metal.BootPlan{
+		Road: road, Path: bootPath(), Kernel: kernel, Ramdisk: ramdisk, Params: params,
+		BootNumber: r.BootNumber, CarryToken: r.CarryToken, URL: strings.TrimRight(f.URL, "/"),
+	}
+	for _, p := range r.Ports {
+		if mac := strings.ToLower(p.Address); mac != "" && !slices.Contains(plan.MACs, mac) {
+			plan.MACs = append(plan.MACs, mac)
+		}
+	}
+	return plan, nil
+}
+
+// Artifact is the URL of a file of a plan: boot.ipxe, boot.iso or boot.efi.
+func Artifact(p *metal.BootPlan, file string) string {
+	return p.URL + "/boot/" + p.Path + "/" + file
+}
+
+// The files of a boot, by road.
+const (
+	ScriptFile = "boot.ipxe"
+	MediaFile  = "boot.iso"
+	ImageFile  = "boot.efi"
+)
+
+// bootPath has 192 bits in 32 characters that need no escaping.
+func bootPath() string {
+	b := make([]byte, 24)
+	_, _ = rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// file checks where a kernel or ramdisk lies. A path outside of the directories for
+// them is refused: whoever may write driver_info would read our files through a boot.
+func (f BootFiles) file(what, where string) (string, error) {
+	if where == "" {
+		return "", problem.Invalidf("no %s is known: set it in driver_info or in the configuration", what)
+	}
+	u, err := url.Parse(where)
+	if err != nil {
+		return "", problem.Invalidf("the %s is neither a path nor a URL", what)
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if u.Host == "" {
+			return "", problem.Invalidf("the URL of the %s names no host", what)
+		}
+		return where, nil
+	case "file":
+		where = u.Path
+	case "":
+	default:
+		return "", problem.Invalidf("the %s has scheme %q; want http, https, file or a path", what, Said(u.Scheme))
+	}
+	if !filepath.IsAbs(where) {
+		return "", problem.Invalidf("the path of the %s is not absolute", what)
+	}
+	where = filepath.Clean(where)
+	if len(f.Dirs) > 0 && !slices.ContainsFunc(f.Dirs, func(dir string) bool { return within(dir, where) }) {
+		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images", what, Said(where))
+	}
+	return where, nil
+}
+
+// within follows symbolic links as far as the file exists, so that a link cannot lead out.
+func within(dir, path string) bool {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}

@@ -1,0 +1,143 @@
+package redfish
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// Reset types of the ComputerSystem.Reset action.
+const (
+	resetOn       = "On"
+	resetForceOn  = "ForceOn"
+	resetForceOff = "ForceOff"
+	resetSoftOff  = "GracefulShutdown"
+)
+
+// PowerState reads the power. A machine on its way up or down counts as on: it is
+// not off before the BMC says so.
+func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, error) {
+	var power metal.Power
+	err := d.with(ctx, n, "read power", func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		if power = sys.power(); power == metal.PowerUnknown {
+			return problem.Unavailablef("the BMC gives power state %q", s.said(sys.PowerState))
+		}
+		return nil
+	})
+	return power, err
+}
+
+func (sys *system) power() metal.Power {
+	switch sys.PowerState {
+	case "On", "PoweringOn", "PoweringOff", "Paused":
+		return metal.PowerOn
+	case "Off":
+		return metal.PowerOff
+	}
+	return metal.PowerUnknown
+}
+
+// settled tells whether the power is what is wanted and no longer changing.
+func (sys *system) settled(want metal.Power) bool {
+	return sys.power() == want && (want == metal.PowerOff || sys.PowerState == "On")
+}
+
+// SetPower orders on or forced off and reads until it is so.
+func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
+	op := "set " + string(want)
+	types := map[metal.Power][]string{metal.PowerOn: {resetOn, resetForceOn}, metal.PowerOff: {resetForceOff}}[want]
+	if types == nil {
+		return problem.Unsupportedf("set power of node %s: redfish: cannot be %q", n.ID, want)
+	}
+	return d.with(ctx, n, op, func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		if sys.settled(want) {
+			return nil
+		}
+		refusal, err := s.reset(sys, types)
+		if err != nil {
+			return err
+		}
+		return s.provePower(ctx, want, refusal)
+	})
+}
+
+// reset sends the first of the types that the BMC allows. An error means that the
+// order was not sent or surely not taken; refusal is the BMC's no, or the wire's
+// silence, which a look at the machine may yet prove harmless.
+func (s *session) reset(sys *system, types []string) (refusal, err error) {
+	action := sys.Actions.Reset
+	if action.Target == "" {
+		return nil, problem.Unsupportedf("the BMC offers no reset of the system")
+	}
+	chosen := ""
+	for _, t := range types {
+		if len(action.Allowed) == 0 || slices.Contains(action.Allowed, t) {
+			chosen = t
+			break
+		}
+	}
+	if chosen == "" {
+		return nil, problem.Unsupportedf("the BMC does not allow reset type %s", types[0])
+	}
+	definite, refusal := s.post(action.Target, map[string]string{"ResetType": chosen})
+	if refusal == nil || !definite {
+		return nil, nil
+	}
+	return refusal, nil
+}
+
+// provePower reads until the power is as wanted. After a refusal it looks only once:
+// BMCs refuse to turn on what has just come on.
+func (s *session) provePower(ctx context.Context, want metal.Power, refusal error) error {
+	began, last := time.Now(), ""
+	look := func(context.Context) (bool, error) {
+		sys, err := s.read()
+		if err != nil {
+			return false, err
+		}
+		last = sys.PowerState
+		return sys.settled(want), nil
+	}
+	if refusal != nil {
+		if done, _ := look(ctx); done {
+			return nil
+		}
+		return refusal
+	}
+	done, err := driver.Prove(ctx, look)
+	if done {
+		return nil
+	}
+	waited := time.Since(began).Round(100 * time.Millisecond)
+	if err != nil {
+		return problem.New(problem.KindOf(err), "after %s it last read %q: %w", waited, s.said(last), err)
+	}
+	return problem.Unavailablef("the BMC took the order, but the power still reads %q after %s", s.said(last), waited)
+}
+
+// SoftOff asks the system to shut down.
+func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
+	return d.with(ctx, n, "soft power off", func(s *session) error {
+		sys, err := s.read()
+		if err != nil || sys.settled(metal.PowerOff) {
+			return err
+		}
+		refusal, err := s.reset(sys, []string{resetSoftOff})
+		if err != nil {
+			return err
+		}
+		return refusal
+	})
+}

@@ -1,0 +1,21 @@
+// Package redfish drives machines whose BMC speaks DMTF Redfish: power, boot device,
+// virtual media, UEFI HTTP boot and a look at what the machine is made of. It holds
+// the protocol and the quirks of those who speak it; what an operation is for, it must
+// not know. Every operation is a conversation of its own, in which the BMC is read
+// before it is told and read again after. The answers are hostile until decoded.
+package redfish
+
+import "salvor/driver"
+
+// Driver implements driver.Power, driver.Management and driver.Inspect.
+type Driver struct {
+	// Lanes keep it to one request at a time per BMC.
+	Lanes *driver.Lanes
+}
+
+var (
+	_ driver.Power      = (*Driver)(nil)
+	_ driver.Management = (*Driver)(nil)
+	_ driver.Inspect    = (*Driver)(nil)
+	_ driver.Boot       = (*Media)(nil)
+)

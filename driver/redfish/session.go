@@ -1,0 +1,214 @@
+package redfish
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stmcginnis/gofish"
+	"github.com/stmcginnis/gofish/schemas"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// session is one conversation with a BMC. It lasts for one operation, so that no
+// login outlives it: BMCs hold a handful of sessions and forget them slowly.
+type session struct {
+	conf   *settings
+	api    *gofish.APIClient
+	closes func()
+	token  secret.Value // of a session login
+	system string       // path of the ComputerSystem, once found
+}
+
+// logoutTimeout bounds the goodbye, which is sent even if the operation was cut off.
+const logoutTimeout = 5 * time.Second
+
+// with runs an operation in a session of its own and names both in the error.
+func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(*session) error) error {
+	conf, err := read(n)
+	if err != nil {
+		return problem.New(problem.KindOf(err), "%s of node %s: redfish: %w", op, n.ID, err)
+	}
+	s, err := d.open(ctx, conf)
+	if err == nil {
+		err = fn(s)
+		s.closes()
+	}
+	if err != nil {
+		return problem.New(problem.KindOf(err), "%s of node %s: redfish %s: %w", op, n.ID, conf.base.Host, err)
+	}
+	return nil
+}
+
+func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
+	auth := conf.auth
+	if auth == authAuto {
+		auth = authSession
+	}
+	s, err := d.login(ctx, conf, auth)
+	if err != nil && conf.auth == authAuto && !problem.Is(err, problem.Unavailable) {
+		s, err = d.login(ctx, conf, authBasic)
+	}
+	return s, err
+}
+
+func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*session, error) {
+	wire := driver.Wire{Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true}
+	client, release := wire.Client()
+	s := &session{conf: conf, closes: release}
+	api, err := gofish.ConnectContext(ctx, gofish.ClientConfig{
+		Endpoint: conf.base.String(), HTTPClient: client, NoModifyTransport: true, ReuseConnections: true,
+		Username: conf.username, Password: conf.password.Reveal(), BasicAuth: auth == authBasic,
+	})
+	if err != nil {
+		release()
+		return nil, s.fault(err)
+	}
+	s.api = api
+	if login, err := api.GetSession(); err == nil {
+		s.token = secret.New(login.Token)
+		s.closes = func() {
+			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
+			defer cancel()
+			if local(login.ID) {
+				api.WithContext(bye).Logout()
+			}
+			release()
+		}
+	}
+	return s, nil
+}
+
+// get reads a resource into doc, which holds only what the operation needs: a BMC
+// that gets something else wrong is still of use. The ETag is empty if there is none.
+func (s *session) get(path string, doc any) (etag string, err error) {
+	if !local(path) {
+		return "", problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+	}
+	resp, err := s.api.Get(path)
+	if err != nil {
+		return "", s.fault(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", s.fault(err)
+	}
+	if err := json.Unmarshal(body, doc); err != nil {
+		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Said(path), s.said(err.Error()))
+	}
+	return resp.Header.Get("ETag"), nil
+}
+
+// post runs an action. definite tells that a failure was the BMC's word, not the
+// wire's, so that the order was surely not taken.
+func (s *session) post(path string, body any) (definite bool, err error) {
+	if !local(path) {
+		return true, problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+	}
+	resp, err := s.api.Post(path, body)
+	if err != nil {
+		var answer *schemas.Error
+		return errors.As(err, &answer), s.fault(err)
+	}
+	_ = resp.Body.Close()
+	return true, nil
+}
+
+// patch changes a resource under its ETag. Some BMCs demand If-Match, some refuse the
+// very tag that they gave, some want it without its weak mark: all three are tried,
+// for 412 and 428 mean that nothing was changed.
+func (s *session) patch(path, etag string, body any) error {
+	if !local(path) {
+		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+	}
+	tags := []string{""}
+	if etag != "" {
+		tags = []string{etag, strings.TrimPrefix(etag, "W/"), "*", ""}
+	}
+	var err error
+	for i, tag := range tags {
+		if i > 0 && tag == tags[i-1] {
+			continue
+		}
+		var resp *http.Response
+		headers := map[string]string{}
+		if tag != "" {
+			headers["If-Match"] = tag
+		}
+		if resp, err = s.api.PatchWithHeaders(path, body, headers); err == nil {
+			_ = resp.Body.Close()
+			return nil
+		}
+		var answer *schemas.Error
+		if !errors.As(err, &answer) || (answer.HTTPReturnedStatusCode != http.StatusPreconditionFailed && answer.HTTPReturnedStatusCode != http.StatusPreconditionRequired) {
+			break
+		}
+	}
+	return s.fault(err)
+}
+
+// said is text of the BMC with every form of the credentials masked.
+func (s *session) said(text string) string {
+	return driver.Said(text, s.secrets()...)
+}
+
+func (s *session) secrets() []secret.Value {
+	password := s.conf.password.Reveal()
+	if password == "" {
+		return []secret.Value{s.token}
+	}
+	basic := base64.StdEncoding.EncodeToString([]byte(s.conf.username + ":" + password))
+	return []secret.Value{s.conf.password, secret.New(basic), s.token}
+}
+
+// fault gives an error of gofish its kind.
+func (s *session) fault(err error) error {
+	var answer *schemas.Error
+	if !errors.As(err, &answer) {
+		var syntax *json.SyntaxError
+		var shape *json.UnmarshalTypeError
+		if errors.As(err, &syntax) || errors.As(err, &shape) {
+			return problem.Unavailablef("its answer makes no sense: %s", s.said(err.Error()))
+		}
+		return driver.Trouble(err, s.secrets()...)
+	}
+	text := s.said(message(answer))
+	switch code := answer.HTTPReturnedStatusCode; code {
+	case http.StatusUnauthorized:
+		return problem.Invalidf("401: the BMC refuses %s or %s: %s", UsernameKey, PasswordKey, text)
+	case http.StatusForbidden:
+		return problem.Invalidf("403: the BMC does not let this user do it: %s", text)
+	case http.StatusNotFound:
+		return problem.Invalidf("404: the BMC has no such resource (%s?): %s", SystemKey, text)
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return problem.Unsupportedf("%d: the BMC cannot do it: %s", code, text)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return problem.Invalidf("%d: the BMC refuses the request: %s", code, text)
+	default:
+		return problem.Unavailablef("%d: %s", code, text)
+	}
+}
+
+// message takes the most telling text out of a Redfish error.
+func message(e *schemas.Error) string {
+	var parts []string
+	for _, info := range e.ExtendedInfos {
+		if info.Message != "" {
+			parts = append(parts, info.Message)
+		}
+	}
+	if len(parts) == 0 {
+		parts = append(parts, e.Message)
+	}
+	return strings.Join(parts, " ")
+}

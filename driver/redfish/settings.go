@@ -1,0 +1,161 @@
+package redfish
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/url"
+	"os"
+	"strings"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Keys of driver_info.
+const (
+	AddressKey  = "redfish_address"
+	SystemKey   = "redfish_system_id"
+	UsernameKey = "redfish_username"
+	PasswordKey = "redfish_password"
+	VerifyKey   = "redfish_verify_ca"
+	AuthKey     = "redfish_auth_type"
+)
+
+// Properties describes the keys of driver_info.
+var Properties = map[string]string{
+	AddressKey:  "The URL of the Redfish service: scheme and authority; https:// where no scheme is given. Required.",
+	SystemKey:   "The canonical path of the ComputerSystem, such as /redfish/v1/Systems/1. Needed only where the service has several.",
+	UsernameKey: "User account with access to the service.",
+	PasswordKey: "User account's password.",
+	VerifyKey:   "Whether the service's certificate is verified: true (the default), false, or the path of a file with the CA certificates to trust.",
+	AuthKey:     "How to log in: basic (the default), session, or auto (session, then basic).",
+}
+
+const (
+	authBasic   = "basic"
+	authSession = "session"
+	authAuto    = "auto"
+)
+
+// maxCA bounds the CA file that a record may name.
+const maxCA = 1 << 20
+
+// settings are what a node's record says of its BMC.
+type settings struct {
+	base     *url.URL
+	system   string // path, or empty
+	username string
+	password secret.Value
+	auth     string
+	tls      *tls.Config
+}
+
+// read takes the settings out of a record. All errors are Invalid.
+func read(n *metal.Node) (*settings, error) {
+	base, err := address(n.Info(AddressKey))
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{base: base, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), auth: n.Info(AuthKey)}
+	switch s.auth {
+	case "":
+		s.auth = authBasic
+	case authBasic, authSession, authAuto:
+	default:
+		return nil, problem.Invalidf("%s must be basic, session or auto", AuthKey)
+	}
+	if s.system, err = systemPath(n.Info(SystemKey)); err != nil {
+		return nil, err
+	}
+	if base.Scheme == "https" {
+		s.tls, err = trust(n.DriverInfo[VerifyKey])
+	}
+	return s, err
+}
+
+func address(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, problem.Invalidf("driver_info lacks %s", AddressKey)
+	}
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return nil, problem.Invalidf("%s is not a URL with a host", AddressKey)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, problem.Invalidf("%s must begin with http:// or https://", AddressKey)
+	}
+	if u.User != nil {
+		return nil, problem.Invalidf("%s must not hold a user or password; they have their own keys", AddressKey)
+	}
+	if path := strings.Trim(u.Path, "/"); (path != "" && path != "redfish" && path != "redfish/v1") || u.RawQuery != "" || u.Fragment != "" {
+		return nil, problem.Invalidf("%s must not hold a path; the system's is %s", AddressKey, SystemKey)
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+func systemPath(id string) (string, error) {
+	switch {
+	case id == "":
+		return "", nil
+	case !strings.HasPrefix(id, "/"):
+		if strings.ContainsAny(id, "/?#") {
+			return "", problem.Invalidf("%s must be an absolute path or a bare id", SystemKey)
+		}
+		return "/redfish/v1/Systems/" + url.PathEscape(id), nil
+	case !local(id):
+		return "", problem.Invalidf("%s is not a path on the service", SystemKey)
+	}
+	return strings.TrimRight(id, "/"), nil
+}
+
+// local tells whether a link is a plain path on the same host. A BMC's answers are
+// checked by it too: ".example.org/x" or "@example.org/x" behind our base URL would name another host.
+func local(path string) bool {
+	u, err := url.Parse(path)
+	return err == nil && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && u.Host == "" && u.Scheme == ""
+}
+
+func trust(v any) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch v := v.(type) {
+	case nil:
+	case bool:
+		c.InsecureSkipVerify = !v
+	case string:
+		switch strings.ToLower(v) {
+		case "", "true", "yes", "1", "on":
+		case "false", "no", "0", "off":
+			c.InsecureSkipVerify = true
+		default:
+			pool, err := pool(v)
+			if err != nil {
+				return nil, err
+			}
+			c.RootCAs = pool
+		}
+	default:
+		return nil, problem.Invalidf("%s must be true, false or a path", VerifyKey)
+	}
+	return c, nil
+}
+
+func pool(path string) (*x509.CertPool, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCA {
+		return nil, problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Said(path))
+	}
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, problem.Invalidf("%s %s cannot be read", VerifyKey, driver.Said(path))
+	}
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM(pem) {
+		return nil, problem.Invalidf("%s %s holds no certificate", VerifyKey, driver.Said(path))
+	}
+	return p, nil
+}

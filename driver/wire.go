@@ -1,0 +1,187 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// MaxAnswer bounds the body of one answer of a BMC or an agent, in bytes.
+const MaxAnswer = 4 << 20
+
+var (
+	errElsewhere = errors.New("it points to another host")
+	errTooLarge  = fmt.Errorf("the answer is larger than %d bytes", MaxAnswer)
+)
+
+// Wire is the way HTTP takes to one BMC or agent: one request at a time, each past
+// the gate of its context, bounded in time and size, by no proxy, and never to
+// another host than Base's, whatever the peer's answers link or redirect to.
+type Wire struct {
+	Base  *url.URL
+	TLS   *tls.Config
+	Lanes *Lanes
+	// Redirects are followed on the same host; without, a redirect is the answer.
+	Redirects bool
+}
+
+// Client gives a client and what releases its connections.
+func (w Wire) Client() (*http.Client, func()) {
+	transport := &http.Transport{
+		TLSClientConfig:        w.TLS,
+		DialContext:            (&net.Dialer{Timeout: CallTimeout}).DialContext,
+		TLSHandshakeTimeout:    CallTimeout,
+		ResponseHeaderTimeout:  CallTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        CallTimeout,
+	}
+	client := &http.Client{Transport: &lanedTransport{wire: w, inner: transport}}
+	client.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
+		if w.Redirects && len(via) < 4 {
+			return nil
+		}
+		return http.ErrUseLastResponse
+	}
+	return client, transport.CloseIdleConnections
+}
+
+type lanedTransport struct {
+	wire  Wire
+	inner *http.Transport
+}
+
+// RoundTrip reads the whole answer before it leaves the lane, so that the next
+// request does not overlap with a body still on its way.
+func (t *lanedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host != t.wire.Base.Host || req.URL.Scheme != t.wire.Base.Scheme || req.URL.User != nil {
+		return nil, errElsewhere
+	}
+	leave, err := t.wire.Lanes.Enter(req.Context(), req.URL.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := Pass(req.Context()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), CallTimeout)
+	defer cancel()
+	resp, err := t.inner.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > MaxAnswer {
+		return nil, errTooLarge
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// Trouble gives the error of an HTTP exchange its kind and takes the URL out of its
+// text, for URLs carry tokens. What has a kind already keeps it. The secrets are
+// masked should the peer have sent them back.
+func Trouble(err error, secrets ...secret.Value) error {
+	var in *url.Error
+	for errors.As(err, &in) {
+		err = in.Err
+	}
+	var known *problem.Error
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var hostname x509.HostnameError
+	var verify *tls.CertificateVerificationError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &known):
+		return problem.New(known.Kind, "%w", err)
+	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
+		return problem.Invalidf("its certificate is not trusted: %w", err)
+	case errors.Is(err, errElsewhere):
+		return problem.Unavailablef("refused to follow: %w", err)
+	case errors.Is(err, context.Canceled):
+		return problem.Unavailablef("given up: %w", err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return problem.Unavailablef("connection refused: %w", syscall.ECONNREFUSED)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return problem.Unavailablef("no answer in time: %w", context.DeadlineExceeded)
+	}
+	return problem.Unavailablef("%s", Said(err.Error(), secrets...))
+}
+
+// Said makes text of a peer fit for an error: secrets masked, one line, bounded.
+func Said(text string, secrets ...secret.Value) string {
+	for _, s := range secrets {
+		if !s.Empty() {
+			text = strings.ReplaceAll(text, s.Reveal(), secret.Mask)
+		}
+	}
+	text = strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > maxSaid {
+		text = string(runes[:maxSaid]) + "..."
+	}
+	return text
+}
+
+const maxSaid = 240
+
+// Prove calls read until it reports done, an error, or the time is up; it is how a
+// driver waits for hardware to become what it was asked to be. A read that fails
+// with Unavailable is tried again: a BMC may well be deaf for a moment after an
+// order. The error is nil or read's last one; done tells whether it came true. A
+// context without a deadline is given ProveTimeout.
+func Prove(ctx context.Context, read func(context.Context) (done bool, err error)) (bool, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ProveTimeout)
+		defer cancel()
+	}
+	pause := proveFirst
+	for {
+		done, err := read(ctx)
+		if done || (err != nil && !problem.Is(err, problem.Unavailable)) {
+			return done, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false, err
+		case <-timer.C:
+		}
+		pause = min(2*pause, proveMost)
+	}
+}
+
+// ProveTimeout bounds the wait for hardware where the caller sets no bound.
+const ProveTimeout = 60 * time.Second
+
+const (
+	proveFirst = 100 * time.Millisecond
+	proveMost  = 2 * time.Second
+)
