@@ -1,0 +1,211 @@
+// Package conductor holds the long operations: one file each, which opens with its
+// list of actions. It composes the rules of machines with drivers through their
+// contracts; it names no concrete driver, speaks no HTTP and answers no API call:
+// a job's row is all that reaches it.
+package conductor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Store is what operations need of a store.
+type Store interface {
+	metal.Store
+	job.Store
+}
+
+// Config is what a Conductor is made of.
+type Config struct {
+	Store   Store
+	Nodes   *metal.Nodes
+	Key     *secret.Key
+	Drivers []driver.HardwareType
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Alive is asked before each request to a BMC or an agent; nil: always.
+	Alive func() error
+
+	// RescueKernel and RescueRamdisk serve nodes whose driver_info names none.
+	RescueKernel, RescueRamdisk string
+	// RescueTimeout bounds the wait for a rescue ramdisk; 0: no bound.
+	RescueTimeout time.Duration
+	// PasswordInLookup: the hash goes out with lookup, and no boot road carries the token.
+	PasswordInLookup bool
+	// RescueRoot has the password set for root too.
+	RescueRoot bool
+	// SoftOffTimeout bounds a soft shutdown that names no time of its own.
+	SoftOffTimeout time.Duration
+	// PowerTimeout bounds a change of power.
+	PowerTimeout time.Duration
+}
+
+// Conductor works operations off.
+type Conductor struct {
+	Config
+	drivers map[string]driver.HardwareType
+}
+
+// New makes a conductor.
+func New(c Config) *Conductor {
+	drivers := make(map[string]driver.HardwareType, len(c.Drivers))
+	for _, d := range c.Drivers {
+		drivers[d.Info.Name] = d
+	}
+	if c.PowerTimeout == 0 {
+		c.PowerTimeout = time.Minute
+	}
+	if c.SoftOffTimeout == 0 {
+		c.SoftOffTimeout = 10 * time.Minute
+	}
+	return &Conductor{Config: c, drivers: drivers}
+}
+
+// SetAlive names whom to ask before each request; the runner is made after its conductor.
+func (c *Conductor) SetAlive(alive func() error) { c.Alive = alive }
+
+// Catalog is what this conductor publishes of its hardware types.
+func (c *Conductor) Catalog() metal.Catalog {
+	var out metal.Catalog
+	for _, d := range c.Config.Drivers {
+		out.Drivers = append(out.Drivers, d.Info)
+	}
+	return out
+}
+
+// Definitions lists every operation, command and ask that a conductor knows.
+func (c *Conductor) Definitions() []job.Definition {
+	return []job.Definition{
+		c.rescue(), c.unrescue(),
+		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
+		c.deploy(), c.delete(),
+		c.power(),
+		c.setBootDevice(), c.getBootDevice(), c.listBootDevices(),
+	}
+}
+
+// machine is a node with everything that acts on it, read afresh for each action.
+type machine struct {
+	node    *metal.Node
+	ports   []*metal.Port
+	info    metal.DriverInfo
+	power   driver.Power
+	manage  driver.Management
+	boot    driver.Boot
+	network driver.Network
+	rescue  driver.Rescue
+	inspect driver.Inspect
+	deploy  driver.Deploy
+}
+
+// deed is an action on a machine.
+type deed func(ctx context.Context, r *job.Run, m *machine) job.Outcome
+
+// act makes an action of a deed: the machine is read first, and the lease guards its requests.
+func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
+	return func(ctx context.Context, r *job.Run) job.Outcome {
+		m, err := c.machine(ctx, r.Subject.ID)
+		if err != nil {
+			return job.From(err)
+		}
+		if c.Alive != nil {
+			ctx = driver.WithGate(ctx, c.Alive)
+		}
+		return do(ctx, r, m)
+	}
+}
+
+func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
+	n, err := c.Store.Node(ctx, nil, id)
+	if err != nil {
+		return nil, err
+	}
+	hw, ok := c.drivers[n.Driver]
+	if !ok {
+		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
+	}
+	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, metal.Page{Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{node: n, ports: ports, info: hw.Info}
+	m.power = pick(hw.Power, m, "power")
+	m.manage = pick(hw.Management, m, "management")
+	m.boot = pick(hw.Boot, m, "boot")
+	m.network = pick(hw.Network, m, "network")
+	m.rescue = pick(hw.Rescue, m, "rescue")
+	m.inspect = pick(hw.Inspect, m, "inspect")
+	m.deploy = pick(hw.Deploy, m, "deploy")
+	return m, nil
+}
+
+// pick finds the node's implementation of a kind, or the zero value where the hardware type has none.
+func pick[T any](from map[string]T, m *machine, kind string) T {
+	i, ok := m.info.Find(m.node, kind)
+	if !ok {
+		var none T
+		return none
+	}
+	return from[i.Name]
+}
+
+// lacks is the error for an interface that the node's driver does not have.
+func (m *machine) lacks(kind string) error {
+	return problem.Unsupportedf("node %s: the driver %s has no %s interface here", m.node.ID, m.node.Driver, kind)
+}
+
+// bootPorts are the ports that may ask for a boot.
+func (m *machine) bootPorts() []*metal.Port {
+	var out []*metal.Port
+	for _, p := range m.ports {
+		if p.PXEEnabled {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// edit changes the node in the transaction that ends the action.
+func (c *Conductor) edit(ctx context.Context, id string, change func(*metal.Node)) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Nodes.Edit(ctx, tx, id, change) }
+}
+
+// advance moves the node in the transaction that ends the action.
+func (c *Conductor) advance(ctx context.Context, id string, e metal.Event, change func(*metal.Node)) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Nodes.Advance(ctx, tx, id, e, change) }
+}
+
+// failed shows a failed operation on the node: its state's failure, and why in last_error.
+func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	n, err := c.Store.Node(ctx, tx, j.Subject.ID)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why := "Failed to " + string(j.Kind) + ": " + j.Problem
+	if _, err := metal.ByEvent(n.ProvisionState, metal.FailEvent); err != nil {
+		// It is shown already: by an abort, or by the end of a wait.
+		if n.LastError != "" {
+			return nil
+		}
+		return c.Nodes.Edit(ctx, tx, n.ID, func(n *metal.Node) { n.LastError = why })
+	}
+	return c.Nodes.Advance(ctx, tx, n.ID, metal.FailEvent, func(n *metal.Node) { n.LastError = why })
+}
+
+// stuck asks for a human where an undo could not be finished.
+func (c *Conductor) stuck(ctx context.Context, tx job.Tx, j *job.Job, why string) error {
+	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
+		n.Maintenance, n.Fault = true, string(j.Kind)+" abort failure"
+		n.MaintenanceReason = "The " + string(j.Kind) + " operation could not be taken back: " + why
+	})
+}

@@ -1,0 +1,33 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+)
+
+// delete takes a node from its user, whatever is half done on it, and cleans it.
+func (c *Conductor) delete() job.Definition {
+	const again = "delete may be asked again from error"
+	return job.Definition{
+		Kind: "delete", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Actions: []job.Action{
+			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},
+		},
+	}
+}
+
+// forgetInstance clears what belonged to the user and goes on with cleaning.
+func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	next := &job.Job{Kind: "provide", Class: job.Operation, Subject: r.Subject, Group: r.Group, RequestID: r.RequestID, User: r.User}
+	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
+		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
+		n.NetworkData, n.DeployStep = nil, nil
+	}))
+}

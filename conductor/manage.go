@@ -1,0 +1,26 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/job"
+	"salvor/metal"
+)
+
+// manage verifies that the node's BMC answers with the given credentials.
+func (c *Conductor) manage() job.Definition {
+	return job.Definition{
+		Kind: "manage", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Actions: []job.Action{
+			{Name: "read the power", Do: c.act(c.acceptPower), NoUndo: "reading changes nothing"},
+		},
+	}
+}
+
+// acceptPower ends an operation that takes a machine as it is: its power is believed from now on.
+func (c *Conductor) acceptPower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	state, err := c.checkPower(ctx, r, m)
+	return job.From(err, c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+		n.PowerState, n.LastError = state, ""
+	}))
+}

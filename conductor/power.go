@@ -1,0 +1,90 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// power is the command behind states/power. A reboot is off, then on: nothing relative that a repetition would spoil.
+func (c *Conductor) power() job.Definition {
+	const command = "a user's command is not taken back"
+	return job.Definition{
+		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
+		Actions: []job.Action{
+			{Name: "power off", Do: c.act(c.powerDown), NoUndo: command, Deadline: c.SoftOffTimeout + bmcDeadline},
+			{Name: "power on", Do: c.act(c.powerUp), NoUndo: command, Deadline: bmcDeadline},
+		},
+	}
+}
+
+func powerArgs(r *job.Run) (metal.PowerArgs, error) {
+	var a metal.PowerArgs
+	if err := json.Unmarshal(r.Args, &a); err != nil {
+		return a, problem.Invalidf("power job: %w", err)
+	}
+	return a, nil
+}
+
+func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	switch a.Target {
+	case metal.TurnOn:
+		return job.Done()
+	case metal.SoftOff, metal.SoftReboot:
+		return job.From(c.softOff(ctx, m, a.Timeout))
+	}
+	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff))
+}
+
+// softOff asks the system to end and watches until it has.
+func (c *Conductor) softOff(ctx context.Context, m *machine, within time.Duration) error {
+	if within == 0 {
+		within = c.SoftOffTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	state, err := m.power.PowerState(ctx, m.node)
+	if err != nil || state == metal.PowerOff {
+		return err
+	}
+	if err := m.power.SoftOff(ctx, m.node); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return problem.Conflictf("the system did not shut down within %s; use power off to force it", within)
+		case <-time.After(time.Second):
+		}
+		if state, err := m.power.PowerState(ctx, m.node); err == nil && state == metal.PowerOff {
+			return nil
+		}
+	}
+}
+
+func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if a.Target.Ends() == metal.PowerOn {
+		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
+			return job.From(err)
+		}
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = a.Target.Ends(), "" }))
+}
+
+func (c *Conductor) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
+		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem
+	})
+}

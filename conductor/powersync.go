@@ -1,0 +1,196 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// PowerSync reads the power of every node now and then. It takes no lock and never
+// commands a BMC: what lasts becomes a power job.
+type PowerSync struct {
+	// Interval between two readings of a node; 0 switches the sync off.
+	Interval time.Duration
+	// Retries is how many readings in a row may fail, or differ, before something is done.
+	Retries int
+	// Force asserts the wanted power on the machine; false believes the machine.
+	Force bool
+	// Workers bounds readings at once.
+	Workers int
+	Groups  []string
+}
+
+// notSynced are the states in which the power is nobody's business yet, or is being changed.
+var notSynced = []metal.State{metal.Enroll, metal.AdoptFailed, metal.DeployWait, metal.CleanWait, metal.Verifying}
+
+// powerFailure is the fault of a node whose BMC does not answer; the next good reading takes it back.
+const powerFailure = "power failure"
+
+// RunPowerSync reads until ctx ends.
+func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
+	if p.Interval <= 0 {
+		return
+	}
+	pause := min(max(p.Interval/20, 50*time.Millisecond), 5*time.Second)
+	for ctx.Err() == nil {
+		if n := c.syncOnce(ctx, p); n > 0 && n == p.batch() {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (p PowerSync) batch() int { return 8 * p.Workers }
+
+// syncOnce reads one batch of nodes that are due, and returns how many there were.
+func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
+	due, err := c.Store.PowerDue(ctx, p.Groups, c.Now().Add(-p.Interval), notSynced, p.batch())
+	if err != nil {
+		if ctx.Err() == nil {
+			c.Log.Error("power sync: list nodes", "error", err)
+		}
+		return 0
+	}
+	slots := make(chan struct{}, p.Workers)
+	var all sync.WaitGroup
+	for _, n := range due {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := c.syncNode(ctx, p, n); err != nil && ctx.Err() == nil {
+				c.Log.Error("power sync", "node", n.ID, "error", err)
+			}
+		})
+	}
+	all.Wait()
+	return len(due)
+}
+
+func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) error {
+	m, err := c.machine(ctx, n.ID)
+	if err != nil || m.power == nil {
+		return err
+	}
+	if c.Alive != nil {
+		ctx = driver.WithGate(ctx, c.Alive)
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	state, readErr := m.power.PowerState(bounded, m.node)
+	cancel()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if problem.Is(readErr, problem.Unsupported) {
+		state, readErr = m.node.PowerState, nil
+	}
+	return c.Store.Do(ctx, func(tx job.Tx) error { return c.judge(ctx, tx, p, m.node, state, readErr) })
+}
+
+// judge writes a reading down. It counts only if nothing touched the node since the reading began.
+func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, state metal.Power, readErr error) error {
+	now, err := c.Store.Node(ctx, tx, read.ID)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	counts := now.Version == read.Version && now.Reservation == "" && read.Reservation == "" && now.TargetPower == ""
+	differs := counts && readErr == nil && now.PowerState != "" && state != "" && state != now.PowerState
+	heard, err := c.Store.Contact(ctx, tx, now.ID)
+	if err != nil {
+		return err
+	}
+	heard.NodeID, heard.PowerReadAt, heard.PowerError = now.ID, c.Now(), ""
+	switch {
+	case readErr != nil:
+		heard.PowerFailures++
+		heard.PowerError = readErr.Error()
+	case differs:
+		heard.PowerFailures++
+		heard.PowerRead = state
+	default:
+		heard.PowerFailures, heard.PowerRead = 0, state
+	}
+	// Rows are written in the order job, subject, others.
+	if counts {
+		if err := c.conclude(tx, p, now, reading{state, readErr, differs, heard.PowerFailures}); err != nil {
+			return err
+		}
+	}
+	if heard.PowerFailures > p.Retries && counts {
+		heard.PowerFailures = 0
+	}
+	return c.Store.SaveContact(tx, heard)
+}
+
+// reading is one look at the power of a node.
+type reading struct {
+	state    metal.Power
+	err      error
+	differs  bool // from what is wanted
+	failures int  // in a row, this one included
+}
+
+// conclude draws the consequences of a reading that counts.
+func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) error {
+	enough := r.failures > p.Retries
+	switch {
+	case r.err != nil && enough && !n.Maintenance:
+		n.Maintenance, n.Fault = true, powerFailure
+		n.MaintenanceReason = fmt.Sprintf("Power sync gave up after %d failed readings: %v. Mend the BMC or its credentials; the next good reading ends this.", r.failures, r.err)
+		return c.saveAndTell(tx, n, "BMC does not answer: "+r.err.Error(), "error")
+	case r.err == nil && n.Fault == powerFailure:
+		n.Maintenance, n.Fault, n.MaintenanceReason = false, "", ""
+		return c.saveAndTell(tx, n, "BMC answers again", "info")
+	case r.err == nil && n.PowerState == "" && r.state != "":
+		n.PowerState = r.state
+		return c.Store.SaveNode(tx, n)
+	case r.differs && n.ProvisionState == metal.RescueWait:
+		return c.Store.Signal(tx, job.Node(n.ID))
+	case r.differs && enough && !p.Force:
+		n.PowerState = r.state
+		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")
+	case r.differs && enough && !n.Maintenance:
+		return c.assertPower(tx, n, r.state)
+	}
+	return nil
+}
+
+// assertPower makes a job of a lasting mismatch.
+func (c *Conductor) assertPower(tx job.Tx, n *metal.Node, found metal.Power) error {
+	target := metal.TurnOn
+	if n.PowerState == metal.PowerOff {
+		target = metal.TurnOff
+	}
+	if n.ProvisionState == metal.RescueFailed && target == metal.TurnOn {
+		return nil
+	}
+	raw, err := json.Marshal(metal.PowerArgs{Target: target, Sync: true})
+	if err != nil {
+		return err
+	}
+	j := &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw}
+	if err := c.Store.Insert(tx, j); err != nil {
+		return err
+	}
+	n.TargetPower = target.Ends()
+	return c.saveAndTell(tx, n, fmt.Sprintf("power was found %s, wanted is %s: asserting it", found, n.PowerState), "error")
+}
+
+func (c *Conductor) saveAndTell(tx job.Tx, n *metal.Node, words, severity string) error {
+	if err := c.Store.SaveNode(tx, n); err != nil {
+		return err
+	}
+	return c.Store.Append(tx, job.Event{Subject: job.Node(n.ID), At: c.Now(), Type: "contact", Text: words, Severity: severity})
+}

@@ -1,0 +1,247 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/wire/agent"
+)
+
+// rescue boots a ramdisk in place of the node's own system and hands it to whoever
+// knows the rescue password. The order is Ironic's (facts/ironic.md (c)).
+func (c *Conductor) rescue() job.Definition {
+	return job.Definition{
+		Kind: "rescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Actions: []job.Action{
+			{Name: "power off", Do: c.act(c.turnOff), NoUndo: "a failed rescue leaves the machine off", Deadline: bmcDeadline},
+			{Name: "save the boot", Do: c.act(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: bmcDeadline},
+			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.attach(driver.Tenant)), Deadline: networkDeadline},
+			{Name: "join the rescuing network", Do: c.act(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.act(c.detach(driver.Rescuing)), Deadline: networkDeadline},
+			{Name: "plan the boot", Do: c.act(c.ramdisk(c.planRescue)), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.act(c.ramdisk(c.prepareRamdisk)), Undo: c.act(c.cleanUpRamdisk), Deadline: bmcDeadline},
+			{Name: "power on", Do: c.act(c.turnOn), Undo: c.act(c.keepOff), Deadline: bmcDeadline},
+			{Name: "await the ramdisk", Do: c.act(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
+			{Name: "finalize", Do: c.act(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: bmcDeadline},
+			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline},
+			{Name: "join the tenant network", Do: c.act(c.finishRescue), NoUndo: "the tenant network is where a failed rescue ends too", Deadline: networkDeadline},
+		},
+	}
+}
+
+// ramdisk skips a deed where the rescue interface boots none.
+func (c *Conductor) ramdisk(do deed) deed {
+	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+		if m.rescue == nil {
+			return job.Fail(m.lacks("rescue"))
+		}
+		if !m.rescue.NeedsRamdisk() {
+			return job.Done()
+		}
+		return do(ctx, r, m)
+	}
+}
+
+// saveBoot remembers how the node boots by itself, once a session: a second rescue
+// would only see the boot of the first.
+func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.node.Rescue != nil && m.node.Rescue.SavedKnown {
+		return job.Done()
+	}
+	var boot rescue.Boot
+	if m.manage != nil {
+		var err error
+		boot, err = m.manage.BootDevice(ctx, m.node)
+		if err != nil && !problem.Is(err, problem.Unsupported) {
+			return job.From(err)
+		}
+	}
+	if !boot.Persistent {
+		boot = rescue.Boot{Mode: boot.Mode} // a one-time override is not how a system boots
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		session := rescue.Session{StartedAt: c.Now()}
+		if n.Rescue != nil {
+			session = *n.Rescue
+		}
+		session.Saved, session.SavedKnown = boot, true
+		n.Rescue = &session
+	}))
+}
+
+func savedBoot(n *metal.Node) rescue.Boot {
+	if n.Rescue == nil {
+		return rescue.Boot{}
+	}
+	return n.Rescue.Saved
+}
+
+// planRescue opens the next boot: its number, and with it its token, hold from this transaction on.
+func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.boot == nil {
+		return job.Fail(m.lacks("boot"))
+	}
+	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
+	if kernel == "" && image == "" {
+		kernel, image = c.RescueKernel, c.RescueRamdisk
+	}
+	number := m.node.BootNumber + 1
+	plan, err := m.boot.Plan(m.node, driver.Ramdisk{
+		Kernel: kernel, Image: image, BootNumber: number, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts(),
+	})
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+}
+
+func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return job.From(m.boot.PrepareRamdisk(ctx, m.node))
+}
+
+// awaitRescue parks the job until the ramdisk of this boot has been heard. A machine
+// that was found off meanwhile is turned on again.
+func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil {
+		if m.node.ProvisionState == metal.Rescuing {
+			return job.Done()
+		}
+		return job.Done(c.advance(ctx, m.node.ID, metal.ResumeEvent, nil))
+	}
+	if heard.PowerRead == metal.PowerOff && heard.PowerReadAt.After(r.ActionStartedAt) && m.node.PowerState == metal.PowerOn {
+		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
+			r.Log.Warn("turn a waiting machine on again", "error", err)
+		}
+	}
+	wait := func(commits ...func(job.Tx) error) job.Outcome {
+		return job.Wait("rescue ramdisk callback for node", c.RescueTimeout, commits...)
+	}
+	if m.node.ProvisionState == metal.Rescuing {
+		return wait(c.advance(ctx, m.node.ID, metal.WaitEvent, nil))
+	}
+	return wait()
+}
+
+// sentNote marks that a finalize may have reached the agent: its loss is then as good as its answer.
+const sentNote = "finalize sent at heartbeat"
+
+// finalize has the agent set the credential and end. The agent takes it once and is
+// gone, so the intent is stored first; what a cut call did shows by who still listens.
+func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	forget := func() job.Outcome { r.Secret = noSecret; return job.Done() }
+	if c.PasswordInLookup && heard.TokenTold == m.node.BootNumber {
+		return forget()
+	}
+	if r.Secret.Empty() {
+		return job.Fail(problem.Conflictf("the rescue password is no longer held; ask for rescue again with a password"))
+	}
+	sent := r.Memo[sentNote] != ""
+	if !sent {
+		r.Note(sentNote, heard.HeartbeatAt.Format("15:04:05"))
+		if err := r.Commit(ctx, nil); err != nil {
+			return job.From(err)
+		}
+	}
+	extras, err := c.extras(m)
+	if err != nil {
+		return job.Fail(err)
+	}
+	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: metal.AgentToken(c.Key, m.node.ID, m.node.BootNumber)}
+	request := driver.Finalize{Hash: r.Secret}
+	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
+		request.Extras = extras
+	}
+	err = m.rescue.Finalize(ctx, m.node, ramdisk, request)
+	switch {
+	case err == nil:
+		return forget()
+	case errors.Is(err, driver.ErrGone) && sent:
+		return forget()
+	case errors.Is(err, driver.ErrGone):
+		// Refused at the first try: it never was sent.
+		r.Note(sentNote, "")
+		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", heard.AgentURL))
+	}
+	return job.From(err)
+}
+
+// extras tell salvor's own agent of the tenant's network.
+func (c *Conductor) extras(m *machine) (*agent.Extras, error) {
+	x := &agent.Extras{RootPassword: c.RescueRoot}
+	if len(m.node.NetworkData) > 0 {
+		raw, err := json.Marshal(m.node.NetworkData)
+		if err != nil {
+			return nil, err
+		}
+		x.NetworkData = raw
+	}
+	if m.network != nil {
+		x.TenantMove = m.network.Moves(m.node, m.ports, driver.Rescuing, driver.Tenant)
+	}
+	macs, err := m.sshInterfaces()
+	x.SSHInterfaces = macs
+	return x, err
+}
+
+// sshInterfaces reads driver_info.rescue_ssh_interfaces: MACs, port names or port UUIDs, as a list or
+// separated by commas. Nothing there means every interface on the tenant network.
+func (m *machine) sshInterfaces() ([]string, error) {
+	var words []string
+	switch v := m.node.DriverInfo["rescue_ssh_interfaces"].(type) {
+	case nil:
+		return nil, nil
+	case string:
+		words = strings.Split(v, ",")
+	case []any:
+		for _, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, problem.Invalidf("driver_info rescue_ssh_interfaces must list MACs, port names or port UUIDs")
+			}
+			words = append(words, s)
+		}
+	default:
+		return nil, problem.Invalidf("driver_info rescue_ssh_interfaces must list MACs, port names or port UUIDs")
+	}
+	var macs []string
+	for _, w := range words {
+		mac, err := m.macOf(strings.TrimSpace(w))
+		if err != nil {
+			return nil, err
+		}
+		macs = append(macs, mac)
+	}
+	return macs, nil
+}
+
+func (m *machine) macOf(word string) (string, error) {
+	for _, p := range m.ports {
+		if strings.EqualFold(word, p.ID) || word == p.Name && word != "" || strings.EqualFold(word, p.Address) {
+			return p.Address, nil
+		}
+	}
+	return "", problem.Invalidf("driver_info rescue_ssh_interfaces: %q is no port of node %s", word, m.node.ID)
+}
+
+// finishRescue puts the node back on the tenant network; with that it is rescued.
+func (c *Conductor) finishRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return job.From(m.network.Attach(ctx, m.node, m.ports, driver.Tenant), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.LastError = "" }))
+}
+
+var noSecret secret.Value

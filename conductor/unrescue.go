@@ -1,0 +1,32 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+)
+
+// unrescue takes the ramdisk away and boots the node's own system as it was before
+// the rescue. It trusts no undo: it starts from any half-done machine.
+func (c *Conductor) unrescue() job.Definition {
+	const again = "unrescue may be asked again from unrescue failed"
+	return job.Definition{
+		Kind: "unrescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Actions: []job.Action{
+			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: bmcDeadline},
+		},
+	}
+}
+
+func (c *Conductor) finishUnrescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOn), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+		n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOn, "", nil, ""
+	}))
+}
