@@ -1,0 +1,66 @@
+package netboot
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"salvor/boot/media"
+	"salvor/problem"
+)
+
+// openFile opens a file of a plan. Plans take paths from node records, which users
+// write: only regular files below one of the roots are opened, whatever links say.
+func openFile(roots []string, path string) (*os.File, fs.FileInfo, error) {
+	if !filepath.IsAbs(path) || path != filepath.Clean(path) {
+		return nil, nil, problem.Invalidf("boot file %q is not a clean absolute path", path)
+	}
+	for _, dir := range roots {
+		rel, err := filepath.Rel(dir, path)
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		return openBelow(dir, rel)
+	}
+	return nil, nil, problem.Forbiddenf("boot file %s lies in no directory that boot files may come from (%s)", path, strings.Join(roots, ", "))
+}
+
+func openBelow(dir, rel string) (*os.File, fs.FileInfo, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+	}
+	defer root.Close()
+	// Without O_NONBLOCK opening a named pipe would wait for its writer.
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, nil, problem.Invalidf("boot file %s is not a regular file", filepath.Join(dir, rel))
+	}
+	return f, info, nil
+}
+
+func fileBlob(f *os.File, size int64) media.Blob { return io.NewSectionReader(f, 0, size) }
+
+// readBlob reads a file into memory.
+func readBlob(f *os.File, size int64) (media.Blob, error) {
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, problem.Unavailablef("read %s: %w", f.Name(), err)
+	}
+	return io.NewSectionReader(bytes.NewReader(b), 0, size), nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

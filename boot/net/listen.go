@@ -1,0 +1,168 @@
+package netboot
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/pin/tftp/v3"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+
+	"salvor/problem"
+)
+
+const (
+	maxPacket    = 4096
+	maxAtOnce    = 64              // packets of one socket being answered; more are dropped
+	queryTimeout = 3 * time.Second // a client asks again after about that long
+)
+
+// link is a served interface with its open sockets.
+type link struct {
+	server *Server
+	resp   *responder
+	index  int
+	dhcp   []*net.UDPConn
+	tftp   *net.UDPConn
+}
+
+// listen opens the sockets of an interface.
+func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
+	addr, err := ownAddress(c)
+	if err != nil {
+		return nil, err
+	}
+	ifc, err := net.InterfaceByName(c.Name)
+	if err != nil {
+		return nil, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
+	}
+	l := &link{server: s, resp: s.responder(c, addr), index: ifc.Index}
+	ports := []int{portServer}
+	if c.Mode == Proxy {
+		ports = append(ports, portBINL)
+	}
+	for _, port := range ports {
+		// Broadcasts reach only sockets bound to no address.
+		conn, err := bindUDP(ctx, c.Name, netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.dhcp = append(l.dhcp, conn)
+	}
+	if l.tftp, err = bindUDP(ctx, c.Name, netip.AddrPortFrom(addr, 69)); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// bindUDP opens a UDP socket that hears and speaks on one interface only.
+func bindUDP(ctx context.Context, name string, at netip.AddrPort) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if cerr := raw.Control(func(fd uintptr) {
+			if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
+				err = unix.BindToDevice(int(fd), name)
+			}
+		}); cerr != nil {
+			return cerr
+		}
+		return err
+	}}
+	conn, err := lc.ListenPacket(ctx, "udp4", at.String())
+	if err != nil {
+		return nil, problem.Unavailablef("boot server: listen on interface %s, UDP port %d: %w", name, at.Port(), err)
+	}
+	return conn.(*net.UDPConn), nil
+}
+
+func (l *link) close() {
+	for _, c := range l.dhcp {
+		c.Close()
+	}
+	if l.tftp != nil {
+		l.tftp.Close()
+	}
+}
+
+// serve answers until ctx ends or a socket fails; the sockets are closed then.
+func (l *link) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	loaders := l.server.tftpServer()
+	for _, conn := range l.dhcp {
+		wg.Go(func() { cancel(l.serveDHCP(ctx, conn)) })
+	}
+	wg.Go(func() { cancel(serveTFTP(loaders, l.tftp)) })
+	<-ctx.Done()
+	l.close()
+	loaders.Shutdown()
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func serveTFTP(t *tftp.Server, conn *net.UDPConn) error {
+	if err := t.Serve(conn); err != nil {
+		return fmt.Errorf("serve TFTP: %w", err)
+	}
+	return nil
+}
+
+// serveDHCP answers on one socket. Each packet has its own time; when too many are in
+// work the next are dropped, as clients repeat themselves.
+func (l *link) serveDHCP(ctx context.Context, conn *net.UDPConn) error {
+	port := conn.LocalAddr().(*net.UDPAddr).Port
+	out := ipv4.NewPacketConn(conn)
+	slots := make(chan struct{}, maxAtOnce)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	buf := make([]byte, maxPacket)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			if ctx.Err() != nil || isClosed(err) {
+				return nil
+			}
+			return fmt.Errorf("read DHCP: %w", err)
+		}
+		req, err := dhcpv4.FromBytes(buf[:n])
+		if err != nil {
+			continue // not DHCP: anybody on the network may send anything
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := l.answer(ctx, out, req, from, port); err != nil {
+				l.server.log.Warn("DHCP request not answered", "interface", l.resp.Name, "mac", req.ClientHWAddr.String(), "error", err)
+			}
+		})
+	}
+}
+
+func (l *link) answer(ctx context.Context, out *ipv4.PacketConn, req *dhcpv4.DHCPv4, from netip.AddrPort, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	resp, err := l.resp.answer(ctx, req, port)
+	if err != nil || resp == nil {
+		return err
+	}
+	to := destination(req, resp, from, port)
+	// The source must be the server identifier, even where the interface has more addresses.
+	cm := &ipv4.ControlMessage{Src: l.resp.addr.AsSlice(), IfIndex: l.index}
+	if _, err := out.WriteTo(resp.ToBytes(), cm, net.UDPAddrFromAddrPort(to)); err != nil {
+		return fmt.Errorf("send DHCP reply to %s: %w", to, err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package netboot
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/problem"
+)
+
+// Range is a stretch of addresses that is leased on one network.
+type Range struct {
+	// Network is the network with its prefix length; relayed requests find their range by it.
+	Network netip.Prefix
+	// From and To are the first and the last address, both included.
+	From, To netip.Addr
+	Gateway  netip.Addr // none where zero
+	DNS      []netip.Addr
+}
+
+// maxRange bounds the memory that a flood of invented MACs can take.
+const maxRange = 1 << 16
+
+func (r Range) check() error {
+	n := r.Network.Masked()
+	if !n.IsValid() || !n.Addr().Is4() {
+		return problem.Invalidf("DHCP range: network %s is not an IPv4 network", r.Network)
+	}
+	if !n.Contains(r.From) || !n.Contains(r.To) || r.To.Less(r.From) {
+		return problem.Invalidf("DHCP range: %s to %s is not a range in %s", r.From, r.To, n)
+	}
+	if number(r.To)-number(r.From) >= maxRange {
+		return problem.Invalidf("DHCP range: %s to %s has more than %d addresses", r.From, r.To, maxRange)
+	}
+	return nil
+}
+
+// pool leases the addresses of a range. Which address a MAC gets follows from the MAC
+// alone as long as nobody else has it, and what clients say they have is believed where it is free: so
+// a restarted or a second server gives the same answers without a lease file.
+type pool struct {
+	Range
+	reserved []netip.Addr
+
+	mu     sync.Mutex
+	holder map[netip.Addr]hold
+	byMAC  map[string]netip.Addr
+}
+
+// hold is who has an address until when. An empty MAC holds an address that a client
+// found in use by somebody else.
+type hold struct {
+	mac   string
+	until time.Time
+}
+
+func newPool(r Range, reserved ...netip.Addr) *pool {
+	n := r.Network.Masked()
+	reserved = append(reserved, n.Addr(), broadcast(n), r.Gateway)
+	return &pool{Range: r, reserved: append(reserved, r.DNS...), holder: map[netip.Addr]hold{}, byMAC: map[string]netip.Addr{}}
+}
+
+// offer finds an address for a MAC and keeps it until then: the one it has, the one it
+// asks for, or the one that follows from the MAC. It is false when none is free.
+func (p *pool) offer(mac string, wanted netip.Addr, now, until time.Time) (netip.Addr, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a, ok := p.byMAC[mac]; ok && p.takeLocked(mac, a, now, until) {
+		return a, true
+	}
+	if p.takeLocked(mac, wanted, now, until) {
+		return wanted, true
+	}
+	first, size := number(p.From), number(p.To)-number(p.From)+1
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(mac))
+	start := h.Sum32() % size
+	for i := range size {
+		a := address(first + (start+i)%size)
+		if p.takeLocked(mac, a, now, until) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// take gives a MAC the address it names, if it may have it.
+func (p *pool) take(mac string, a netip.Addr, now, until time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.takeLocked(mac, a, now, until)
+}
+
+func (p *pool) takeLocked(mac string, a netip.Addr, now, until time.Time) bool {
+	if !p.has(a) || slices.Contains(p.reserved, a) {
+		return false
+	}
+	h, held := p.holder[a]
+	if held && h.mac != mac && now.Before(h.until) {
+		return false
+	}
+	if held && h.mac == mac && until.Before(h.until) {
+		until = h.until
+	}
+	if held && h.mac != mac {
+		delete(p.byMAC, h.mac)
+	}
+	if old, ok := p.byMAC[mac]; ok && old != a {
+		delete(p.holder, old)
+	}
+	p.holder[a] = hold{mac, until}
+	p.byMAC[mac] = a
+	return true
+}
+
+// decline keeps an address that its client found in use from everybody until then.
+func (p *pool) decline(mac string, a netip.Addr, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holder[a].mac != mac || p.byMAC[mac] != a {
+		return
+	}
+	delete(p.byMAC, mac)
+	p.holder[a] = hold{until: until}
+}
+
+// release gives back the address of a MAC.
+func (p *pool) release(mac string, a netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byMAC[mac] == a {
+		delete(p.byMAC, mac)
+		delete(p.holder, a)
+	}
+}
+
+// has tells whether an address lies in the range.
+func (p *pool) has(a netip.Addr) bool {
+	return a.Is4() && !a.Less(p.From) && !p.To.Less(a)
+}
+
+func number(a netip.Addr) uint32 {
+	b := a.As4()
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
+
+func address(n uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// broadcast gives the last address of a network.
+func broadcast(n netip.Prefix) netip.Addr {
+	return address(number(n.Addr()) | uint32(uint64(1)<<(32-n.Bits())-1))
+}

@@ -1,0 +1,243 @@
+package netboot
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Mode is how DHCP works on an interface.
+type Mode string
+
+const (
+	// Authoritative serves addresses as the only DHCP server of the network.
+	Authoritative Mode = "authoritative"
+	// Proxy tells firmware what to boot, beside another server that gives the addresses.
+	Proxy Mode = "proxy"
+)
+
+// Interface is a network interface that is served. No other is ever answered on.
+type Interface struct {
+	Name string
+	Mode Mode
+	// Ranges are needed in authoritative mode. That of the interface's own network is for
+	// machines on it; the others are for requests that a relay in their network sends.
+	Ranges []Range
+	// LeaseTime defaults to ten minutes: half of it is how soon a machine whose plan is
+	// gone is told so.
+	LeaseTime time.Duration
+	// Guests lets machines without a plan have an address, without anything to boot. Only for labs.
+	Guests bool
+}
+
+// Config is all that a Server needs.
+type Config struct {
+	Plans Plans
+	// Token derives the agent token of the node's current boot; nil: no plan carries one.
+	Token func(*metal.Node) secret.Value
+	// Seen hears of each contact of a machine with a plan: "boot loader named", "fetching
+	// kernel". It is called often and must return at once. May be nil.
+	Seen func(n *metal.Node, what string)
+	// Roots are the directories below which kernels and ramdisks may lie.
+	Roots []string
+	// Loaders are for images; empty paths are Debian's.
+	Loaders Loaders
+
+	// Interfaces may be empty: then there is no DHCP and no TFTP.
+	Interfaces []Interface
+	// HTTPPort is the port of our HTTP listener on each interface's address, for plans without a URL.
+	HTTPPort int
+	// TFTPDir holds the boot loaders, as Debian's package ipxe installs them. /usr/lib/ipxe if empty.
+	TFTPDir string
+	// BIOSLoader and UEFILoader name the files in it: undionly.kpxe and snponly.efi if empty.
+	BIOSLoader, UEFILoader string
+
+	Log *slog.Logger
+}
+
+const (
+	defaultLease      = 10 * time.Minute
+	defaultTFTPDir    = "/usr/lib/ipxe"
+	defaultBIOSLoader = "undionly.kpxe"
+	defaultUEFILoader = "snponly.efi"
+)
+
+// Server answers booting machines. Its HTTP side works without Run.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	images *images
+}
+
+// New checks the configuration; problem.Invalid says what is wrong with it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Plans == nil {
+		return nil, problem.Invalidf("boot server: no source of boot plans")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Seen == nil {
+		cfg.Seen = func(*metal.Node, string) {}
+	}
+	for _, dir := range cfg.Roots {
+		if !filepath.IsAbs(dir) {
+			return nil, problem.Invalidf("boot server: directory %q is not an absolute path", dir)
+		}
+	}
+	setDefault(&cfg.TFTPDir, defaultTFTPDir)
+	setDefault(&cfg.BIOSLoader, defaultBIOSLoader)
+	setDefault(&cfg.UEFILoader, defaultUEFILoader)
+	for _, name := range []string{cfg.BIOSLoader, cfg.UEFILoader} {
+		if name != filepath.Base(name) || name[0] == '.' {
+			return nil, problem.Invalidf("boot server: boot loader %q is not a plain file name", name)
+		}
+	}
+	cfg.Interfaces = slices.Clone(cfg.Interfaces)
+	names := map[string]bool{}
+	for i := range cfg.Interfaces {
+		c := &cfg.Interfaces[i]
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+		if names[c.Name] {
+			return nil, problem.Invalidf("boot server: interface %s is listed twice", c.Name)
+		}
+		names[c.Name] = true
+	}
+	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
+	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders}}, nil
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+func (c *Interface) check() error {
+	if c.Name == "" {
+		return problem.Invalidf("boot server: an interface has no name")
+	}
+	if c.Mode != Authoritative && c.Mode != Proxy {
+		return problem.Invalidf("boot server: interface %s: mode %q is neither %s nor %s", c.Name, c.Mode, Authoritative, Proxy)
+	}
+	if c.Mode == Authoritative && len(c.Ranges) == 0 {
+		return problem.Invalidf("boot server: interface %s: mode %s needs an address range", c.Name, c.Mode)
+	}
+	for _, r := range c.Ranges {
+		if err := r.check(); err != nil {
+			return problem.Invalidf("boot server: interface %s: %w", c.Name, err)
+		}
+	}
+	if c.LeaseTime == 0 {
+		c.LeaseTime = defaultLease
+	}
+	if c.LeaseTime < time.Minute || c.LeaseTime > 24*time.Hour {
+		return problem.Invalidf("boot server: interface %s: lease time %s is not between a minute and a day", c.Name, c.LeaseTime)
+	}
+	return nil
+}
+
+// Run serves DHCP and TFTP on the listed interfaces until ctx ends; then it returns
+// nil. An interface that cannot be served at the start is an error; one that fails later is
+// opened again.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.images.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, c := range s.cfg.Interfaces {
+		l, err := s.listen(ctx, c)
+		if err != nil {
+			cancel()
+			return err
+		}
+		wg.Go(func() { s.keep(ctx, c, l) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// keep serves an interface and opens it again when it was lost, as when a bridge is remade.
+func (s *Server) keep(ctx context.Context, c Interface, l *link) {
+	for {
+		err := l.serve(ctx)
+		for ctx.Err() == nil {
+			s.log.Warn("boot server lost an interface", "interface", c.Name, "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(2 * time.Second):
+			}
+			if l, err = s.listen(ctx, c); err == nil {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			if l != nil {
+				l.close()
+			}
+			return
+		}
+	}
+}
+
+// responder makes the part that answers for an interface with this address.
+func (s *Server) responder(c Interface, addr netip.Addr) *responder {
+	r := &responder{
+		Interface: c, plans: s.cfg.Plans, seen: s.cfg.Seen, addr: addr, now: time.Now,
+		bios: s.cfg.BIOSLoader, uefi: s.cfg.UEFILoader,
+	}
+	if s.cfg.HTTPPort != 0 {
+		r.baseURL = "http://" + netip.AddrPortFrom(addr, uint16(s.cfg.HTTPPort)).String()
+	}
+	for _, rng := range c.Ranges {
+		r.pools = append(r.pools, newPool(rng, addr))
+	}
+	return r
+}
+
+// ownAddress finds the address that an interface answers with: the one in its own
+// range, else the first.
+func ownAddress(c Interface) (netip.Addr, error) {
+	ifc, err := net.InterfaceByName(c.Name)
+	if err != nil {
+		return netip.Addr{}, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
+	}
+	addrs, err := ifc.Addrs()
+	if err != nil {
+		return netip.Addr{}, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
+	}
+	var first netip.Addr
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().Is4() {
+			continue
+		}
+		if slices.ContainsFunc(c.Ranges, func(r Range) bool { return r.Network.Masked().Contains(p.Addr()) }) {
+			return p.Addr(), nil
+		}
+		if !first.IsValid() {
+			first = p.Addr()
+		}
+	}
+	if !first.IsValid() {
+		return first, problem.Unavailablef("boot server: interface %s has no IPv4 address", c.Name)
+	}
+	return first, nil
+}
+
+// isClosed tells the end of a socket that we closed from its failure.
+func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
