@@ -1,0 +1,171 @@
+// Package config reads salvor's configuration: an INI file with Ironic's section and
+// option names where Ironic has them, SALVOR_* variables over it, and flags over both.
+// It knows every option with its default, its form and its meaning, and hands out plain
+// structs. It must not know what the options do: it imports no other room but problem
+// and secret, opens nothing but the file that it is given, and starts nothing.
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"salvor/secret"
+)
+
+// Config is every option, typed, with its default where nobody set it.
+type Config struct {
+	Default        Default
+	API            API
+	Conductor      Conductor
+	Agent          Agent
+	PXE            PXE
+	Ramdisk        Ramdisk
+	ServiceCatalog ServiceCatalog
+	Database       Database
+	Secrets        Secrets
+	Bridge         Bridge
+	IPMI           IPMI
+	Netboot        Netboot
+	Hosts          Hosts
+
+	origin map[string]string
+}
+
+// Origin tells who set an option: "file:line", a variable or a flag. It is empty where the default holds.
+func (c *Config) Origin(section, option string) string { return c.origin[section+"."+option] }
+
+// The values of [DEFAULT]auth_strategy.
+const (
+	NoAuth    = "noauth"
+	BasicAuth = "http_basic"
+)
+
+// Default is [DEFAULT].
+type Default struct {
+	AuthStrategy          string
+	HTTPBasicAuthUserFile string
+	Debug                 bool
+	// LogLevel is debug, info, warn or error; Debug wins over it.
+	LogLevel string
+	// Host names this conductor; unique among the conductors of one database.
+	Host string
+	// StatePath is the state directory.
+	StatePath string
+	// EnabledHardwareTypes lists the hardware types on offer.
+	EnabledHardwareTypes []string
+	// EnabledInterfaces lists the interfaces on offer by kind ("rescue"); a kind that is not there offers all.
+	EnabledInterfaces map[string][]string
+	// DefaultInterface is what a new node gets, by kind; a kind that is not there leaves it to the hardware type.
+	DefaultInterface     map[string]string
+	DefaultResourceClass string
+}
+
+// API is [api].
+type API struct {
+	HostIP                  netip.Addr
+	Port                    int
+	MaxLimit                int
+	PublicEndpoint          string
+	RestrictLookup          bool
+	RamdiskHeartbeatTimeout time.Duration
+}
+
+// Conductor is [conductor]. A time-out of 0 means never.
+type Conductor struct {
+	RescueCallbackTimeout       time.Duration
+	DeployCallbackTimeout       time.Duration
+	CleanCallbackTimeout        time.Duration
+	InspectWaitTimeout          time.Duration
+	CheckRescueStateInterval    time.Duration
+	CheckProvisionStateInterval time.Duration
+	RescuePasswordHashAlgorithm string
+
+	// Kernels and ramdisks are paths or URLs; empty: those in the state directory.
+	RescueKernel, RescueRamdisk string
+	DeployKernel, DeployRamdisk string
+	// FileURLAllowedPaths are directories whose files may be booted besides the state directory's own.
+	FileURLAllowedPaths []string
+
+	SyncPowerStateInterval       time.Duration // 0: no power sync
+	SyncPowerStateWorkers        int
+	PowerStateSyncMaxRetries     int
+	ForcePowerStateDuringSync    bool
+	PowerFailureRecoveryInterval time.Duration
+	PowerStateChangeTimeout      time.Duration
+	SoftPowerOffTimeout          time.Duration
+	AutomatedClean               bool
+	AllowProvisioningMaintenance bool
+	AllowDeletingAvailableNodes  bool
+	ConductorGroup               string
+	WorkersPoolSize              int
+	NodeHistory                  bool
+	NodeHistoryMaxEntries        int
+	NodeHistoryCleanupBatchCount int
+	NodeHistoryMinimumDays       int
+	NodeHistoryCleanupInterval   time.Duration
+	MaxConcurrentDeploy          int
+	MaxConcurrentClean           int
+}
+
+// Agent is [agent].
+type Agent struct {
+	RescuePasswordInLookup bool
+	RequireTLS             bool
+	CommandTimeout         time.Duration
+	MaxCommandAttempts     int
+}
+
+// PXE is [pxe].
+type PXE struct {
+	KernelAppendParams string
+}
+
+// Ramdisk is [ramdisk]: the door that ramdisks use.
+type Ramdisk struct {
+	// Listen is host:port; empty: no listener of its own.
+	Listen      string
+	LegacyDoors bool
+}
+
+// ServiceCatalog is [service_catalog].
+type ServiceCatalog struct {
+	// EndpointOverride is the URL under which ramdisks reach the API; empty: [ramdisk]listen.
+	EndpointOverride string
+}
+
+// Database is [database].
+type Database struct {
+	// Connection is sqlite:PATH or postgres://...; it may hold a password.
+	Connection secret.Value
+}
+
+// Secrets is [secrets].
+type Secrets struct {
+	KeyFile string
+}
+
+// Bridge is [bridge]: Linux bridges by role; empty: none.
+type Bridge struct {
+	ProvisioningNetwork, CleaningNetwork, InspectionNetwork string
+	RescuingNetwork, TenantNetwork                          string
+}
+
+// IPMI is [ipmi].
+type IPMI struct {
+	// Client is native or ipmitool.
+	Client string
+	// Cipher is the cipher suite asked for unless driver_info says; -1: the client's own choice.
+	Cipher int
+}
+
+// Netboot is [netboot]: DHCP, TFTP and HTTP for booting machines.
+type Netboot struct {
+	Interfaces []BootInterface
+	TFTPRoot   string
+	Lease      time.Duration
+}
+
+// Hosts is [hosts]: the door that VM hosts use.
+type Hosts struct {
+	Listen string
+}

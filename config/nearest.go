@@ -1,0 +1,35 @@
+package config
+
+// nearest finds the name most like a mistyped one; empty where none is near.
+func nearest(word string, names []string) string {
+	best, least := "", len(word)/3+2
+	for _, n := range names {
+		if d := distance(word, n); d < least {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, delete, replace or swap with their neighbour.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"salvor/problem"
+)
+
+// Option is one option: where it stands, what it means, what it takes.
+type Option struct {
+	Section, Name string
+	// Default is written as in a file; empty also where it depends on the machine, which Doc then says.
+	Default string
+	// Allowed describes the values taken.
+	Allowed string
+	Doc     string
+	// Secret options are shown in no error.
+	Secret bool
+	// Many options are lists: one that is repeated in a file adds to it.
+	Many bool
+
+	set func(c *Config, value string) error
+}
+
+func option[T any](section, name, def string, form syntax[T], field func(*Config) *T, doc string) Option {
+	return Option{Section: section, Name: name, Default: def, Allowed: form.allowed, Many: form.many, Doc: doc, set: func(c *Config, value string) error {
+		v, err := form.parse(value)
+		if err != nil {
+			return err
+		}
+		*field(c) = v
+		return nil
+	}}
+}
+
+// hidden marks an option whose value may be secret.
+func hidden(o Option) Option {
+	o.Secret = true
+	return o
+}
+
+// Variable is the environment variable that sets the option.
+func (o Option) Variable() string {
+	return variablePrefix + strings.ToUpper(o.Section+"_"+o.Name)
+}
+
+const variablePrefix = "SALVOR_"
+
+// Options lists every option, section by section.
+func Options() []Option {
+	return slices.Concat(defaultOptions, interfaceOptions(), apiOptions, conductorOptions, powerOptions, historyOptions, agentOptions, bootOptions, storageOptions)
+}
+
+// section is what may stand in one section of a file.
+type section struct {
+	options map[string]*Option
+	// ignored are options of Ironic's that mean nothing here.
+	ignored []string
+	// lax sections are mostly Ironic's own: what is unknown there is a warning.
+	lax bool
+}
+
+func sections() map[string]*section {
+	out := map[string]*section{}
+	for _, o := range Options() {
+		s := out[o.Section]
+		if s == nil {
+			s = &section{options: map[string]*Option{}, ignored: strings.Fields(ignored[o.Section]), lax: o.Section == "pxe"}
+			out[o.Section] = s
+		}
+		s.options[o.Name] = &o
+	}
+	return out
+}
+
+func (s *section) names() []string {
+	out := make([]string, 0, len(s.options))
+	for name := range s.options {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+const maxShown = 80
+
+// apply sets the option or says why not. where is the place of the value.
+func (o *Option) apply(c *Config, value, where string) error {
+	if err := o.set(c, value); err != nil {
+		shown := ""
+		if !o.Secret {
+			shown = " " + quote(value)
+		}
+		detail := ""
+		if err != errForm {
+			detail = ": " + strings.Join(strings.Fields(err.Error()), " ")
+		}
+		return problem.Invalidf("%s: [%s]%s: the value%s is not allowed%s; allowed: %s", where, o.Section, o.Name, shown, detail, o.Allowed)
+	}
+	c.origin[o.Section+"."+o.Name] = where
+	return nil
+}
+
+// quote shows a value in one line of bounded length.
+func quote(s string) string {
+	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "") + "..."
+	}
+	return `"` + s + `"`
+}

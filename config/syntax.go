@@ -1,0 +1,203 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/secret"
+)
+
+// syntax is the form of a value: how it is read and how it is described to somebody
+// who wrote something else.
+type syntax[T any] struct {
+	allowed string
+	parse   func(string) (T, error)
+	many    bool
+}
+
+// errForm stands for "not of this form" where the description says all.
+var errForm = errors.New("wrong form")
+
+const maxSeconds = 10 * 365 * 24 * 3600
+
+func integer(low, high int) syntax[int] {
+	return syntax[int]{allowed: "a whole number from " + strconv.Itoa(low) + " to " + strconv.Itoa(high), parse: func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return 0, errForm
+		}
+		return n, nil
+	}}
+}
+
+func seconds(low int) syntax[time.Duration] {
+	return syntax[time.Duration]{allowed: "whole seconds, at least " + strconv.Itoa(low), parse: func(s string) (time.Duration, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > maxSeconds {
+			return 0, errForm
+		}
+		return time.Duration(n) * time.Second, nil
+	}}
+}
+
+// boolean reads the words that oslo.config reads.
+var boolean = syntax[bool]{allowed: "true or false", parse: func(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "true", "1", "on", "yes":
+		return true, nil
+	case "false", "0", "off", "no":
+		return false, nil
+	}
+	return false, errForm
+}}
+
+// only is a boolean of Ironic's of which salvor does just one; why says the reason.
+func only(want bool, why string) syntax[bool] {
+	return syntax[bool]{allowed: "only " + strconv.FormatBool(want) + ": " + why, parse: func(s string) (bool, error) {
+		b, err := boolean.parse(s)
+		if err != nil || b != want {
+			return want, errForm
+		}
+		return b, nil
+	}}
+}
+
+func oneOf(words ...string) syntax[string] {
+	return syntax[string]{allowed: strings.Join(words, " or "), parse: func(s string) (string, error) {
+		if !slices.Contains(words, s) {
+			return "", errForm
+		}
+		return s, nil
+	}}
+}
+
+var text = syntax[string]{allowed: "text in one line", parse: func(s string) (string, error) {
+	if strings.ContainsAny(s, "\n\r\x00") {
+		return "", errForm
+	}
+	return s, nil
+}}
+
+// word is a name without spaces; empty is allowed.
+var word = syntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
+	if !isWord(s) {
+		return "", errForm
+	}
+	return s, nil
+}}
+
+func isWord(s string) bool {
+	return len(s) <= 255 && strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}) < 0
+}
+
+// list is of names, by commas or lines.
+var list = syntax[[]string]{many: true, allowed: "names separated by commas", parse: func(s string) ([]string, error) {
+	names := split(s)
+	for _, n := range names {
+		if !isWord(n) {
+			return nil, errForm
+		}
+	}
+	return names, nil
+}}
+
+func split(s string) []string {
+	var out []string
+	for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == '\n' }) {
+		if part = strings.TrimSpace(part); part != "" && !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+var path = syntax[string]{allowed: "an absolute path", parse: func(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	if !filepath.IsAbs(s) || strings.ContainsAny(s, "\n\x00") {
+		return "", errForm
+	}
+	return filepath.Clean(s), nil
+}}
+
+var paths = syntax[[]string]{many: true, allowed: "absolute paths separated by commas", parse: func(s string) ([]string, error) {
+	out := split(s)
+	for i, p := range out {
+		clean, err := path.parse(p)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = clean
+	}
+	return out, nil
+}}
+
+// bootFile is a kernel or a ramdisk.
+var bootFile = syntax[string]{allowed: "an absolute path, or a file, http or https URL", parse: func(s string) (string, error) {
+	if s == "" || filepath.IsAbs(s) && !strings.ContainsAny(s, "\n\x00") {
+		return s, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || !(u.Scheme == "file" && filepath.IsAbs(u.Path) || isWeb(u)) {
+		return "", errForm
+	}
+	return s, nil
+}}
+
+func isWeb(u *url.URL) bool { return (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" }
+
+var webURL = syntax[string]{allowed: "http://host[:port][/path] or https://..., without user, query or fragment", parse: func(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || !isWeb(u) || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errForm
+	}
+	return strings.TrimRight(s, "/"), nil
+}}
+
+var address = syntax[netip.Addr]{allowed: "an IP address", parse: netip.ParseAddr}
+
+// listen is where a listener of its own is put.
+var listen = syntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse: func(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", errForm
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		return "", errForm
+	}
+	if host != "" && host != "localhost" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return "", errForm
+		}
+	}
+	return s, nil
+}}
+
+var connection = syntax[secret.Value]{allowed: "sqlite:PATH or postgres://user@host/database", parse: func(s string) (secret.Value, error) {
+	file, isFile := strings.CutPrefix(s, "sqlite:")
+	switch {
+	case s == "", isFile && file != "" && !strings.ContainsAny(s, "\n\x00"):
+		return secret.New(s), nil
+	case strings.HasPrefix(s, "postgres://"), strings.HasPrefix(s, "postgresql://"):
+		if _, err := url.Parse(s); err == nil {
+			return secret.New(s), nil
+		}
+	}
+	return secret.Value{}, errForm
+}}

@@ -1,0 +1,245 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"salvor/secret"
+)
+
+// interfaceKinds are the kinds of driver interface that Ironic has options for.
+var interfaceKinds = []string{
+	"bios", "boot", "console", "deploy", "firmware", "inspect", "management",
+	"network", "power", "raid", "rescue", "storage", "vendor",
+}
+
+var defaultOptions = []Option{
+	option("DEFAULT", "auth_strategy", NoAuth, oneOf(NoAuth, BasicAuth), func(c *Config) *string { return &c.Default.AuthStrategy },
+		"Who may use the API: noauth lets everybody who reaches it, http_basic asks for a user of http_basic_auth_user_file. Off loopback, noauth must be written here to be taken."),
+	option("DEFAULT", "http_basic_auth_user_file", "/etc/salvor/htpasswd", path, func(c *Config) *string { return &c.Default.HTTPBasicAuthUserFile },
+		"The users of http_basic: lines of htpasswd with bcrypt hashes."),
+	option("DEFAULT", "debug", "false", boolean, func(c *Config) *bool { return &c.Default.Debug },
+		"Log at level debug, whatever log_level says."),
+	option("DEFAULT", "log_level", "info", oneOf("debug", "info", "warn", "error"), func(c *Config) *string { return &c.Default.LogLevel },
+		"The least level that is logged."),
+	option("DEFAULT", "host", "", word, func(c *Config) *string { return &c.Default.Host },
+		"The name of this conductor, unique among those of one database. By default the machine's host name."),
+	option("DEFAULT", "state_path", "", path, func(c *Config) *string { return &c.Default.StatePath },
+		"The state directory: SQLite database, key file, ramdisks. By default /var/lib/salvor for root, else salvor below $XDG_STATE_HOME or ~/.local/state."),
+	option("DEFAULT", "enabled_hardware_types", "redfish,ipmi,fake-hardware,manual-management", list, func(c *Config) *[]string { return &c.Default.EnabledHardwareTypes },
+		"The hardware types that nodes may have."),
+	option("DEFAULT", "default_resource_class", "", word, func(c *Config) *string { return &c.Default.DefaultResourceClass },
+		"The resource class of a new node that names none."),
+}
+
+// interfaceOptions are the enabled_K_interfaces and default_K_interface of every kind.
+func interfaceOptions() []Option {
+	var out []Option
+	for _, kind := range interfaceKinds {
+		enabled := Option{
+			Section: "DEFAULT", Name: "enabled_" + kind + "_interfaces", Allowed: list.allowed, Many: true,
+			Doc: "The " + kind + " interfaces that nodes may use. Empty: all that the hardware types have.",
+			set: func(c *Config, value string) error {
+				names, err := list.parse(value)
+				delete(c.Default.EnabledInterfaces, kind)
+				if len(names) > 0 {
+					c.Default.EnabledInterfaces[kind] = names
+				}
+				return err
+			},
+		}
+		def := Option{
+			Section: "DEFAULT", Name: "default_" + kind + "_interface", Allowed: word.allowed,
+			Doc: "The " + kind + " interface of a node that names none. Empty: the hardware type's own.",
+			set: func(c *Config, value string) error {
+				name, err := word.parse(value)
+				delete(c.Default.DefaultInterface, kind)
+				if name != "" {
+					c.Default.DefaultInterface[kind] = name
+				}
+				return err
+			},
+		}
+		out = append(out, enabled, def)
+	}
+	return out
+}
+
+var apiOptions = []Option{
+	option("api", "host_ip", "127.0.0.1", address, func(c *Config) *netip.Addr { return &c.API.HostIP },
+		"The address that the API listens on. Ironic's default is 0.0.0.0; here nothing is open to a network unless somebody says so."),
+	option("api", "port", "6385", integer(0, 65535), func(c *Config) *int { return &c.API.Port },
+		"The port that the API listens on; 0: one that is free."),
+	option("api", "max_limit", "1000", integer(1, 100000), func(c *Config) *int { return &c.API.MaxLimit },
+		"The most items in one page of a list."),
+	option("api", "public_endpoint", "", webURL, func(c *Config) *string { return &c.API.PublicEndpoint },
+		"The URL of the API in the links of its answers. Empty: as the request came."),
+	option("api", "restrict_lookup", "true", boolean, func(c *Config) *bool { return &c.API.RestrictLookup },
+		"Answer the lookup of a ramdisk only for nodes in a state in which one is expected."),
+	option("api", "ramdisk_heartbeat_timeout", "300", seconds(1), func(c *Config) *time.Duration { return &c.API.RamdiskHeartbeatTimeout },
+		"The longest silence of a ramdisk; agents send a heartbeat at 0.3 to 0.6 of it."),
+	option("api", "enable_ramdisk_endpoints", "true", only(true, "a control plane without lookup and heartbeat could not rescue"), discard,
+		"Serve lookup and heartbeat."),
+	option("api", "enable_ssl_api", "false", only(false, "TLS is ended by a proxy in front"), discard,
+		"Serve the API over TLS."),
+}
+
+// discard is the field of an option whose only value changes nothing.
+func discard(*Config) *bool { return new(bool) }
+
+var conductorOptions = []Option{
+	option("conductor", "rescue_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.RescueCallbackTimeout },
+		"How long a rescue waits for its ramdisk before it fails; 0: for ever. Only time in which a conductor lives counts."),
+	option("conductor", "check_rescue_state_interval", "60", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.CheckRescueStateInterval },
+		"The longest time after which a rescue that ran out of time is noticed. An upper bound: deadlines are watched one by one and noticed at once."),
+	option("conductor", "rescue_password_hash_algorithm", "sha256", oneOf("sha256", "sha512"), func(c *Config) *string { return &c.Conductor.RescuePasswordHashAlgorithm },
+		"The crypt(3) hash of rescue passwords."),
+	option("conductor", "require_rescue_password_hashed", "true", only(true, "salvor keeps no password in clear and sends none to a ramdisk"), discard,
+		"Send ramdisks nothing but the hash of a rescue password."),
+	option("conductor", "rescue_kernel", "", bootFile, func(c *Config) *string { return &c.Conductor.RescueKernel },
+		"The kernel of the rescue ramdisk, unless driver_info says. Empty: the one in the state directory."),
+	option("conductor", "rescue_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.RescueRamdisk },
+		"The rescue ramdisk, unless driver_info says. Empty: the one in the state directory."),
+	option("conductor", "deploy_kernel", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployKernel },
+		"The kernel of the ramdisk that cleans, inspects and deploys, unless driver_info says."),
+	option("conductor", "deploy_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployRamdisk },
+		"The ramdisk that cleans, inspects and deploys, unless driver_info says."),
+	option("conductor", "file_url_allowed_paths", "", paths, func(c *Config) *[]string { return &c.Conductor.FileURLAllowedPaths },
+		"Directories whose files a node's driver_info may name as kernel or ramdisk, besides the state directory's ramdisk."),
+	option("conductor", "deploy_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.DeployCallbackTimeout },
+		"How long a deployment waits for its ramdisk; 0: for ever."),
+	option("conductor", "clean_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.CleanCallbackTimeout },
+		"How long cleaning waits for its ramdisk; 0: for ever."),
+	option("conductor", "inspect_wait_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.InspectWaitTimeout },
+		"How long an inspection waits for its ramdisk; 0: for ever."),
+	option("conductor", "check_provision_state_interval", "60", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.CheckProvisionStateInterval },
+		"The longest time after which any other wait that ran out of time is noticed. An upper bound."),
+	option("conductor", "automated_clean", "true", boolean, func(c *Config) *bool { return &c.Conductor.AutomatedClean },
+		"Clean a node between two uses, unless the node says otherwise."),
+	option("conductor", "allow_provisioning_in_maintenance", "true", boolean, func(c *Config) *bool { return &c.Conductor.AllowProvisioningMaintenance },
+		"Leave the waiting operation of a node in maintenance as it is; false: a heartbeat in maintenance ends it."),
+	option("conductor", "allow_deleting_available_nodes", "true", boolean, func(c *Config) *bool { return &c.Conductor.AllowDeletingAvailableNodes },
+		"Let nodes be deleted in the state available."),
+	option("conductor", "conductor_group", "", word, func(c *Config) *string { return &c.Conductor.ConductorGroup },
+		"The group (site) whose nodes this conductor works on. Empty: nodes without a group."),
+	option("conductor", "workers_pool_size", "300", integer(1, 10000), func(c *Config) *int { return &c.Conductor.WorkersPoolSize },
+		"The most actions that this conductor runs at a time."),
+	option("conductor", "max_concurrent_deploy", "250", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentDeploy },
+		"The most nodes that are deployed at a time."),
+	option("conductor", "max_concurrent_clean", "50", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentClean },
+		"The most nodes that are cleaned at a time."),
+}
+
+var powerOptions = []Option{
+	option("conductor", "sync_power_state_interval", "120", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.SyncPowerStateInterval },
+		"How often the power of every node is read; 0: never."),
+	option("conductor", "sync_power_state_workers", "8", integer(1, 1000), func(c *Config) *int { return &c.Conductor.SyncPowerStateWorkers },
+		"The most BMCs that are read at a time."),
+	option("conductor", "power_state_sync_max_retries", "3", integer(0, 1000), func(c *Config) *int { return &c.Conductor.PowerStateSyncMaxRetries },
+		"After so many readings in a row that failed or found the wrong power, a node goes into maintenance."),
+	option("conductor", "force_power_state_during_sync", "true", boolean, func(c *Config) *bool { return &c.Conductor.ForcePowerStateDuringSync },
+		"Where power sync finds the wrong power, put the machine right; false: take the record as wrong."),
+	option("conductor", "power_failure_recovery_interval", "300", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.PowerFailureRecoveryInterval },
+		"How often nodes in maintenance by a power failure are read again; 0: never."),
+	option("conductor", "power_state_change_timeout", "60", seconds(2), func(c *Config) *time.Duration { return &c.Conductor.PowerStateChangeTimeout },
+		"How long a machine may take to switch on or off."),
+	option("conductor", "soft_power_off_timeout", "600", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.SoftPowerOffTimeout },
+		"How long a system may take to shut itself down."),
+}
+
+var historyOptions = []Option{
+	option("conductor", "node_history", "true", boolean, func(c *Config) *bool { return &c.Conductor.NodeHistory },
+		"Show the timeline of nodes as node history."),
+	option("conductor", "node_history_max_entries", "300", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryMaxEntries },
+		"The most events kept of one node; 0: no bound."),
+	option("conductor", "node_history_minimum_days", "0", integer(0, 36500), func(c *Config) *int { return &c.Conductor.NodeHistoryMinimumDays },
+		"Events younger than this stay, whatever their number."),
+	option("conductor", "node_history_cleanup_interval", "86400", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.NodeHistoryCleanupInterval },
+		"How often old events are deleted; 0: never."),
+	option("conductor", "node_history_cleanup_batch_count", "1000", integer(1, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryCleanupBatchCount },
+		"How many events are deleted at a time."),
+}
+
+var agentOptions = []Option{
+	option("agent", "rescue_password_in_lookup", "false", boolean, func(c *Config) *bool { return &c.Agent.RescuePasswordInLookup },
+		"For agents that take no commands: give the hash of the rescue password once, with the lookup that gives the token. Whoever asks first on the rescuing network gets it."),
+	option("agent", "require_tls", "true", boolean, func(c *Config) *bool { return &c.Agent.RequireTLS },
+		"Refuse agents whose callback URL is not https."),
+	option("agent", "command_timeout", "60", seconds(1), func(c *Config) *time.Duration { return &c.Agent.CommandTimeout },
+		"How long an agent may take to answer a command."),
+	option("agent", "max_command_attempts", "3", integer(1, 100), func(c *Config) *int { return &c.Agent.MaxCommandAttempts },
+		"How often a command is sent to an agent that does not answer."),
+	option("agent", "manage_agent_boot", "true", only(true, "salvor boots the ramdisk itself"), discard,
+		"Boot the ramdisk of the agent."),
+	option("agent", "agent_api_version", "v1", oneOf("v1"), func(*Config) *string { return new(string) },
+		"The version of the agent's own API."),
+}
+
+var bootOptions = []Option{
+	option("pxe", "kernel_append_params", "", text, func(c *Config) *string { return &c.PXE.KernelAppendParams },
+		"Kernel parameters of every ramdisk, unless driver_info says."),
+	option("ramdisk", "listen", "", listen, func(c *Config) *string { return &c.Ramdisk.Listen },
+		"A listener for ramdisks alone: lookup, heartbeat and boot files, nothing else. Empty: none."),
+	option("ramdisk", "legacy_doors", "true", boolean, func(c *Config) *bool { return &c.Ramdisk.LegacyDoors },
+		"Serve the vendor passthru lookup and heartbeat that agents of Ironic up to 6.2 use."),
+	option("service_catalog", "endpoint_override", "", webURL, func(c *Config) *string { return &c.ServiceCatalog.EndpointOverride },
+		"The URL under which ramdisks reach the API. Empty: that of [ramdisk]listen where it is no wildcard."),
+	option("netboot", "interfaces", "", bootInterfaces, func(c *Config) *[]BootInterface { return &c.Netboot.Interfaces },
+		"The interfaces on which DHCP and TFTP are served; nothing is served on any other. authoritative leases addresses, proxy answers beside another DHCP server. Example: br-prov:authoritative:10.77.0.50-10.77.0.99"),
+	option("netboot", "tftp_root", "/usr/lib/ipxe", path, func(c *Config) *string { return &c.Netboot.TFTPRoot },
+		"The directory of the iPXE boot loaders."),
+	option("netboot", "lease", "600", seconds(60), func(c *Config) *time.Duration { return &c.Netboot.Lease },
+		"How long an address is leased."),
+	option("ipmi", "client", "native", oneOf("native", "ipmitool"), func(c *Config) *string { return &c.IPMI.Client },
+		"What speaks IPMI: native is built in, ipmitool runs that program, for BMCs that understand nothing else."),
+	option("ipmi", "cipher", "-1", integer(-1, 17), func(c *Config) *int { return &c.IPMI.Cipher },
+		"The cipher suite, unless driver_info says: 17 or 3 as a rule; -1: the best that both sides know."),
+	bridge("provisioning_network", func(c *Config) *string { return &c.Bridge.ProvisioningNetwork }, "while it is deployed"),
+	bridge("cleaning_network", func(c *Config) *string { return &c.Bridge.CleaningNetwork }, "while it is cleaned"),
+	bridge("inspection_network", func(c *Config) *string { return &c.Bridge.InspectionNetwork }, "while it is inspected"),
+	bridge("rescuing_network", func(c *Config) *string { return &c.Bridge.RescuingNetwork }, "until its rescue ramdisk is told the password; its own, apart from provisioning and cleaning"),
+	bridge("tenant_network", func(c *Config) *string { return &c.Bridge.TenantNetwork }, "while it is in use, unless a port's extra.vif_port_id says"),
+}
+
+func bridge(name string, field func(*Config) *string, when string) Option {
+	return option("bridge", name, "", word, field, "The Linux bridge that a machine is on "+when+".")
+}
+
+var storageOptions = []Option{
+	hidden(option("database", "connection", "", connection, func(c *Config) *secret.Value { return &c.Database.Connection },
+		"Where everything is stored. By default SQLite in the state directory: sqlite:<state_path>/salvor.db")),
+	option("secrets", "key_file", "", path, func(c *Config) *string { return &c.Secrets.KeyFile },
+		"The key that seals secrets in the database. By default secrets.key in the state directory."),
+	option("hosts", "listen", "", listen, func(c *Config) *string { return &c.Hosts.Listen },
+		"A listener with TLS for VM hosts alone. Empty: none."),
+}
+
+// ignored lists options of Ironic's that a configuration brought from there may hold
+// and that mean nothing here, because there is nothing for them to tune.
+var ignored = map[string]string{
+	"DEFAULT": `transport_url rpc_transport control_exchange log_file log_dir log_config_append log_date_format use_stderr use_syslog use_journal use_json
+		syslog_log_facility default_log_levels publish_errors rate_limit_interval instance_format my_ip my_ipv6 pybasedir bindir tempdir
+		hash_partition_exponent hash_ring_reset_interval hash_distribution_replicas executor_thread_pool_size rpc_response_timeout
+		fatal_exception_format_errors parallel_image_downloads image_download_concurrency force_raw_images raw_image_growth_factor
+		isolinux_bin isolinux_config_template grub_config_path grub_config_template esp_image notification_level versioned_notifications_topics
+		webserver_verify_ca webserver_connection_timeout minimum_required_memory minimum_memory_wait_time minimum_memory_wait_retries
+		minimum_memory_warning_only pin_release_version debug_tracebacks_in_api`,
+	"api": `api_workers network_data_schema unix_socket unix_socket_mode cert_file key_file`,
+	"conductor": `heartbeat_interval heartbeat_timeout periodic_max_workers reserved_workers_pool_percentage node_locked_retry_attempts
+		node_locked_retry_interval sync_local_state_interval configdrive_use_object_store configdrive_swift_container configdrive_swift_temp_url_duration
+		inspection_network send_sensor_data send_sensor_data_interval send_sensor_data_workers send_sensor_data_wait_timeout
+		send_sensor_data_data_types send_sensor_data_for_undeployed_nodes bootloader clean_step_priority_override verify_step_priority_override
+		poweroff_in_cleanfail bios_verify permitted_image_formats disable_deep_image_inspection conductor_always_validates_images
+		deploy_kernel_by_arch deploy_ramdisk_by_arch rescue_kernel_by_arch rescue_ramdisk_by_arch bootloader_by_arch graceful_shutdown_timeout
+		service_callback_timeout`,
+	"agent": `deploy_logs_collect deploy_logs_storage_backend deploy_logs_local_path deploy_logs_swift_container deploy_logs_swift_days_to_expire
+		image_download_source command_wait_attempts command_wait_interval neutron_agent_poll_interval neutron_agent_max_attempts
+		neutron_agent_status_retry_interval post_deploy_get_power_state_retries post_deploy_get_power_state_retry_interval
+		memory_consumed_by_agent stream_raw_images verify_ca certificates_path api_ca_file allow_md5_checksum`,
+	"service_catalog": `auth_type auth_url auth_section username password project_name user_domain_name project_domain_name user_domain_id
+		project_domain_id region_name service_type service_name valid_interfaces cafile certfile keyfile insecure timeout`,
+	"database": `max_retries retry_interval max_pool_size max_overflow pool_timeout connection_recycle_time mysql_engine mysql_sql_mode
+		mysql_enable_ndb sqlite_synchronous sqlite_retries sqlite_max_wait_for_retry db_max_retries db_retry_interval slave_connection backend`,
+	"ipmi": `command_retry_timeout min_command_interval use_ipmitool_retries kill_on_timeout disable_boot_timeout additional_retryable_ipmi_errors
+		debug store_cred_in_env cipher_suite_versions`,
+}
