@@ -21,7 +21,10 @@ const (
 	rootUser   = "root"
 )
 
-const maxPassword = 1024
+const (
+	maxPassword = 1024
+	rounds      = 5000
+)
 
 // cryptHash is a sha256 or sha512 crypt(3) hash and nothing else: what stands in
 // /etc/shadow may not hold a colon or the end of a line.
@@ -68,7 +71,8 @@ func passwordHash(order wire.FinalizeParams) (string, error) {
 	if len(order.RescuePassword) > maxPassword || strings.ContainsAny(order.RescuePassword, "\x00\r\n") {
 		return "", problem.Invalidf("rescue_password is longer than %d bytes or holds an end of line", maxPassword)
 	}
-	hasher, err := shacrypt.NewSHA512()
+	// The rounds of crypt(3) itself: the library's own default takes seconds here.
+	hasher, err := shacrypt.New(shacrypt.WithVariant(shacrypt.VariantSHA512), shacrypt.WithIterations(rounds))
 	if err != nil {
 		return "", fmt.Errorf("hash rescue password: %w", err)
 	}

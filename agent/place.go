@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/url"
@@ -78,7 +79,7 @@ func (a *Agent) macs() ([]string, error) {
 	}
 	var macs []string
 	for _, nic := range nics {
-		if nic.Flags&net.FlagLoopback == 0 && len(nic.HardwareAddr) == 6 {
+		if nic.Flags&net.FlagLoopback == 0 && len(nic.HardwareAddr) == 6 && !bytes.Equal(nic.HardwareAddr, make([]byte, 6)) {
 			macs = append(macs, nic.HardwareAddr.String())
 		}
 	}

@@ -36,7 +36,7 @@ func nics() ([]netlink.Link, error) {
 }
 
 // build finds the physical links of a config, makes the others and sets all of them
-// up. The result is by id.
+// up. The result is by id. What it made is gone again if it fails.
 func build(config *Config) (map[string]netlink.Link, error) {
 	present, err := nics()
 	if err != nil {
@@ -44,7 +44,6 @@ func build(config *Config) (map[string]netlink.Link, error) {
 	}
 	made := map[string]netlink.Link{}
 	for i, link := range config.Links {
-		var err error
 		switch link.Kind {
 		case Physical:
 			made[link.ID], err = find(present, link)
@@ -57,10 +56,31 @@ func build(config *Config) (map[string]netlink.Link, error) {
 			err = raise(made[link.ID], link.MTU)
 		}
 		if err != nil {
+			unmake(config, made)
 			return nil, fmt.Errorf("link %.60q: %w", link.ID, err)
 		}
 	}
 	return made, nil
+}
+
+// unmake takes bonds and VLANs away, the last first; members become NICs again.
+func unmake(config *Config, made map[string]netlink.Link) {
+	for _, link := range slices.Backward(config.Links) {
+		if on := made[link.ID]; on != nil && link.Kind != Physical {
+			_ = netlink.LinkDel(on) // the caller falls back to what is there
+		}
+	}
+}
+
+// create makes a link anew: one of this name is of an earlier try, or the bond0 that
+// the kernel's module brings along.
+func create(link netlink.Link) error {
+	if old, err := netlink.LinkByName(link.Attrs().Name); err == nil {
+		if err := netlink.LinkDel(old); err != nil {
+			return fmt.Errorf("remove old %s: %w", link.Attrs().Name, err)
+		}
+	}
+	return netlink.LinkAdd(link)
 }
 
 func find(present []netlink.Link, wanted Link) (netlink.Link, error) {
@@ -99,19 +119,19 @@ func makeBond(link Link, made map[string]netlink.Link, number int) (netlink.Link
 		}
 		bond.XmitHashPolicy = policy
 	}
-	if err := netlink.LinkAdd(bond); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := create(bond); err != nil {
 		return nil, fmt.Errorf("make bond: %w", err)
 	}
 	for _, id := range link.Members {
 		member := made[id]
 		if err := netlink.LinkSetDown(member); err != nil { // a bond takes only what is down
-			return nil, fmt.Errorf("set %s down: %w", member.Attrs().Name, err)
+			return bond, fmt.Errorf("set %s down: %w", member.Attrs().Name, err)
 		}
 		if err := netlink.LinkSetMaster(member, bond); err != nil {
-			return nil, fmt.Errorf("put %s into the bond: %w", member.Attrs().Name, err)
+			return bond, fmt.Errorf("put %s into the bond: %w", member.Attrs().Name, err)
 		}
 		if err := netlink.LinkSetUp(member); err != nil {
-			return nil, fmt.Errorf("set %s up: %w", member.Attrs().Name, err)
+			return bond, fmt.Errorf("set %s up: %w", member.Attrs().Name, err)
 		}
 	}
 	return netlink.LinkByName(attributes.Name)
@@ -123,7 +143,7 @@ func makeVLAN(link Link, made map[string]netlink.Link, number int) (netlink.Link
 	attributes.Name = fmt.Sprintf("vlan%d.%d", number, link.Tag)
 	attributes.ParentIndex = parent.Attrs().Index
 	attributes.HardwareAddr = link.MAC
-	if err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attributes, VlanId: link.Tag}); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := create(&netlink.Vlan{LinkAttrs: attributes, VlanId: link.Tag}); err != nil {
 		return nil, fmt.Errorf("make vlan %d on %s: %w", link.Tag, parent.Attrs().Name, err)
 	}
 	return netlink.LinkByName(attributes.Name)

@@ -208,9 +208,10 @@ func (s *Setup) writeListen(listen []netip.Addr) error {
 	return os.Rename(file+".new", file)
 }
 
-// writeResolver leaves the file alone where nobody named a server.
+// writeResolver leaves the file alone where nobody named a server, unless what stands
+// in it is of a network that was left.
 func (s *Setup) writeResolver() error {
-	if len(s.dns) == 0 {
+	if len(s.dns) == 0 && s.plan.Move != MoveYes {
 		return nil
 	}
 	var text strings.Builder
