@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+)
+
+// clause gathers the conditions of a WHERE and their arguments.
+type clause struct {
+	parts []string
+	args  []any
+}
+
+// arg adds an argument and gives its placeholder.
+func (c *clause) arg(v any) string {
+	c.args = append(c.args, v)
+	return fmt.Sprintf("$%d", len(c.args))
+}
+
+func (c *clause) and(condition string) { c.parts = append(c.parts, condition) }
+
+// in is column IN (values); of no values, false.
+func (c *clause) in(column string, values []string) string {
+	if len(values) == 0 {
+		return "1 = 0"
+	}
+	marks := make([]string, len(values))
+	for i, v := range values {
+		marks[i] = c.arg(v)
+	}
+	return column + " IN (" + strings.Join(marks, ", ") + ")"
+}
+
+func (c *clause) where() string {
+	if len(c.parts) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.parts, " AND ")
+}
+
+// claimFree is the condition under which anybody may claim a job; it is told
+// twice in Claim, because of two claimers of PostgreSQL that pick the same row
+// the second sees only in the outer WHERE that it is gone.
+const claimFree = `owner = '' AND state IN ('ready', 'undoing')`
+
+// Claim is job.Claims's.
+func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 {
+		return nil, nil
+	}
+	c := &clause{args: []any{owner, micros(now)}}
+	stamp := c.arg(micros(s.stamp()))
+	var known []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		known = append(known, fmt.Sprintf("kind = %s AND version <= %s", c.arg(string(kind)), c.arg(kinds[kind])))
+	}
+	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
+		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
+		WHERE id IN (SELECT id FROM job WHERE ` + claimFree + ` AND due <= $2 AND ` + c.in("group_name", groups) + `
+		AND (` + strings.Join(known, " OR ") + `) ORDER BY due LIMIT ` + c.arg(limit) + `)
+		AND ` + claimFree + ` AND due <= $2 RETURNING ` + jobColumns
+	// Most looks find nothing, and a look is cheaper than a transaction.
+	if next, err := s.NextDue(ctx, groups); err != nil || next.IsZero() || next.After(now) {
+		return nil, err
+	}
+	var out []job.Job
+	err := s.Do(ctx, func(t job.Tx) error {
+		out = nil
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		return tx.each(s.collectJobs(&out), text, c.args...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim jobs: %w", err)
+	}
+	slices.SortStableFunc(out, func(a, b job.Job) int { return a.Due.Compare(b.Due) })
+	return out, nil
+}
+
+// Save is job.Claims's.
+func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	memo, err := marshalMemo(j.Memo)
+	if err != nil {
+		return err
+	}
+	now := s.stamp()
+	owner := j.Owner
+	if !keep || j.State != job.Running && j.State != job.Undoing {
+		owner = ""
+	}
+	ended := j.EndedAt
+	if j.State == job.Ended && ended.IsZero() {
+		ended = now
+	}
+	// Look, then park: a signal between the claim and now has raised signals over seen.
+	const signalled = `CAST($4 AS TEXT) = 'waiting' AND signals <> seen`
+	n, err := tx.exec(`UPDATE job SET state = CASE WHEN `+signalled+` THEN 'ready' ELSE CAST($4 AS TEXT) END,
+		due = CASE WHEN `+signalled+` THEN CAST($5 AS BIGINT) ELSE CAST($6 AS BIGINT) END, updated_at = CAST($5 AS BIGINT),
+		owner = $7, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
+		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
+		WHERE id = $1 AND owner = $2 AND fence = $3`,
+		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),
+		owner, j.Action, j.Attempt, j.Crashes, memo, s.sealJob(j), string(j.Result), j.Problem, j.ProblemKind,
+		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), micros(j.ActionStartedAt), micros(ended))
+	if err != nil {
+		return fmt.Errorf("save job %s: %w", j.ID, err)
+	}
+	if n == 0 || j.Owner == "" {
+		return fmt.Errorf("save job %s: %w", j.ID, job.ErrFenced)
+	}
+	if owner == "" && (j.State == job.Waiting || claimable(j.State)) {
+		tx.wake = true
+	}
+	if j.Class != job.Ask && (j.State == job.Waiting || j.State == job.Ended) {
+		return s.unlock(tx, j.Subject)
+	}
+	return nil
+}
+
+// unlock revives the subject's waiting operation after its lock was given up. The
+// first statement changes nothing but waits for a signal that is being counted, so
+// that the second sees it (PostgreSQL; see Signal).
+func (s *Store) unlock(tx *Tx, subject job.Subject) error {
+	n, err := tx.exec(`UPDATE job SET signals = signals WHERE subject_kind = $1 AND subject_id = $2 AND class = 'operation' AND state = 'waiting'`,
+		subject.Kind, subject.ID)
+	if err != nil || n == 0 {
+		return err
+	}
+	return s.revive(tx, subject)
+}
+
+// Expired is job.Claims's.
+func (s *Store) Expired(ctx context.Context, groups []string, limit int) ([]job.Job, error) {
+	if len(groups) == 0 || limit <= 0 {
+		return nil, nil
+	}
+	c := &clause{}
+	text := `SELECT ` + jobColumns + ` FROM job WHERE state = 'waiting' AND expires > 0 AND ` + c.in("group_name", groups) + `
+		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) ORDER BY expires, id LIMIT ` + c.arg(limit)
+	return s.jobs(ctx, nil, text, c.args...)
+}
+
+// NextDue is job.Claims's.
+func (s *Store) NextDue(ctx context.Context, groups []string) (time.Time, error) {
+	if len(groups) == 0 {
+		return time.Time{}, nil
+	}
+	c := &clause{}
+	var due int64
+	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&due) },
+		`SELECT due FROM job WHERE `+claimFree+` AND `+c.in("group_name", groups)+` ORDER BY due LIMIT 1`, c.args...)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("next due job: %w", err)
+	}
+	return moment(due), nil
+}
+
+// Release is job.Claims's.
+func (s *Store) Release(ctx context.Context, owners []string) (int, error) {
+	if len(owners) == 0 {
+		return 0, nil
+	}
+	var n int64
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		c := &clause{args: []any{micros(s.stamp())}}
+		n, err = tx.release(c.in("owner", owners), c.args)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("release the jobs of the dead: %w", err)
+	}
+	return int(n), nil
+}
+
+// release frees the jobs of dead owners; the first of args is the time now.
+func (tx *Tx) release(condition string, args []any) (int64, error) {
+	n, err := tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', crashes = crashes + 1,
+		due = $1, updated_at = $1 WHERE owner <> '' AND `+condition, args...)
+	tx.wake = tx.wake || n > 0
+	return n, err
+}
+
+// PruneJobs removes ended jobs of the classes that ended before before; all
+// classes if none is named. It returns how many.
+func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.Class) (int, error) {
+	c := &clause{args: []any{micros(before), pruneSlice}}
+	text := `DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state = 'ended' AND ended_at < $1`
+	if len(classes) > 0 {
+		names := make([]string, len(classes))
+		for i, class := range classes {
+			names[i] = string(class)
+		}
+		text += ` AND ` + c.in("class", names)
+	}
+	n, err := s.slices(ctx, text+` LIMIT $2)`, c.args...)
+	if err != nil {
+		return n, fmt.Errorf("prune jobs: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+var contactFields = []string{"node_id", "agent_url", "agent_version", "agent_ca", "agent_status", "agent_status_message", "agent_boot",
+	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error"}
+
+var (
+	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + ` FROM contact`
+	upsertContact  = upsertContactText()
+)
+
+// upsertContactText writes the whole row; only the mark of a told token never goes
+// back, because whoever read the row before lookup set it would tell the token again.
+func upsertContactText() string {
+	var sets []string
+	for _, f := range contactFields[1:] {
+		value := "excluded." + f
+		if f == "token_told" {
+			value = "CASE WHEN excluded.token_told > contact.token_told THEN excluded.token_told ELSE contact.token_told END"
+		}
+		sets = append(sets, f+" = "+value)
+	}
+	return `INSERT INTO contact (` + strings.Join(contactFields, ", ") + `) VALUES (` + placeholders(1, len(contactFields)) + `)
+		ON CONFLICT (node_id) DO UPDATE SET ` + strings.Join(sets, ", ")
+}
+
+// Contact is metal.ContactStore's.
+func (s *Store) Contact(ctx context.Context, t job.Tx, nodeID string) (metal.Contact, error) {
+	found := map[string]metal.Contact{}
+	if err := s.contacts(ctx, t, found, selectContacts+` WHERE node_id = $1`, nodeID); err != nil {
+		return metal.Contact{}, err
+	}
+	c := found[nodeID]
+	c.NodeID = nodeID
+	return c, nil
+}
+
+// contactSlice is how many nodes one query of Contacts names.
+const contactSlice = 500
+
+// Contacts is metal.ContactStore's; nodes without a row have no entry.
+func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]metal.Contact, error) {
+	out := make(map[string]metal.Contact, len(nodeIDs))
+	for len(nodeIDs) > 0 {
+		n := min(len(nodeIDs), contactSlice)
+		c := &clause{}
+		if err := s.contacts(ctx, nil, out, selectContacts+` WHERE `+c.in("node_id", nodeIDs[:n]), c.args...); err != nil {
+			return nil, err
+		}
+		nodeIDs = nodeIDs[n:]
+	}
+	return out, nil
+}
+
+func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		var c metal.Contact
+		var heartbeat, lookup, power int64
+		err := r.Scan(&c.NodeID, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage, &c.AgentBoot,
+			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError)
+		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = moment(heartbeat), moment(lookup), moment(power)
+		out[c.NodeID] = c
+		return err
+	}, text, args...)
+	if err != nil {
+		return fmt.Errorf("read contacts: %w", err)
+	}
+	return nil
+}
+
+// SaveContact is metal.ContactStore's; problem.NotFound if the node is gone.
+func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(upsertContact, c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA, c.AgentStatus, c.AgentStatusMessage, c.AgentBoot,
+		micros(c.HeartbeatAt), c.TokenTold, micros(c.LookupAt), string(c.PowerRead), micros(c.PowerReadAt), c.PowerFailures, c.PowerError)
+	return s.contactRefused(err, c.NodeID)
+}
+
+// TellToken is metal.ContactStore's. Boot numbers only rise, so a told boot voids all before it.
+func (s *Store) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
+	tx, err := s.tx(t)
+	if err != nil {
+		return false, err
+	}
+	n, err := tx.exec(`INSERT INTO contact (node_id, token_told, lookup_at) VALUES ($1, $2, $3) ON CONFLICT (node_id) DO UPDATE
+		SET token_told = excluded.token_told, lookup_at = excluded.lookup_at WHERE contact.token_told < excluded.token_told`,
+		nodeID, boot, micros(s.stamp()))
+	return n > 0, s.contactRefused(err, nodeID)
+}
+
+func (s *Store) contactRefused(err error, nodeID string) error {
+	if err == nil {
+		return nil
+	}
+	if s.engine.violated(err) == foreignKey {
+		return problem.NotFoundf("Node %s could not be found.", nodeID)
+	}
+	return fmt.Errorf("save contact of node %s: %w", nodeID, err)
+}
+
+// PowerDue is metal.ContactStore's.
+func (s *Store) PowerDue(ctx context.Context, groups []string, before time.Time, skip []metal.State, limit int) ([]*metal.Node, error) {
+	if len(groups) == 0 || limit <= 0 {
+		return nil, nil
+	}
+	c := &clause{}
+	c.and(`l.id IS NULL AND n.driver <> ''`)
+	c.and(c.in("n.conductor_group", groups))
+	c.and(`COALESCE(k.power_read_at, 0) < ` + c.arg(micros(before)))
+	if len(skip) > 0 {
+		words := make([]string, len(skip))
+		for i, state := range skip {
+			words[i] = string(state)
+		}
+		c.and(`NOT ` + c.in("n.provision_state", words))
+	}
+	return s.nodes(ctx, nil, selectNodes+` LEFT JOIN contact k ON k.node_id = n.id`+c.where()+
+		` ORDER BY COALESCE(k.power_read_at, 0), n.num LIMIT `+c.arg(limit), c.args...)
+}

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"salvor/job"
+)
+
+// pruneSlice is how many rows one transaction of a prune removes, so that others wait shortly.
+const pruneSlice = 2000
+
+// Append is job.Timeline's. The counter's row makes the subject's writers take
+// turns, so the numbers have no gap and are committed in their order.
+func (s *Store) Append(t job.Tx, e job.Event) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	if e.At.IsZero() {
+		e.At = s.stamp()
+	}
+	if e.Severity == "" {
+		e.Severity = "info"
+	}
+	err = tx.each(func(r *sql.Rows) error { return r.Scan(&e.Seq) },
+		`INSERT INTO event_counter (subject_kind, subject_id, last) VALUES ($1, $2, 1)
+		ON CONFLICT (subject_kind, subject_id) DO UPDATE SET last = event_counter.last + 1 RETURNING last`, e.Subject.Kind, e.Subject.ID)
+	if err == nil {
+		_, err = tx.exec(`INSERT INTO event (subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, e.Subject.Kind, e.Subject.ID, e.Seq, micros(e.At), e.Type, e.Text,
+			e.Severity, e.JobID, e.Action, e.Duration.Microseconds(), e.RequestID, e.User)
+	}
+	if err != nil {
+		return fmt.Errorf("append to the timeline of %s %s: %w", e.Subject.Kind, e.Subject.ID, err)
+	}
+	return nil
+}
+
+// Events is job.Timeline's.
+func (s *Store) Events(ctx context.Context, subject job.Subject, after int64, limit int) ([]job.Event, error) {
+	var out []job.Event
+	scan := func(r *sql.Rows) error {
+		e := job.Event{Subject: subject}
+		var at, took int64
+		if err := r.Scan(&e.Seq, &at, &e.Type, &e.Text, &e.Severity, &e.JobID, &e.Action, &took, &e.RequestID, &e.User); err != nil {
+			return err
+		}
+		e.At, e.Duration = moment(at), time.Duration(took)*time.Microsecond
+		out = append(out, e)
+		return nil
+	}
+	err := s.read(ctx, nil, scan, `SELECT seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event
+		WHERE subject_kind = $1 AND subject_id = $2 AND seq > $3 ORDER BY seq LIMIT $4`, subject.Kind, subject.ID, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the timeline of %s %s: %w", subject.Kind, subject.ID, err)
+	}
+	return out, nil
+}
+
+// Prune is job.Timeline's; keep <= 0 does not bound the count.
+func (s *Store) Prune(ctx context.Context, before time.Time, keep int) (int, error) {
+	const remove = `DELETE FROM event WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM event e `
+	n, err := s.slices(ctx, remove+`WHERE e.at < $1 LIMIT $2)`, micros(before), pruneSlice)
+	if err == nil && keep > 0 {
+		var more int
+		more, err = s.slices(ctx, remove+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
+			WHERE c.last > $1 AND e.seq <= c.last - $1 LIMIT $2)`, int64(keep), pruneSlice)
+		n += more
+	}
+	if err != nil {
+		return n, fmt.Errorf("prune the timeline: %w", err)
+	}
+	return n, nil
+}
+
+// slices repeats a statement, each time in a transaction of its own, until it touches fewer rows than a slice has.
+func (s *Store) slices(ctx context.Context, text string, args ...any) (int, error) {
+	total := 0
+	for {
+		var n int64
+		err := s.Do(ctx, func(t job.Tx) error {
+			tx, err := s.tx(t)
+			if err != nil {
+				return err
+			}
+			n, err = tx.exec(text, args...)
+			return err
+		})
+		total += int(n)
+		if err != nil || n < pruneSlice {
+			return total, err
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// locks is the condition of the index job_lock, of a job l; unended that of job_operation.
+const (
+	locks   = `l.class IN ('operation', 'command') AND l.state IN ('ready', 'running', 'undoing')`
+	unended = `class = 'operation' AND state <> 'ended'`
+)
+
+const jobColumns = `id, kind, version, class, subject_kind, subject_id, group_name, state, action, attempt, crashes,
+	args, memo, secret, result, problem, problem_kind, owner, fence, signals, seen, due, wait_for, deadline,
+	operation_deadline, request_id, user_name, created_at, updated_at, action_started_at, ended_at`
+
+// Insert is job.Queue's.
+func (s *Store) Insert(t job.Tx, j *job.Job) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	s.fillJob(j)
+	memo, err := marshalMemo(j.Memo)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) ON CONFLICT DO NOTHING`,
+		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
+		string(j.Args), memo, s.sealJob(j), string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
+		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), expires(j))
+	if err != nil {
+		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
+	}
+	if n == 0 {
+		return s.whyTaken(tx, j)
+	}
+	tx.wake = tx.wake || claimable(j.State)
+	return nil
+}
+
+func (s *Store) fillJob(j *job.Job) {
+	now := s.stamp()
+	if j.ID == "" {
+		j.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	if j.Class == "" {
+		j.Class = job.Operation
+	}
+	if j.State == "" {
+		j.State = job.Ready
+	}
+	for _, at := range []*time.Time{&j.CreatedAt, &j.UpdatedAt, &j.Due} {
+		if at.IsZero() {
+			*at = now
+		}
+	}
+}
+
+// whyTaken says who stands in the way of a job that the unique indexes refused.
+func (s *Store) whyTaken(tx *Tx, j *job.Job) error {
+	var kind, host string
+	var working bool
+	err := tx.each(func(r *sql.Rows) error { return r.Scan(&kind, &working, &host) },
+		`SELECT j.kind, j.state <> 'waiting', COALESCE(c.hostname, 'salvor') FROM job j LEFT JOIN conductor c ON c.owner = j.owner
+		WHERE j.subject_kind = $1 AND j.subject_id = $2 AND j.class IN ('operation', 'command') AND j.state <> 'ended' AND j.id <> $3
+		ORDER BY CASE WHEN j.state = 'waiting' THEN 0 ELSE 1 END`, j.Subject.Kind, j.Subject.ID, j.ID)
+	if err != nil {
+		return err
+	}
+	subject := titled(j.Subject)
+	switch {
+	case kind == "":
+		return problem.Conflictf("A job with UUID %s already exists.", j.ID)
+	case working:
+		return problem.Conflictf("%s is locked by host %s, please retry after the current operation is completed.", subject, host)
+	}
+	return problem.Conflictf("%s has an operation that waits (%s); abort it or retry after it has ended.", subject, kind)
+}
+
+// titled names a subject at the start of a sentence.
+func titled(s job.Subject) string {
+	if s.Kind == "" {
+		return s.ID
+	}
+	return strings.ToUpper(s.Kind[:1]) + s.Kind[1:] + " " + s.ID
+}
+
+// Unended is job.Queue's.
+func (s *Store) Unended(t job.Tx, subject job.Subject) ([]job.Job, error) {
+	return s.jobs(context.Background(), t, `SELECT `+jobColumns+` FROM job WHERE subject_kind = $1 AND subject_id = $2 AND state <> 'ended'
+		ORDER BY CASE class WHEN 'operation' THEN 0 WHEN 'command' THEN 1 ELSE 2 END, created_at, id`, subject.Kind, subject.ID)
+}
+
+// Job is job.Queue's.
+func (s *Store) Job(ctx context.Context, t job.Tx, id string) (job.Job, error) {
+	jobs, err := s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE id = $1`, id)
+	if err != nil {
+		return job.Job{}, err
+	}
+	if len(jobs) == 0 {
+		return job.Job{}, problem.NotFoundf("Job %s could not be found.", id)
+	}
+	return jobs[0], nil
+}
+
+// Signal is job.Queue's. It counts first and looks for a lock second: the count
+// holds the row, so a lock that is given up at the same time sees either the
+// count or leaves no lock to be seen.
+func (s *Store) Signal(t job.Tx, subject job.Subject) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`UPDATE job SET signals = signals + 1 WHERE subject_kind = $1 AND subject_id = $2 AND `+unended, subject.Kind, subject.ID)
+	if err != nil {
+		return fmt.Errorf("signal %s %s: %w", subject.Kind, subject.ID, err)
+	}
+	if n == 0 {
+		return nil
+	}
+	return s.revive(tx, subject)
+}
+
+// revive makes the subject's waiting operation ready if it has been signalled and nothing locks the subject.
+func (s *Store) revive(tx *Tx, subject job.Subject) error {
+	now := micros(s.stamp())
+	n, err := tx.exec(`UPDATE job SET state = 'ready', due = $3, updated_at = $3
+		WHERE subject_kind = $1 AND subject_id = $2 AND class = 'operation' AND state = 'waiting' AND signals <> seen
+		AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = $1 AND l.subject_id = $2 AND `+locks+`)`,
+		subject.Kind, subject.ID, now)
+	if err != nil {
+		return s.again(tx, fmt.Errorf("wake the job of %s %s: %w", subject.Kind, subject.ID, err))
+	}
+	tx.wake = tx.wake || n > 0
+	return nil
+}
+
+// again asks for a new run of the transaction where the lock of a subject was
+// taken, by a transaction not yet visible, between a look and the write that relied on it.
+func (s *Store) again(tx *Tx, err error) error {
+	if s.engine.violated(err) == lockRule {
+		tx.failed = errAgain{err}
+		return tx.failed
+	}
+	return err
+}
+
+// lockRule is what violated says of the indexes job_lock and job_operation.
+const lockRule = "job.subject_kind"
+
+// errAgain makes an engine run the transaction once more.
+type errAgain struct{ error }
+
+func (e errAgain) Unwrap() error { return e.error }
+
+// Interrupt is job.Queue's.
+func (s *Store) Interrupt(t job.Tx, id string, to job.State, cause error) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	if to != job.Undoing && to != job.Ended {
+		return problem.New(problem.Internal, "interrupt job %s: %q is no state to interrupt to", id, to)
+	}
+	now := s.stamp()
+	text, kind := "", ""
+	if cause != nil {
+		text, kind = cause.Error(), problem.KindOf(cause).String()
+	}
+	var ended int64
+	if to == job.Ended {
+		ended = micros(now)
+	}
+	n, err := tx.exec(`UPDATE job SET state = $2, problem = $3, problem_kind = $4, secret = NULL, owner = '', attempt = 0, crashes = 0,
+		wait_for = '', deadline = 0, expires = 0, due = $5, updated_at = $5, ended_at = $6
+		WHERE id = $1 AND state = 'waiting' AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = job.subject_kind
+		AND l.subject_id = job.subject_id AND `+locks+`)`,
+		id, string(to), text, kind, micros(now), ended)
+	if err != nil {
+		return s.again(tx, fmt.Errorf("interrupt job %s: %w", id, err))
+	}
+	if n == 0 {
+		return problem.Conflictf("Job %s does not wait any more, or its subject is locked; please retry after the current operation is completed.", id)
+	}
+	tx.wake = tx.wake || to == job.Undoing
+	return nil
+}
+
+func (s *Store) jobs(ctx context.Context, t job.Tx, text string, args ...any) ([]job.Job, error) {
+	var out []job.Job
+	err := s.read(ctx, t, s.collectJobs(&out), text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read jobs: %w", err)
+	}
+	return out, nil
+}
+
+// collectJobs scans rows of jobColumns into out.
+func (s *Store) collectJobs(out *[]job.Job) func(*sql.Rows) error {
+	return func(r *sql.Rows) error {
+		j, err := s.scanJob(r)
+		if err == nil {
+			*out = append(*out, j)
+		}
+		return err
+	}
+}
+
+func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
+	var (
+		j                                     job.Job
+		args, memo, result                    string
+		sealed                                sql.NullString
+		due, created, updated, started, ended int64
+	)
+	err := r.Scan(&j.ID, &j.Kind, &j.Version, &j.Class, &j.Subject.Kind, &j.Subject.ID, &j.Group, &j.State, &j.Action, &j.Attempt, &j.Crashes,
+		&args, &memo, &sealed, &result, &j.Problem, &j.ProblemKind, &j.Owner, &j.Fence, &j.Signals, &j.Seen, &due, &j.WaitFor, &j.Deadline,
+		&j.OperationDeadline, &j.RequestID, &j.User, &created, &updated, &started, &ended)
+	if err != nil {
+		return j, err
+	}
+	j.Args, j.Result = raw(args), raw(result)
+	j.Due, j.CreatedAt, j.UpdatedAt, j.ActionStartedAt, j.EndedAt = moment(due), moment(created), moment(updated), moment(started), moment(ended)
+	j.Memo = map[string]string{}
+	if memo != "" {
+		if err := json.Unmarshal([]byte(memo), &j.Memo); err != nil {
+			return j, fmt.Errorf("job %s: memo: %w", j.ID, err)
+		}
+	}
+	if sealed.Valid {
+		if j.Secret, err = s.key.Open(sealed.String, jobSecretPlace(j.ID)); err != nil {
+			return j, fmt.Errorf("job %s: secret: %w", j.ID, err)
+		}
+	}
+	return j, nil
+}
+
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+func marshalMemo(memo map[string]string) (string, error) {
+	if len(memo) == 0 {
+		return "", nil
+	}
+	b, err := json.Marshal(memo)
+	return string(b), err
+}
+
+func jobSecretPlace(id string) string { return "job:" + id + ":secret" }
+
+// sealJob gives the job's secret as its row may hold it: nil where there is none or none may be.
+func (s *Store) sealJob(j *job.Job) any {
+	if j.Secret.Empty() || j.State == job.Undoing || j.State == job.Ended {
+		return nil
+	}
+	return s.key.Seal(j.Secret, jobSecretPlace(j.ID))
+}
+
+// expires is the earlier deadline of the job, 0 for none.
+func expires(j *job.Job) int64 {
+	if j.Deadline == 0 || j.OperationDeadline != 0 && j.OperationDeadline < j.Deadline {
+		return j.OperationDeadline
+	}
+	return j.Deadline
+}
+
+func claimable(s job.State) bool { return s == job.Ready || s == job.Undoing }

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"salvor/job"
+)
+
+// Register is job.Leases's.
+func (s *Store) Register(ctx context.Context, c job.Conductor) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		return s.register(tx, c)
+	})
+	if err != nil {
+		return fmt.Errorf("register conductor %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+func (s *Store) register(tx *Tx, c job.Conductor) error {
+	now := micros(s.stamp())
+	former := c.ID + "/"
+	if _, err := tx.release(`substr(owner, 1, $2) = $3 AND owner <> $4`, []any{now, len([]rune(former)), former, c.Owner()}); err != nil {
+		return err
+	}
+	started := micros(c.StartedAt)
+	if started == 0 {
+		started = now
+	}
+	_, err := tx.exec(`INSERT INTO conductor (id, incarnation, owner, hostname, counter, description, started_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, owner = excluded.owner,
+		hostname = excluded.hostname, counter = excluded.counter, description = excluded.description, started_at = excluded.started_at,
+		updated_at = excluded.updated_at`, c.ID, c.Incarnation, c.Owner(), c.Hostname, c.Counter, string(c.Description), started, now)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`DELETE FROM conductor_member WHERE conductor_id = $1`, c.ID); err != nil {
+		return err
+	}
+	for _, group := range c.Groups {
+		if _, err := tx.exec(`INSERT INTO conductor_member (conductor_id, group_name) VALUES ($1, $2) ON CONFLICT DO NOTHING`, c.ID, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Beat is job.Leases's.
+func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		n, err := tx.exec(`UPDATE conductor SET counter = counter + 1, updated_at = $3 WHERE id = $1 AND incarnation = $2`,
+			c.ID, c.Incarnation, micros(s.stamp()))
+		if err == nil && n == 0 {
+			return job.ErrFenced
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("beat of conductor %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// Conductors is job.Leases's.
+func (s *Store) Conductors(ctx context.Context) ([]job.Conductor, error) {
+	var out []job.Conductor
+	scan := func(r *sql.Rows) error {
+		var c job.Conductor
+		var group sql.NullString
+		var description string
+		var started, updated int64
+		if err := r.Scan(&c.ID, &c.Incarnation, &c.Hostname, &c.Counter, &description, &started, &updated, &group); err != nil {
+			return err
+		}
+		if n := len(out); n == 0 || out[n-1].ID != c.ID {
+			c.Description, c.StartedAt, c.UpdatedAt = raw(description), moment(started), moment(updated)
+			out = append(out, c)
+		}
+		if group.Valid {
+			last := &out[len(out)-1]
+			last.Groups = append(last.Groups, group.String)
+		}
+		return nil
+	}
+	err := s.read(ctx, nil, scan, `SELECT c.id, c.incarnation, c.hostname, c.counter, c.description, c.started_at, c.updated_at, m.group_name
+		FROM conductor c LEFT JOIN conductor_member m ON m.conductor_id = c.id ORDER BY c.hostname, c.id, m.group_name`)
+	if err != nil {
+		return nil, fmt.Errorf("list conductors: %w", err)
+	}
+	return out, nil
+}
+
+// Retire is job.Leases's.
+func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.release(`owner = $2`, []any{micros(s.stamp()), c.Owner()}); err != nil {
+			return err
+		}
+		_, err = tx.exec(`DELETE FROM conductor WHERE id = $1 AND incarnation = $2`, c.ID, c.Incarnation)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("retire conductor %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// Ticks is job.Clock's.
+func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, error) {
+	out := make(map[string]int64, len(groups))
+	for _, g := range groups {
+		out[g] = 0
+	}
+	c := &clause{}
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var name string
+		var ticks int64
+		err := r.Scan(&name, &ticks)
+		out[name] = ticks
+		return err
+	}, `SELECT name, ticks FROM group_clock WHERE `+c.in("name", groups), c.args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the clocks of conductor groups: %w", err)
+	}
+	return out, nil
+}
+
+// Advance is job.Clock's.
+func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		for name, ticks := range seen {
+			if _, err := tx.exec(`INSERT INTO group_clock (name, ticks) VALUES ($1, 1)
+				ON CONFLICT (name) DO UPDATE SET ticks = group_clock.ticks + 1 WHERE group_clock.ticks = $2`, name, ticks); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("advance the clocks of conductor groups: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// nodeSort maps the words that nodes can be sorted by to columns; both the names
+// of Ironic's fields and the columns' own are known.
+var nodeSort = map[string]string{
+	"": "num", "id": "num", "uuid": "id", "name": "name", "driver": "driver", "instance_uuid": "instance_uuid", "chassis_uuid": "chassis_uuid",
+	"chassis_id": "chassis_uuid", "resource_class": "resource_class", "description": "description", "owner": "owner", "lessee": "lessee",
+	"shard": "shard", "conductor_group": "conductor_group", "maintenance": "maintenance", "fault": "fault", "protected": "protected",
+	"retired": "retired", "console_enabled": "console_enabled", "power_state": "power_state", "target_power_state": "target_power",
+	"provision_state": "provision_state", "target_provision_state": "target_provision", "last_error": "last_error",
+	"provision_updated_at": "provisioned_at", "inspection_started_at": "inspection_start", "inspection_finished_at": "inspection_end",
+	"created_at": "created_at", "updated_at": "updated_at",
+}
+
+var portSort = map[string]string{
+	"": "num", "id": "num", "uuid": "id", "address": "address", "name": "name", "node_uuid": "node_id", "node_id": "node_id",
+	"portgroup_uuid": "portgroup_id", "portgroup_id": "portgroup_id", "physical_network": "physical_network", "pxe_enabled": "pxe_enabled",
+	"is_smartnic": "is_smartnic", "created_at": "created_at", "updated_at": "updated_at",
+}
+
+// page adds the window to a query whose table has the alias a: rows are ordered by
+// the key and, where it is equal, by their insertion, so that a marker names one place.
+func (c *clause) page(p metal.Page, table, a string, sortable map[string]string) (order string, err error) {
+	column, ok := sortable[p.SortKey]
+	if !ok {
+		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting", p.SortKey)
+	}
+	after, way := ">", "ASC"
+	if p.Desc {
+		after, way = "<", "DESC"
+	}
+	key, order := a+".num", fmt.Sprintf(" ORDER BY %s.num %s", a, way)
+	if column != "num" {
+		key = fmt.Sprintf("%s.%s, %s.num", a, column, a)
+		order = fmt.Sprintf(" ORDER BY %s.%s %s, %s.num %s", a, column, way, a, way)
+	}
+	if p.Marker != "" {
+		c.and(fmt.Sprintf("(%s) %s (SELECT %s FROM %s m WHERE m.id = %s)", key, after, strings.ReplaceAll(key, a+".", "m."), table, c.arg(p.Marker)))
+	}
+	if p.Limit > 0 {
+		order += " LIMIT " + c.arg(p.Limit)
+	}
+	return order, nil
+}
+
+// Nodes is metal.NodeStore's.
+func (s *Store) Nodes(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+	c := &clause{}
+	c.nodes(f)
+	order, err := c.page(p, "node", "n", nodeSort)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.nodes(ctx, nil, selectNodes+c.where()+order, c.args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 && p.Marker != "" {
+		if ok, err := s.exists(ctx, "node", p.Marker); err != nil || !ok {
+			return nil, missing(err, "Node %s could not be found.", p.Marker)
+		}
+	}
+	return out, nil
+}
+
+func (c *clause) nodes(f metal.NodeFilter) {
+	for _, e := range []struct{ column, value string }{
+		{"n.instance_uuid", f.InstanceUUID}, {"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
+		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.chassis_uuid", f.ChassisUUID}, {"n.shard", f.Shard},
+		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor},
+	} {
+		c.equal(e.column, e.value)
+	}
+	if f.DescriptionContains != "" {
+		c.and(`lower(n.description) LIKE ` + c.arg("%"+likeWord(f.DescriptionContains)+"%") + ` ESCAPE '!'`)
+	}
+	if f.Project != "" {
+		mark := c.arg(f.Project)
+		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
+	}
+	if f.ConductorGroup != nil {
+		c.and(`n.conductor_group = ` + c.arg(*f.ConductorGroup))
+	}
+	c.filled("n.instance_uuid", f.Associated)
+	c.filled("n.shard", f.Sharded)
+	for _, e := range []struct {
+		column string
+		want   *bool
+	}{{"n.maintenance", f.Maintenance}, {"n.retired", f.Retired}} {
+		if e.want != nil {
+			c.and(e.column + ` = ` + c.arg(*e.want))
+		}
+	}
+}
+
+// equal narrows by a value unless it is empty.
+func (c *clause) equal(column, value string) {
+	if value != "" {
+		c.and(column + " = " + c.arg(value))
+	}
+}
+
+// filled narrows by whether the column is empty.
+func (c *clause) filled(column string, want *bool) {
+	switch {
+	case want == nil:
+	case *want:
+		c.and(column + " <> ''")
+	default:
+		c.and(column + " = ''")
+	}
+}
+
+// likeWord makes a word of a user literal in a LIKE, with ! as its escape.
+func likeWord(word string) string {
+	return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(strings.ToLower(word))
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// woke leaves a hint for notify.
+func (e *postgresEngine) woke() {
+	select {
+	case e.hint <- struct{}{}:
+	default:
+	}
+}
+
+// notifyPause bounds how often other processes are told: a NOTIFY inside of each
+// transaction would make all commits of the server take turns.
+const notifyPause = 20 * time.Millisecond
+
+func (e *postgresEngine) notify(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.hint:
+		}
+		// A hint that is lost costs a poll's wait, no more.
+		if _, err := e.db.ExecContext(ctx, "SELECT pg_notify('"+channel+"', '')"); err != nil && ctx.Err() == nil {
+			e.log.Debug("database: tell other processes of work", "error", err)
+		}
+		if !sleep(ctx, notifyPause) {
+			return
+		}
+	}
+}
+
+// listen hears the hints of other processes, on a connection of its own.
+func (e *postgresEngine) listen(ctx context.Context) {
+	for {
+		err := e.hear(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		e.log.Warn("database: listen for work of other processes; polling goes on", "error", err)
+		if !sleep(ctx, 5*time.Second) {
+			return
+		}
+	}
+}
+
+func (e *postgresEngine) hear(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, e.config.Copy())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	// What was committed while nobody listened.
+	e.wake()
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return err
+		}
+		e.wake()
+	}
+}
+
+// sleep waits; false if ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// brokenLine tells errors of the connection to the server from all others.
+func brokenLine(err error) bool {
+	var ne net.Error
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &ne)
+}

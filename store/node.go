@@ -1,0 +1,381 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// nodeFields are the columns of node that a record fills, in the order of nodeArgs and scanNode.
+var nodeFields = []string{"id", "version", "name", "driver", "instance_uuid", "chassis_uuid", "resource_class", "description", "owner", "lessee",
+	"shard", "conductor_group", "maintenance", "fault", "protected", "retired", "console_enabled", "power_state", "target_power",
+	"provision_state", "target_provision", "last_error", "provisioned_at", "inspection_start", "inspection_end", "boot_path",
+	"created_at", "updated_at", "body"}
+
+// nodeBody is the part of a node that nobody searches or sorts by.
+type nodeBody struct {
+	DriverInfo        any               `json:"driver_info,omitempty"`
+	Properties        any               `json:"properties,omitempty"`
+	Extra             metal.Object      `json:"extra,omitempty"`
+	InstanceInfo      any               `json:"instance_info,omitempty"`
+	InternalInfo      any               `json:"internal_info,omitempty"`
+	RAIDConfig        metal.Object      `json:"raid_config,omitempty"`
+	TargetRAID        metal.Object      `json:"target_raid,omitempty"`
+	NetworkData       metal.Object      `json:"network_data,omitempty"`
+	Traits            []string          `json:"traits,omitempty"`
+	AutomatedClean    *bool             `json:"automated_clean,omitempty"`
+	MaintenanceReason string            `json:"maintenance_reason,omitempty"`
+	ProtectedReason   string            `json:"protected_reason,omitempty"`
+	RetiredReason     string            `json:"retired_reason,omitempty"`
+	Interfaces        map[string]string `json:"interfaces,omitempty"`
+	CleanStep         metal.Object      `json:"clean_step,omitempty"`
+	DeployStep        metal.Object      `json:"deploy_step,omitempty"`
+	BootMode          string            `json:"boot_mode,omitempty"`
+	SecureBoot        *bool             `json:"secure_boot,omitempty"`
+	BootNumber        int64             `json:"boot_number,omitempty"`
+	Plan              *metal.BootPlan   `json:"plan,omitempty"`
+	Rescue            *rescue.Session   `json:"rescue,omitempty"`
+}
+
+// sealed pairs the objects that may hold secrets in the record with those in the body.
+func (b *nodeBody) sealed(n *metal.Node) []sealedObject {
+	return []sealedObject{
+		{"driver_info", &n.DriverInfo, &b.DriverInfo},
+		{"properties", &n.Properties, &b.Properties},
+		{"instance_info", &n.InstanceInfo, &b.InstanceInfo},
+		{"internal_info", &n.InternalInfo, &b.InternalInfo},
+	}
+}
+
+type sealedObject struct {
+	name  string
+	plain *metal.Object
+	row   *any
+}
+
+func (s *Store) encodeNode(n *metal.Node) (string, error) {
+	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
+		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
+		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
+		BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue}
+	for _, o := range b.sealed(n) {
+		if len(*o.plain) == 0 {
+			continue
+		}
+		sealed, err := s.seal(*o.plain, "node:"+n.ID+":"+o.name)
+		if err != nil {
+			return "", err
+		}
+		*o.row = sealed
+	}
+	text, err := json.Marshal(&b)
+	if err != nil {
+		return "", problem.Invalidf("node %s: %w", n.ID, err)
+	}
+	return string(text), nil
+}
+
+func (s *Store) decodeNode(n *metal.Node, text string) error {
+	var b nodeBody
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	n.Extra, n.RAIDConfig, n.TargetRAID, n.NetworkData = b.Extra, b.RAIDConfig, b.TargetRAID, b.NetworkData
+	n.Traits, n.AutomatedClean, n.Interfaces = b.Traits, b.AutomatedClean, b.Interfaces
+	n.MaintenanceReason, n.ProtectedReason, n.RetiredReason = b.MaintenanceReason, b.ProtectedReason, b.RetiredReason
+	n.CleanStep, n.DeployStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.BootMode, b.SecureBoot
+	n.BootNumber, n.Plan, n.Rescue = b.BootNumber, b.Plan, b.Rescue
+	for _, o := range b.sealed(n) {
+		plain, err := s.open(*o.row, "node:"+n.ID+":"+o.name)
+		if err != nil {
+			return err
+		}
+		*o.plain, _ = plain.(map[string]any)
+	}
+	fill(&n.DriverInfo, &n.Properties, &n.InstanceInfo, &n.InternalInfo, &n.Extra, &n.RAIDConfig, &n.TargetRAID, &n.NetworkData,
+		&n.CleanStep, &n.DeployStep)
+	if n.Interfaces == nil {
+		n.Interfaces = map[string]string{}
+	}
+	return nil
+}
+
+// fill makes objects that were empty maps that can be written to.
+func fill(objects ...*metal.Object) {
+	for _, o := range objects {
+		if *o == nil {
+			*o = metal.Object{}
+		}
+	}
+}
+
+func (s *Store) nodeArgs(n *metal.Node) ([]any, error) {
+	body, err := s.encodeNode(n)
+	if err != nil {
+		return nil, err
+	}
+	return []any{n.ID, n.Version, n.Name, n.Driver, n.InstanceUUID, n.ChassisUUID, n.ResourceClass, n.Description, n.Owner, n.Lessee,
+		n.Shard, n.ConductorGroup, n.Maintenance, n.Fault, n.Protected, n.Retired, n.ConsoleEnabled, string(n.PowerState), string(n.TargetPower),
+		string(n.ProvisionState), string(n.TargetProvision), n.LastError, micros(n.ProvisionedAt), micros(n.InspectionStart), micros(n.InspectionEnd),
+		bootPath(n), micros(n.CreatedAt), micros(n.UpdatedAt), body}, nil
+}
+
+func bootPath(n *metal.Node) string {
+	if n.Plan == nil {
+		return ""
+	}
+	return n.Plan.Path
+}
+
+// selectNodes begins every query of nodes: the record, its lock and a conductor that serves it, in one.
+var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + `,
+	CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, COALESCE(g.hostname, '')
+	FROM node n
+	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locks + `
+	LEFT JOIN conductor h ON h.owner = l.owner
+	LEFT JOIN (SELECT m.group_name, MIN(c.hostname) AS hostname FROM conductor_member m JOIN conductor c ON c.id = m.conductor_id GROUP BY m.group_name) g
+		ON g.group_name = n.conductor_group`
+
+func (s *Store) scanNode(r *sql.Rows) (*metal.Node, error) {
+	n := &metal.Node{}
+	var provisioned, start, end, created, updated int64
+	var path, body string
+	err := r.Scan(&n.ID, &n.Version, &n.Name, &n.Driver, &n.InstanceUUID, &n.ChassisUUID, &n.ResourceClass, &n.Description, &n.Owner, &n.Lessee,
+		&n.Shard, &n.ConductorGroup, &n.Maintenance, &n.Fault, &n.Protected, &n.Retired, &n.ConsoleEnabled, &n.PowerState, &n.TargetPower,
+		&n.ProvisionState, &n.TargetProvision, &n.LastError, &provisioned, &start, &end, &path, &created, &updated, &body, &n.Reservation, &n.Conductor)
+	if err != nil {
+		return nil, err
+	}
+	n.ProvisionedAt, n.InspectionStart, n.InspectionEnd = moment(provisioned), moment(start), moment(end)
+	n.CreatedAt, n.UpdatedAt = moment(created), moment(updated)
+	return n, s.decodeNode(n, body)
+}
+
+func (s *Store) nodes(ctx context.Context, t job.Tx, text string, args ...any) ([]*metal.Node, error) {
+	var out []*metal.Node
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		n, err := s.scanNode(r)
+		out = append(out, n)
+		return err
+	}, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read nodes: %w", err)
+	}
+	return out, nil
+}
+
+// one gives the first node, or says that there is none.
+func one(nodes []*metal.Node, err error, format string, args ...any) (*metal.Node, error) {
+	if err != nil {
+		return nil, err
+	}
+	if len(nodes) == 0 {
+		return nil, problem.NotFoundf(format, args...)
+	}
+	return nodes[0], nil
+}
+
+// Node is metal.NodeStore's.
+func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, error) {
+	if ident == "" {
+		return nil, problem.NotFoundf("Node %s could not be found.", ident)
+	}
+	nodes, err := s.nodes(ctx, t, selectNodes+` WHERE n.id = $1 OR n.name = $1 ORDER BY CASE WHEN n.id = $1 THEN 0 ELSE 1 END LIMIT 1`, ident)
+	return one(nodes, err, "Node %s could not be found.", ident)
+}
+
+// NodeByMAC is metal.PlanStore's. Where two plans name a MAC, the one written last counts.
+func (s *Store) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
+	nodes, err := s.nodes(ctx, nil, selectNodes+` JOIN boot_mac b ON b.node_id = n.id WHERE b.mac = $1 ORDER BY n.updated_at DESC, n.num DESC LIMIT 1`,
+		strings.ToLower(mac))
+	return one(nodes, err, "No node with a boot plan has a NIC with MAC address %s.", mac)
+}
+
+// NodeByBootPath is metal.PlanStore's.
+func (s *Store) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
+	if path == "" {
+		return nil, problem.NotFoundf("No node has this boot path.")
+	}
+	nodes, err := s.nodes(ctx, nil, selectNodes+` WHERE n.boot_path = $1 AND n.boot_path <> ''`, path)
+	return one(nodes, err, "No node has this boot path.")
+}
+
+// InsertNode is metal.NodeStore's.
+func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	tx.keepStamps(&n.Version, &n.CreatedAt, &n.UpdatedAt)
+	if n.CreatedAt.IsZero() {
+		n.CreatedAt = s.stamp()
+	}
+	if n.Version == 0 {
+		n.Version = 1
+	}
+	args, err := s.nodeArgs(n)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.exec(insertNode, args...)
+	if err != nil {
+		return fmt.Errorf("insert node %s: %w", n.ID, err)
+	}
+	if rows == 0 {
+		return s.whichNode(tx, n)
+	}
+	return tx.saveMACs(n)
+}
+
+var (
+	insertNode = `INSERT INTO node (` + strings.Join(nodeFields, ", ") + `) VALUES (` + placeholders(1, len(nodeFields)) + `) ON CONFLICT DO NOTHING`
+	updateNode = updateText("node", nodeFields)
+)
+
+// placeholders lists $from to $(from+n-1).
+func placeholders(from, n int) string {
+	marks := make([]string, n)
+	for i := range marks {
+		marks[i] = fmt.Sprintf("$%d", from+i)
+	}
+	return strings.Join(marks, ", ")
+}
+
+// updateText sets all fields but id WHERE id and the version before this change still hold.
+// The fields begin with id and version; the version given is the new one.
+func updateText(table string, fields []string) string {
+	var sets []string
+	for i, f := range fields[1:] {
+		sets = append(sets, fmt.Sprintf("%s = $%d", f, i+2))
+	}
+	return `UPDATE ` + table + ` SET ` + strings.Join(sets, ", ") + ` WHERE id = $1 AND version = CAST($2 AS BIGINT) - 1`
+}
+
+// whichNode says which of a new node's names is taken.
+func (s *Store) whichNode(tx *Tx, n *metal.Node) error {
+	taken := map[string]bool{}
+	err := tx.each(func(r *sql.Rows) error {
+		var id, name, instance string
+		err := r.Scan(&id, &name, &instance)
+		taken["id"] = taken["id"] || id == n.ID
+		taken["name"] = taken["name"] || n.Name != "" && name == n.Name
+		taken["instance"] = taken["instance"] || n.InstanceUUID != "" && instance == n.InstanceUUID
+		return err
+	}, `SELECT id, name, instance_uuid FROM node WHERE id = $1 OR name = $2 AND name <> '' OR instance_uuid = $3 AND instance_uuid <> ''`,
+		n.ID, n.Name, n.InstanceUUID)
+	switch {
+	case err != nil:
+		return err
+	case taken["id"]:
+		return problem.Conflictf("A node with UUID %s already exists.", n.ID)
+	case taken["name"]:
+		return nodeTaken("node.name", n, nil)
+	case taken["instance"]:
+		return nodeTaken("node.instance_uuid", n, nil)
+	}
+	return nodeTaken("node.boot_path", n, nil)
+}
+
+// nodeTaken turns a violated rule into what the user reads; nil if it is no rule of nodes.
+func nodeTaken(rule string, n *metal.Node, err error) error {
+	if err == nil {
+		err = errors.New(rule)
+	}
+	switch rule {
+	case "node.name":
+		return conflict(err, "A node with name %s already exists.", n.Name)
+	case "node.instance_uuid":
+		return conflict(err, "Instance %s is already associated with a node, it cannot be associated with this other node %s.", n.InstanceUUID, n.ID)
+	case "node.boot_path":
+		return conflict(err, "The boot path of node %s is taken.", n.ID)
+	}
+	return nil
+}
+
+// SaveNode is metal.NodeStore's.
+func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	tx.keepStamps(&n.Version, &n.UpdatedAt)
+	former, at := n.Version, n.UpdatedAt
+	n.Version, n.UpdatedAt = former+1, s.stamp()
+	args, err := s.nodeArgs(n)
+	var rows int64
+	if err == nil {
+		rows, err = tx.exec(updateNode, args...)
+	}
+	if err == nil && rows == 1 {
+		return tx.saveMACs(n)
+	}
+	n.Version, n.UpdatedAt = former, at
+	if err == nil {
+		return problem.Conflictf("Node %s has been changed by another request; please retry.", n.ID)
+	}
+	if taken := nodeTaken(s.engine.violated(err), n, err); taken != nil {
+		return taken
+	}
+	return fmt.Errorf("save node %s: %w", n.ID, err)
+}
+
+// keepStamps puts what the store writes into a caller's record back if the transaction comes to nothing.
+func (tx *Tx) keepStamps(fields ...any) {
+	for _, f := range fields {
+		switch f := f.(type) {
+		case *int64:
+			was := *f
+			tx.onRollback(func() { *f = was })
+		case *time.Time:
+			was := *f
+			tx.onRollback(func() { *f = was })
+		}
+	}
+}
+
+// saveMACs writes who may ask for the node's boot plan.
+func (tx *Tx) saveMACs(n *metal.Node) error {
+	if _, err := tx.exec(`DELETE FROM boot_mac WHERE node_id = $1`, n.ID); err != nil || n.Plan == nil {
+		return err
+	}
+	for _, mac := range n.Plan.MACs {
+		if _, err := tx.exec(`INSERT INTO boot_mac (mac, node_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, strings.ToLower(mac), n.ID); err != nil {
+			return fmt.Errorf("save node %s: boot plan: %w", n.ID, err)
+		}
+	}
+	return nil
+}
+
+// DeleteNode is metal.NodeStore's. Ports, contact and boot plan go by the tables' own rule.
+func (s *Store) DeleteNode(t job.Tx, n *metal.Node) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	for _, text := range []string{
+		`DELETE FROM job WHERE subject_kind = 'node' AND subject_id = $1 AND (state = 'ended' OR class = 'ask')`,
+		`DELETE FROM event WHERE subject_kind = 'node' AND subject_id = $1`,
+		`DELETE FROM event_counter WHERE subject_kind = 'node' AND subject_id = $1`,
+	} {
+		if _, err := tx.exec(text, n.ID); err != nil {
+			return fmt.Errorf("delete node %s: %w", n.ID, err)
+		}
+	}
+	rows, err := tx.exec(`DELETE FROM node WHERE id = $1 AND version = $2`, n.ID, n.Version)
+	if err != nil {
+		return fmt.Errorf("delete node %s: %w", n.ID, err)
+	}
+	if rows == 0 {
+		return problem.Conflictf("Node %s has been changed by another request; please retry.", n.ID)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"salvor/problem"
+)
+
+// postgresEngine serves several processes. Transactions are READ COMMITTED: every
+// rule is a constraint, a compare-and-swap or a row held by an update before the look.
+type postgresEngine struct {
+	db     *sql.DB
+	config *pgx.ConnConfig
+	log    *slog.Logger
+	wake   func()
+
+	hint   chan struct{}
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+const (
+	// tries bounds how often one transaction is run again after the server found it in another's way.
+	tries = 10
+	// transactionTime bounds a transaction and all its tries.
+	transactionTime = 60 * time.Second
+	channel         = "salvor_work"
+)
+
+func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logger, wake func()) (*postgresEngine, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
+		return nil, problem.Invalidf("database: not a usable PostgreSQL URL; want postgres://USER:PASSWORD@HOST:PORT/NAME")
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 10 * time.Second
+	}
+	for name, value := range map[string]string{"application_name": "salvor", "statement_timeout": "30000", "lock_timeout": "15000",
+		"idle_in_transaction_session_timeout": "60000"} {
+		if config.RuntimeParams[name] == "" {
+			config.RuntimeParams[name] = value
+		}
+	}
+	n := opts.MaxConns
+	if n <= 0 {
+		n = 16
+	}
+	e := &postgresEngine{db: stdlib.OpenDB(*config), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
+	e.db.SetMaxOpenConns(n)
+	e.db.SetMaxIdleConns(n)
+	e.db.SetConnMaxIdleTime(5 * time.Minute)
+	locker, err := lock.NewPostgresSessionLocker()
+	if err == nil {
+		d := dialect{goose: goose.DialectPostgres, serial: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", text: `TEXT COLLATE "C"`}
+		err = migrate(ctx, e.db, d, goose.WithSessionLocker(locker))
+	}
+	if err != nil {
+		_ = e.db.Close()
+		return nil, e.classify(err)
+	}
+	run, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	e.tasks.Add(2)
+	go func() { defer e.tasks.Done(); e.listen(run) }()
+	go func() { defer e.tasks.Done(); e.notify(run) }()
+	return e, nil
+}
+
+func (e *postgresEngine) close() error {
+	e.cancel()
+	e.tasks.Wait()
+	return e.db.Close()
+}
+
+func (e *postgresEngine) reader() runner { return direct{e.db} }
+
+// do runs the transaction, and again while the server finds it in another's way.
+func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	begin := ctx
+	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTime)
+	defer cancel()
+	for n := 1; ; n++ {
+		err := e.once(begin, run, fn)
+		if err == nil || n == tries || !repeatable(err) {
+			return err
+		}
+		// Once fn has begun the caller's end counts no more.
+		begin = run
+		pause := time.NewTimer(time.Duration(rand.Int64N(int64(n)*int64(5*time.Millisecond)) + 1))
+		select {
+		case <-pause.C:
+		case <-run.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+func (e *postgresEngine) once(begin, run context.Context, fn func(context.Context, runner) error) (err error) {
+	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
+	conn, err := e.db.Conn(begin)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	committed := false
+	defer func() {
+		if !committed {
+			_ = tx.Rollback()
+		}
+	}()
+	if err := fn(run, direct{tx}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	committed = true
+	return nil
+}
+
+// repeatable tells the refusals of the server that a new run of the transaction can pass.
+func repeatable(err error) bool {
+	var again errAgain
+	if errors.As(err, &again) {
+		return true
+	}
+	switch code(err) {
+	case "40001", "40P01":
+		return true
+	}
+	return false
+}
+
+func code(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
+}
+
+func (e *postgresEngine) violated(err error) string {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return ""
+	}
+	switch pe.Code {
+	case "23503":
+		return foreignKey
+	case "23505":
+		if pe.TableName == "job" && pe.ConstraintName != "job_pkey" {
+			return lockRule
+		}
+		if rule, ok := uniqueRules[pe.ConstraintName]; ok {
+			return rule
+		}
+		return pe.TableName + "." + pe.ConstraintName
+	}
+	return ""
+}
+
+// uniqueRules names the columns behind unique indexes as SQLite's messages do.
+var uniqueRules = map[string]string{
+	"node_name": "node.name", "node_instance_uuid": "node.instance_uuid", "node_boot_path": "node.boot_path",
+	"port_address": "port.address", "port_name": "port.name",
+}
+
+func (e *postgresEngine) classify(err error) error {
+	if err == nil || problem.KindOf(err) != problem.Internal {
+		return err
+	}
+	if repeatable(err) {
+		return problem.Unavailablef("database: busy: %w", err)
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		switch pe.Code[:2] {
+		case "08", "53", "57", "55", "58": // connection, resources, operator, not ready or lock time-out, system
+			return problem.Unavailablef("database: %w", err)
+		}
+		return err
+	}
+	var ce *pgconn.ConnectError
+	if errors.As(err, &ce) || errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
+		return problem.Unavailablef("database: %w", err)
+	}
+	return err
+}
+
+// direct sends statements as they are: the driver keeps prepared ones by itself.
+type direct struct {
+	to interface {
+		ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+		QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	}
+}
+
+func (d direct) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	return d.to.ExecContext(ctx, text, args...)
+}
+
+func (d direct) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	return d.to.QueryContext(ctx, text, args...)
+}

@@ -1,0 +1,79 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"salvor/secret"
+)
+
+// sealedMark is the one key of the object that stands for a sealed value. It is
+// read back only under keys that are always sealed, so a user's own object of
+// that shape elsewhere stays what it is.
+const sealedMark = "$sealed"
+
+// seal copies a decoded JSON value with the value under every secret key sealed, at
+// any depth. place names the value, so a sealed one copied to another row does not open.
+func (s *Store) seal(v any, place string) (any, error) {
+	return walk(v, place, func(v any, place string) (any, error) {
+		plain, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("seal %s: %w", place, err)
+		}
+		return map[string]any{sealedMark: s.key.Seal(secret.New(string(plain)), place)}, nil
+	})
+}
+
+// open is the reverse of seal.
+func (s *Store) open(v any, place string) (any, error) {
+	return walk(v, place, func(v any, place string) (any, error) {
+		box, _ := v.(map[string]any)
+		sealed, ok := box[sealedMark].(string)
+		if !ok {
+			return nil, fmt.Errorf("open %s: not sealed", place)
+		}
+		plain, err := s.key.Open(sealed, place)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", place, err)
+		}
+		var out any
+		if err := json.Unmarshal([]byte(plain.Reveal()), &out); err != nil {
+			return nil, fmt.Errorf("open %s: not JSON", place)
+		}
+		return out, nil
+	})
+}
+
+// walk copies v and gives the value under each secret key to change.
+func walk(v any, place string, change func(v any, place string) (any, error)) (any, error) {
+	var err error
+	switch v := v.(type) {
+	case map[string]any:
+		if v == nil {
+			return nil, nil
+		}
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			inner := place + "/" + k
+			if e != nil && secret.IsKey(k) {
+				out[k], err = change(e, inner)
+			} else {
+				out[k], err = walk(e, inner, change)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			if out[i], err = walk(e, place+"/"+strconv.Itoa(i), change); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return v, nil
+}

@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/pressly/goose/v3"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"salvor/problem"
+)
+
+// sqliteEngine has one writer and a pool of readers on one file, and a lock
+// beside the file that keeps every other process out.
+type sqliteEngine struct {
+	lock    *os.File
+	write   *sql.DB
+	read    *sql.DB
+	writer  *writer
+	readers pooled
+}
+
+func openSQLite(ctx context.Context, path string, opts Options) (_ *sqliteEngine, err error) {
+	if path == "" || strings.HasPrefix(path, ":") {
+		return nil, problem.Invalidf("database: sqlite: wants the path of a file, as in sqlite:/var/lib/salvor/salvor.db")
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	e := &sqliteEngine{}
+	defer func() {
+		if err != nil {
+			_ = e.close()
+		}
+	}()
+	if e.lock, err = lockFile(path + ".lock"); err != nil {
+		return nil, err
+	}
+	// The file is made here so that nobody but its owner can read it; -wal and -shm inherit that.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	if err = f.Close(); err != nil {
+		return nil, err
+	}
+	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "")); err != nil {
+		return nil, err
+	}
+	e.write.SetMaxOpenConns(1)
+	d := dialect{goose: goose.DialectSQLite3, serial: "INTEGER PRIMARY KEY AUTOINCREMENT", text: "TEXT"}
+	if err = migrate(ctx, e.write, d); err != nil {
+		return nil, err
+	}
+	if e.writer, err = startWriter(ctx, e.write); err != nil {
+		return nil, err
+	}
+	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)")); err != nil {
+		return nil, err
+	}
+	n := opts.MaxConns
+	if n <= 0 {
+		n = 4
+	}
+	e.read.SetMaxOpenConns(n)
+	e.read.SetMaxIdleConns(n)
+	e.readers = pooled{statements{prepare: e.read.PrepareContext, once: e.read.QueryContext}}
+	return e, nil
+}
+
+func sqliteDSN(path string, opts Options, more string) string {
+	sync := "FULL"
+	if opts.NoSync {
+		sync = "OFF"
+	}
+	// secure_delete: a secret that is gone leaves no sealed copy in free pages either.
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(" + sync +
+		")&_pragma=foreign_keys(1)&_pragma=secure_delete(1)&_pragma=cache_size(-16000)" + more
+}
+
+// lockFile takes the lock that says: this process has the database. The kernel
+// lets it go when the process ends, however it ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, problem.Conflictf("database: another salvor process uses it (lock %s is held); SQLite serves one process, PostgreSQL several", path)
+		}
+		return nil, fmt.Errorf("database: lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, runner) error) error {
+	return e.writer.do(ctx, fn)
+}
+
+func (e *sqliteEngine) reader() runner { return &e.readers }
+
+func (e *sqliteEngine) woke() {}
+
+func (e *sqliteEngine) close() error {
+	var errs []error
+	if e.writer != nil {
+		e.writer.stop()
+	}
+	e.readers.close()
+	for _, db := range []*sql.DB{e.read, e.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	// Last: whoever waits for the lock finds the files at rest.
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (e *sqliteEngine) classify(err error) error {
+	var se *sqlite.Error
+	if !errors.As(err, &se) || problem.KindOf(err) != problem.Internal {
+		return err
+	}
+	switch se.Code() & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR:
+		return problem.Unavailablef("database: %w", err)
+	}
+	return err
+}
+
+func (e *sqliteEngine) violated(err error) string {
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		return ""
+	}
+	switch se.Code() {
+	case sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+		return foreignKey
+	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+		_, columns, _ := strings.Cut(se.Error(), "UNIQUE constraint failed: ")
+		column, _, _ := strings.Cut(columns, ",")
+		column, _, _ = strings.Cut(column, " ")
+		return column
+	}
+	return ""
+}
+
+const foreignKey = "foreign key"
+
+// pooled runs statements on any connection of a pool.
+type pooled struct{ statements }
+
+func (p *pooled) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	st, err := p.get(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return p.once(ctx, text, args...)
+	}
+	return st.QueryContext(ctx, args...)
+}
+
+func (p *pooled) exec(context.Context, string, ...any) (sql.Result, error) {
+	return nil, errors.New("store: write outside of a transaction")
+}

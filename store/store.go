@@ -1,0 +1,178 @@
+// Package store keeps the rows: jobs, events, conductors, nodes, ports and what was
+// heard of them, in SQLite or PostgreSQL behind one SQL text. It knows how rows are
+// written, found and kept apart, and nothing of what they are good for: the rules
+// of states are metal's, the rules of work are job's. It starts no work by itself.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Options of Open; the zero value is what production uses.
+type Options struct {
+	// Logger hears of what goes wrong in the background; nil: slog.Default().
+	Logger *slog.Logger
+	// Now is the clock of all times that the store gives; nil: time.Now.
+	Now func() time.Time
+	// NoSync lets SQLite commits outlive a crash of the process only, not one of the machine. For tests.
+	NoSync bool
+	// MaxConns bounds the connections: readers of SQLite (default 4), all of PostgreSQL (default 16).
+	MaxConns int
+}
+
+// Store is both job.Store and metal.Store. It is safe for use by several goroutines.
+type Store struct {
+	engine engine
+	key    *secret.Key
+	now    func() time.Time
+	log    *slog.Logger
+	woken  chan struct{}
+}
+
+var (
+	_ job.Store   = (*Store)(nil)
+	_ metal.Store = (*Store)(nil)
+)
+
+// engine is what differs between the databases.
+type engine interface {
+	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
+	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
+	reader() runner
+	// classify gives errors of the engine that others can wait out the kind Unavailable.
+	classify(err error) error
+	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
+	// "foreign key"; empty for all other errors.
+	violated(err error) string
+	// woke tells other processes that work may be there; it may return before they know.
+	woke()
+	close() error
+}
+
+// Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its
+// tables up to date and proves that key is the one its secrets are sealed with.
+func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, woken: make(chan struct{}, 1)}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	var err error
+	switch {
+	case strings.HasPrefix(url, "sqlite:"):
+		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts)
+	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
+		s.engine, err = openPostgres(ctx, url, opts, s.log, s.wakeHere)
+	default:
+		err = problem.Invalidf("database: the URL must begin with sqlite: or postgres://")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.prepare(ctx); err != nil {
+		_ = s.engine.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the store after the transactions that have begun.
+func (s *Store) Close() error { return s.engine.close() }
+
+// Woken is job.Waker's.
+func (s *Store) Woken() <-chan struct{} { return s.woken }
+
+func (s *Store) wakeHere() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Do is job.Transactor's.
+func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
+	var last *Tx
+	committed := false
+	defer func() {
+		if last != nil && !committed {
+			last.rolledBack()
+		}
+	}()
+	err := s.engine.do(ctx, func(ctx context.Context, run runner) error {
+		if last != nil {
+			last.rolledBack()
+		}
+		last = &Tx{store: s, ctx: ctx, run: run}
+		defer func() { last.done = true }()
+		return last.outcome(fn(last))
+	})
+	if err != nil {
+		return s.engine.classify(err)
+	}
+	committed = true
+	if last.wake {
+		s.wakeHere()
+		s.engine.woke()
+	}
+	return nil
+}
+
+// prepare fills the tables that the program itself writes, and checks the key.
+func (s *Store) prepare(ctx context.Context) error {
+	const checkPlace, checkWord = "setting:key_check", "salvor"
+	var sealed string
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		for _, state := range metal.States {
+			if _, err := tx.exec(`INSERT INTO provision_state (name) VALUES ($1) ON CONFLICT DO NOTHING`, string(state.State)); err != nil {
+				return err
+			}
+		}
+		fresh := s.key.Seal(secret.New(checkWord), checkPlace)
+		if _, err := tx.exec(`INSERT INTO setting (name, value) VALUES ('key_check', $1) ON CONFLICT DO NOTHING`, fresh); err != nil {
+			return err
+		}
+		return tx.each(func(r *sql.Rows) error { return r.Scan(&sealed) }, `SELECT value FROM setting WHERE name = 'key_check'`)
+	})
+	if err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if word, err := s.key.Open(sealed, checkPlace); err != nil || word.Reveal() != checkWord {
+		return problem.Invalidf("database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
+	}
+	return nil
+}
+
+// stamp is the time now as rows hold it.
+func (s *Store) stamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+
+// micros is a time as rows hold it: 0 for none.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// moment is the reverse of micros.
+func moment(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

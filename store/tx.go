@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// Tx is an open transaction. It is of use only inside the function that Do runs.
+type Tx struct {
+	store *Store
+	// ctx bounds the statements; it is never a caller's, whose end would take the whole batch with it.
+	ctx context.Context
+	run runner
+	// wake: the commit makes a job claimable.
+	wake bool
+	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
+	failed error
+	// restore puts the caller's records back as they were if nothing is committed.
+	restore []func()
+	done    bool
+}
+
+// OpaqueTx marks the type for rooms that hand it on.
+func (*Tx) OpaqueTx() {}
+
+// runner sends statements to an engine.
+type runner interface {
+	exec(ctx context.Context, text string, args ...any) (sql.Result, error)
+	query(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+}
+
+var errTxMisuse = errors.New("store: transaction is over or of another store")
+
+// tx takes a transaction that Do handed out.
+func (s *Store) tx(t job.Tx) (*Tx, error) {
+	tx, ok := t.(*Tx)
+	if !ok || tx == nil || tx.store != s || tx.done {
+		return nil, errTxMisuse
+	}
+	return tx, tx.failed
+}
+
+// exec runs a statement of the transaction and tells how many rows it touched.
+func (tx *Tx) exec(text string, args ...any) (int64, error) {
+	res, err := tx.run.exec(tx.ctx, text, args...)
+	if err != nil {
+		return 0, tx.fail(err)
+	}
+	return res.RowsAffected()
+}
+
+// each runs a query and hands its rows to scan; it closes them in every case.
+func (tx *Tx) each(scan func(*sql.Rows) error, text string, args ...any) error {
+	if err := eachRow(tx.ctx, tx.run, scan, text, args...); err != nil {
+		return tx.fail(err)
+	}
+	return nil
+}
+
+func (tx *Tx) fail(err error) error {
+	if tx.failed == nil {
+		tx.failed = err
+	}
+	return err
+}
+
+// onRollback remembers how to put a caller's record back.
+func (tx *Tx) onRollback(fn func()) { tx.restore = append(tx.restore, fn) }
+
+func (tx *Tx) rolledBack() {
+	for i := len(tx.restore) - 1; i >= 0; i-- {
+		tx.restore[i]()
+	}
+	tx.restore = nil
+}
+
+// outcome is what Do makes of fn's result: a refused statement counts even if fn swallowed it.
+func (tx *Tx) outcome(err error) error {
+	if err == nil {
+		return tx.failed
+	}
+	return err
+}
+
+// read runs a query in the transaction, or outside of any if t is nil.
+func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, text string, args ...any) error {
+	if t == nil {
+		return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
+	}
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	return tx.each(scan, text, args...)
+}
+
+func eachRow(ctx context.Context, run runner, scan func(*sql.Rows) error, text string, args ...any) error {
+	rows, err := run.query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// statements keeps a prepared statement for each text. The texts are built from
+// a small set of pieces, but a bound keeps a strange filter from filling memory.
+type statements struct {
+	prepare func(ctx context.Context, text string) (*sql.Stmt, error)
+	once    func(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+
+	mu    sync.RWMutex
+	texts map[string]*sql.Stmt
+}
+
+const maxStatements = 500
+
+func (p *statements) get(ctx context.Context, text string) (*sql.Stmt, error) {
+	p.mu.RLock()
+	st := p.texts[text]
+	full := len(p.texts) >= maxStatements
+	p.mu.RUnlock()
+	if st != nil || full {
+		return st, nil
+	}
+	st, err := p.prepare(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.texts[text]; old != nil {
+		_ = st.Close()
+		return old, nil
+	}
+	if p.texts == nil {
+		p.texts = map[string]*sql.Stmt{}
+	}
+	p.texts[text] = st
+	return st, nil
+}
+
+func (p *statements) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, st := range p.texts {
+		_ = st.Close()
+	}
+	p.texts = nil
+}
+
+// conflict tells a refusal by a rule of the tables from all other errors.
+func conflict(err error, format string, args ...any) error {
+	return problem.New(problem.Conflict, format+"%w", append(args, quiet{err})...)
+}
+
+// quiet keeps an engine's error in the chain and out of the text that users see.
+type quiet struct{ error }
+
+func (quiet) Error() string   { return "" }
+func (q quiet) Unwrap() error { return q.error }

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"salvor/problem"
+)
+
+// writer is the one writer of a SQLite file. It gathers callers into one BEGIN
+// IMMEDIATE ... COMMIT, with a SAVEPOINT each, because the sync of a commit costs
+// more than all statements before it. Closures run in their callers' goroutines,
+// one at a time, so that a panic unwinds where it belongs.
+type writer struct {
+	conn  *sql.Conn
+	run   *single
+	queue chan *entry
+	quit  chan struct{}
+	once  sync.Once
+	ended chan struct{}
+}
+
+// entry is one caller of a batch.
+type entry struct {
+	state atomic.Int32 // waiting, begun or gone
+	turn  chan struct{}
+	over  chan bool  // the closure's part is over; true: the whole batch is lost
+	told  chan error // what became of the commit
+}
+
+const (
+	waiting int32 = iota
+	begun
+	gone
+)
+
+// batch bounds how many callers share a commit, so that the first does not wait long for the last.
+const batch = 128
+
+var errStopped = problem.Unavailablef("database: closed")
+
+func startWriter(ctx context.Context, db *sql.DB) (*writer, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	w := &writer{conn: conn, queue: make(chan *entry, batch), quit: make(chan struct{}), ended: make(chan struct{})}
+	w.run = &single{statements{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
+	go w.loop()
+	return w, nil
+}
+
+// stop lets the running batch end and refuses all others.
+func (w *writer) stop() {
+	w.once.Do(func() { close(w.quit) })
+	<-w.ended
+	w.run.close()
+	_ = w.conn.Close()
+}
+
+func (w *writer) loop() {
+	defer close(w.ended)
+	for {
+		select {
+		case <-w.quit:
+			return
+		case e := <-w.queue:
+			w.batch(e)
+		}
+	}
+}
+
+// batch serves first and all who queue up meanwhile, and tells each what became of the commit.
+func (w *writer) batch(first *entry) {
+	ctx := context.Background()
+	var served []*entry
+	err := w.statement(ctx, "BEGIN IMMEDIATE")
+	open := err == nil
+	for e := first; e != nil; e = w.next(len(served)) {
+		if !e.state.CompareAndSwap(waiting, begun) {
+			continue
+		}
+		served = append(served, e)
+		if !open {
+			break
+		}
+		e.turn <- struct{}{}
+		if lost := <-e.over; lost {
+			err, open = errors.New("store: the transaction was lost with a statement of it"), false
+			break
+		}
+	}
+	switch {
+	case open:
+		if err = w.statement(ctx, "COMMIT"); err != nil {
+			_ = w.statement(ctx, "ROLLBACK")
+			err = fmt.Errorf("commit: %w", err)
+		}
+	case len(served) > 0:
+		_ = w.statement(ctx, "ROLLBACK")
+	}
+	for _, e := range served {
+		e.told <- err
+	}
+}
+
+func (w *writer) next(served int) *entry {
+	if served >= batch {
+		return nil
+	}
+	select {
+	case e := <-w.queue:
+		return e
+	default:
+		return nil
+	}
+}
+
+func (w *writer) statement(ctx context.Context, text string) error {
+	_, err := w.run.exec(ctx, text)
+	return err
+}
+
+// do queues the closure and waits for the commit. ctx counts only until the closure's turn.
+func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error) error {
+	e := &entry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case w.queue <- e:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.ended:
+		return errStopped
+	}
+	var err error
+	select {
+	case <-e.turn:
+		err = w.closure(e, fn)
+	case err := <-e.told: // BEGIN failed
+		return err
+	case <-ctx.Done():
+		if e.state.CompareAndSwap(waiting, gone) {
+			return ctx.Err()
+		}
+		select {
+		case <-e.turn:
+			err = w.closure(e, fn)
+		case err := <-e.told:
+			return err
+		}
+	case <-w.ended:
+		return errStopped
+	}
+	if told := <-e.told; err == nil {
+		err = told
+	}
+	return err
+}
+
+// closure runs fn between SAVEPOINT and RELEASE and passes the turn on in every
+// case, a panic and the end of the goroutine included.
+func (w *writer) closure(e *entry, fn func(context.Context, runner) error) (err error) {
+	ctx := context.Background()
+	keep, lost := false, true
+	defer func() {
+		if !keep && !lost {
+			// Whatever became of fn, nothing of it stays.
+			lost = w.statement(ctx, "ROLLBACK TO caller") != nil || w.statement(ctx, "RELEASE caller") != nil
+		}
+		e.over <- lost
+	}()
+	if err := w.statement(ctx, "SAVEPOINT caller"); err != nil {
+		return err
+	}
+	lost = false
+	if err := fn(ctx, w.run); err != nil {
+		return err
+	}
+	if err := w.statement(ctx, "RELEASE caller"); err != nil {
+		lost = true
+		return err
+	}
+	keep = true
+	return nil
+}
+
+// single runs statements on the writer's connection.
+type single struct {
+	statements
+	conn *sql.Conn
+}
+
+func (r *single) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	st, err := r.get(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return r.conn.ExecContext(ctx, text, args...)
+	}
+	return st.ExecContext(ctx, args...)
+}
+
+func (r *single) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	st, err := r.get(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return r.once(ctx, text, args...)
+	}
+	return st.QueryContext(ctx, args...)
+}
