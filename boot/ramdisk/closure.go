@@ -5,9 +5,11 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"salvor/problem"
@@ -88,29 +90,21 @@ func (a *archive) library(ctx context.Context, name string) (string, error) {
 }
 
 func (a *archive) widen(ctx context.Context) (bool, error) {
-	var names []string
-	for name := range a.packages {
-		if strings.HasPrefix(name, "linux-image-") {
-			continue
-		}
-		more, err := depends(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		names = append(names, more...)
+	names, err := a.dependencies(ctx)
+	if err != nil {
+		return false, err
 	}
-	grown := false
+	more := map[string]bool{}
 	for _, name := range names {
 		library := strings.HasPrefix(name, "lib") || strings.HasPrefix(name, "zlib")
-		if !library || a.packages[name] != nil {
-			continue
+		if library && a.packages[name] == nil {
+			more[name] = true
 		}
-		if _, err := a.get(ctx, name); err != nil {
-			return false, err
-		}
-		grown = true
 	}
-	return grown, nil
+	if len(more) == 0 {
+		return false, nil
+	}
+	return true, a.fetch(ctx, slices.Sorted(maps.Keys(more))...)
 }
 
 // elfNeeds reads what the dynamic linker would look for; nothing is executed.

@@ -64,76 +64,107 @@ func lastLine(s string) string {
 	return lines[len(lines)-1]
 }
 
-// depends gives the real packages that a package depends on directly; of
-// alternatives the first.
-func depends(ctx context.Context, name string) ([]string, error) {
-	out, err := run(ctx, "", "apt-cache", "depends", "--important", name)
+// kernelPackage is what a kernel's meta package depends on; the ABI name in it changes
+// with each update.
+func kernelPackage(ctx context.Context, flavour Flavour) (string, error) {
+	meta := "linux-image-" + string(flavour)
+	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
-		return nil, noLists(name, err)
+		return "", noLists(err)
 	}
+	for _, line := range splitLines(out) {
+		if pkg, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && strings.HasPrefix(pkg, "linux-image-") {
+			return pkg, nil
+		}
+	}
+	return "", problem.Unavailablef("package %s depends on no kernel", meta)
+}
+
+func noLists(err error) error {
+	return problem.Unavailablef("a package is not known to apt (run apt-get update; Debian's main archive is needed): %w", err)
+}
+
+// dependencies reads from unpacked packages what they depend on; of alternatives the first.
+func (a *archive) dependencies(ctx context.Context) ([]string, error) {
 	var names []string
-	alternative := false
-	for _, line := range strings.Split(string(out), "\n") {
-		kind, pkg, ok := strings.Cut(strings.TrimSpace(line), ": ")
-		if !ok || !strings.HasSuffix(kind, "Depends") {
-			continue
+	for _, p := range a.packages {
+		out, err := run(ctx, "", "dpkg-deb", "-f", p.deb, "Pre-Depends", "Depends")
+		if err != nil {
+			return nil, fmt.Errorf("read package %s: %w", p.Name, err)
 		}
-		if !alternative && packageName.MatchString(pkg) {
-			names = append(names, pkg)
+		for _, line := range splitLines(out) {
+			_, list, _ := strings.Cut(line, ":")
+			for _, item := range strings.Split(list, ",") {
+				name, _, _ := strings.Cut(strings.TrimSpace(item), " ")
+				if name, _, _ = strings.Cut(name, ":"); packageName.MatchString(name) {
+					names = append(names, name)
+				}
+			}
 		}
-		alternative = strings.HasPrefix(kind, "|")
 	}
 	return names, nil
 }
 
-func noLists(name string, err error) error {
-	return problem.Unavailablef("package %s is not known to apt (run apt-get update; Debian's main archive is needed): %w", name, err)
-}
-
 // get makes a package's files available and returns the folder they are in.
 func (a *archive) get(ctx context.Context, name string) (string, error) {
-	if p := a.packages[name]; p != nil {
-		return p.dir, nil
+	if a.packages[name] == nil {
+		if err := a.fetch(ctx, name); err != nil {
+			return "", err
+		}
 	}
-	if !packageName.MatchString(name) {
-		return "", problem.Invalidf("%q is no name of a Debian package", name)
-	}
-	p, err := a.download(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	p.dir = filepath.Join(a.work, "pkg", name)
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return "", err
-	}
-	if _, err := run(ctx, "", "dpkg-deb", "-x", p.deb, p.dir); err != nil {
-		return "", fmt.Errorf("unpack package %s: %w", name, err)
-	}
-	a.packages[name] = p
-	return p.dir, nil
+	return a.packages[name].dir, nil
 }
 
-// download takes the candidate version from the cache, or else from the mirror.
-func (a *archive) download(ctx context.Context, name string) (*unpacked, error) {
-	// The sandbox user of apt may not enter a private cache folder.
-	options := []string{"-q", "-o", "APT::Sandbox::User=root", "download"}
-	out, err := run(ctx, a.cache, "apt-get", append(options, "--print-uris", name)...)
+// fetch gets several packages with one question to apt, which takes a second each.
+func (a *archive) fetch(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if !packageName.MatchString(name) {
+			return problem.Invalidf("%q is no name of a Debian package", name)
+		}
+	}
+	// Asked elsewhere than in the cache: apt-get says nothing of a file that is there.
+	out, err := run(ctx, a.work, "apt-get", append([]string{"-q", "--print-uris", "download"}, names...)...)
 	if err != nil {
-		return nil, noLists(name, err)
+		return noLists(err)
 	}
-	// 'URL' file size SHA256:hex
-	fields := strings.Fields(string(out))
-	if len(fields) != 4 || !strings.HasPrefix(fields[3], "SHA256:") || strings.ContainsRune(fields[1], '/') {
-		return nil, fmt.Errorf("download package %s: apt-get printed %q", name, out)
+	for _, line := range splitLines(out) {
+		p, err := a.download(ctx, line)
+		if err != nil {
+			return err
+		}
+		p.dir = filepath.Join(a.work, "pkg", p.Name)
+		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+			return err
+		}
+		if _, err := run(ctx, "", "dpkg-deb", "-x", p.deb, p.dir); err != nil {
+			return fmt.Errorf("unpack package %s: %w", p.Name, err)
+		}
+		a.packages[p.Name] = p
 	}
-	file, sum := fields[1], strings.TrimPrefix(fields[3], "SHA256:")
-	deb := filepath.Join(a.cache, file)
-	if have, _ := sha256File(deb); have != sum {
-		a.progress("download " + file)
-		if _, err := run(ctx, a.cache, "apt-get", append(options, name)...); err != nil {
+	for _, name := range names {
+		if a.packages[name] == nil {
+			return problem.Unavailablef("apt-get offers no package %s", name)
+		}
+	}
+	return nil
+}
+
+// download takes a package from the cache, or else from the mirror. The line is
+// apt-get's: 'URL' file size SHA256:hex
+func (a *archive) download(ctx context.Context, line string) (*unpacked, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 4 || !strings.HasPrefix(fields[3], "SHA256:") || fields[1] != filepath.Base(fields[1]) {
+		return nil, fmt.Errorf("download a package: apt-get printed %q", line)
+	}
+	name, _, _ := strings.Cut(fields[1], "_")
+	file, sum := filepath.Join(a.cache, fields[1]), strings.TrimPrefix(fields[3], "SHA256:")
+	if have, _ := sha256File(file); have != sum {
+		a.progress("download " + fields[1])
+		// The sandbox user of apt may not enter a private cache folder.
+		if _, err := run(ctx, a.cache, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name); err != nil {
 			return nil, problem.Unavailablef("download package %s: %w", name, err)
 		}
-		have, err := sha256File(deb)
+		have, err := sha256File(file)
 		if err != nil {
 			return nil, fmt.Errorf("download package %s: %w", name, err)
 		}
@@ -141,11 +172,11 @@ func (a *archive) download(ctx context.Context, name string) (*unpacked, error) 
 			return nil, problem.Unavailablef("download package %s: SHA-256 is %s, the archive says %s", name, have, sum)
 		}
 	}
-	version, err := run(ctx, "", "dpkg-deb", "-f", deb, "Version")
+	version, err := run(ctx, "", "dpkg-deb", "-f", file, "Version")
 	if err != nil {
 		return nil, fmt.Errorf("read package %s: %w", name, err)
 	}
-	return &unpacked{Package: Package{Name: name, Version: strings.TrimSpace(string(version)), SHA256: sum}, deb: deb}, nil
+	return &unpacked{Package: Package{Name: name, Version: strings.TrimSpace(string(version)), SHA256: sum}, deb: file}, nil
 }
 
 func sha256File(path string) (string, error) {

@@ -224,18 +224,14 @@ func Open(ctx context.Context, cache string, flavour Flavour, progress func(stri
 
 func (s *Source) open(ctx context.Context, flavour Flavour) error {
 	s.archive.progress("find the kernel")
-	// The ABI name in the package changes with each update; the meta package knows it.
-	names, err := depends(ctx, "linux-image-"+string(flavour))
+	name, err := kernelPackage(ctx, flavour)
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 {
-		return problem.Unavailablef("package linux-image-%s depends on no kernel", flavour)
-	}
-	dir, err := s.archive.get(ctx, names[0])
-	if err != nil {
+	if err := s.archive.fetch(ctx, name, "busybox-static", "dropbear-bin", "isolinux", "syslinux-common", "systemd-boot-efi"); err != nil {
 		return err
 	}
+	dir := s.archive.packages[name].dir
 	if s.modules, err = readModules(dir); err != nil {
 		return err
 	}
