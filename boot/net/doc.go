@@ -11,5 +11,5 @@
 // only while its boot number is the node's: what an ended boot left behind is refused.
 //
 // Only IPv4 is served: there is no DHCPv6. Firmware that tries IPv6 as well waits for a
-// router advertisement first (iPXE: 13 s), which is the network's to send.
+// router advertisement first (iPXE: 13 s); Interface.Advertise sends one.
 package netboot

@@ -19,16 +19,22 @@ func openFile(roots []string, path string) (*os.File, fs.FileInfo, error) {
 	if !filepath.IsAbs(path) || path != filepath.Clean(path) {
 		return nil, nil, problem.Invalidf("boot file %q is not a clean absolute path", path)
 	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, nil, problem.Unavailablef("open boot file: %w", err)
+	}
 	for _, dir := range roots {
-		rel, err := filepath.Rel(dir, path)
-		if err != nil || !filepath.IsLocal(rel) {
-			continue
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
+			continue // a directory that is not there holds nothing
 		}
-		return openBelow(dir, rel)
+		if rel, err := filepath.Rel(dir, real); err == nil && filepath.IsLocal(rel) {
+			return openBelow(dir, rel)
+		}
 	}
 	return nil, nil, problem.Forbiddenf("boot file %s lies in no directory that boot files may come from (%s)", path, strings.Join(roots, ", "))
 }
 
+// openBelow holds even if a directory becomes a link between the check and the opening.
 func openBelow(dir, rel string) (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,6 +1,7 @@
 package netboot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/pin/tftp/v3"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"salvor/problem"
@@ -30,6 +32,8 @@ type link struct {
 	index  int
 	dhcp   []*net.UDPConn
 	tftp   *net.UDPConn
+	// routers hears router solicitations; nil where none are answered.
+	routers *ipv6.PacketConn
 }
 
 // listen opens the sockets of an interface.
@@ -60,6 +64,12 @@ func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
 		l.close()
 		return nil, err
 	}
+	if c.Advertise {
+		if l.routers, err = listenRouters(ctx, ifc); err != nil {
+			l.close()
+			return nil, err
+		}
+	}
 	return l, nil
 }
 
@@ -67,14 +77,11 @@ func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
 func bindUDP(ctx context.Context, name string, at netip.AddrPort) (*net.UDPConn, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		if cerr := raw.Control(func(fd uintptr) {
-			if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
-				err = unix.BindToDevice(int(fd), name)
-			}
-		}); cerr != nil {
-			return cerr
+		// Other servers may serve other interfaces of this machine.
+		if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); cerr != nil || err != nil {
+			return cmp.Or(cerr, err)
 		}
-		return err
+		return bindToDevice(raw, name)
 	}}
 	conn, err := lc.ListenPacket(ctx, "udp4", at.String())
 	if err != nil {
@@ -90,6 +97,9 @@ func (l *link) close() {
 	if l.tftp != nil {
 		l.tftp.Close()
 	}
+	if l.routers != nil {
+		l.routers.Close()
+	}
 }
 
 // serve answers until ctx ends or a socket fails; the sockets are closed then.
@@ -102,6 +112,9 @@ func (l *link) serve(ctx context.Context) error {
 		wg.Go(func() { cancel(l.serveDHCP(ctx, conn)) })
 	}
 	wg.Go(func() { cancel(serveTFTP(loaders, l.tftp)) })
+	if l.routers != nil {
+		wg.Go(func() { cancel(l.serveRouters(ctx)) })
+	}
 	<-ctx.Done()
 	l.close()
 	loaders.Shutdown()

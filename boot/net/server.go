@@ -38,6 +38,9 @@ type Interface struct {
 	LeaseTime time.Duration
 	// Guests lets machines without a plan have an address, without anything to boot. Only for labs.
 	Guests bool
+	// Advertise answers IPv6 router solicitations with an advertisement of nothing. Without any answer
+	// iPXE waits 13 s before it goes on with IPv4. Only for networks without an IPv6 router.
+	Advertise bool
 }
 
 // Config is all that a Server needs.
