@@ -97,10 +97,9 @@ func offer[I any](t *driver.HardwareType, kind string, into map[string]I, choice
 }
 
 var rescueProperties = map[string]string{
-	rescueKernelKey:                "The kernel of the rescue ramdisk: a path on the conductor, or an http(s) URL.",
-	rescueRamdiskKey:               "The rescue ramdisk itself: a path on the conductor, or an http(s) URL.",
-	driver.AppendKey:               "Kernel parameters for ramdisks; %default% stands for the configured ones.",
-	"force_persistent_boot_device": "Accepted for Ironic's sake. Boot overrides are for one boot; a saved boot comes back as it was.",
+	rescueKernelKey:  "The kernel of the rescue ramdisk: a path on the conductor, or an http(s) URL.",
+	rescueRamdiskKey: "The rescue ramdisk itself: a path on the conductor, or an http(s) URL.",
+	driver.AppendKey: "Kernel parameters for ramdisks; %default% stands for the configured ones.",
 }
 
 const (

@@ -1,0 +1,229 @@
+package redfish
+
+import (
+	"context"
+	"encoding/pem"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+const password = "hunter2-Tr0ub4dor"
+
+var files = driver.BootFiles{URL: "http://192.0.2.1:8088/", APIURL: "http://192.0.2.1:6385"}
+
+// machine starts a BMC and gives the node of its machine.
+func machine(t *testing.T) (*drivertest.BMC, *httptest.Server, *metal.Node) {
+	t.Helper()
+	bmc := drivertest.NewBMC("admin", password)
+	server := httptest.NewServer(bmc)
+	t.Cleanup(func() { bmc.Release(); server.Close() })
+	return bmc, server, node(server.URL)
+}
+
+func node(address string) *metal.Node {
+	return &metal.Node{ID: "11111111-2222-3333-4444-555555555555", DriverInfo: metal.Object{
+		AddressKey: address, UsernameKey: "admin", PasswordKey: password,
+	}}
+}
+
+func rig(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Rig {
+	bmc, server, n := machine(t)
+	bmc.Delay = 5 * time.Millisecond
+	if adjust != nil {
+		adjust(bmc, n)
+	}
+	d := &Driver{Lanes: &driver.Lanes{}}
+	t.Cleanup(func() {
+		if bmc.Overlapped() {
+			t.Error("two requests were at the BMC at once")
+		}
+		if bmc.Sessions() > 0 {
+			t.Errorf("%d sessions were left open", bmc.Sessions())
+		}
+	})
+	return drivertest.Rig{
+		Node: n, Power: d, Management: d, Boot: &Media{Driver: d, Files: files}, On: bmc.On,
+		Ramdisk: driver.Ramdisk{Kernel: "/k", Image: "/r", Params: []string{"a=b"}, BootNumber: 3, CarryToken: true},
+		Break: func(f drivertest.Fault) bool {
+			bmc.Break(f)
+			if f == drivertest.Down {
+				server.Close()
+			}
+			return true
+		},
+		Secrets: []string{password, "aHVudGVy", "YWRtaW46"}, // plain, and parts of what basic auth makes of it
+		Wrong: map[string]func(*metal.Node){
+			"no address":       func(n *metal.Node) { delete(n.DriverInfo, AddressKey) },
+			"not http":         func(n *metal.Node) { n.DriverInfo[AddressKey] = "ftp://host" },
+			"user in address":  func(n *metal.Node) { n.DriverInfo[AddressKey] = "https://admin:" + password + "@host" },
+			"path in address":  func(n *metal.Node) { n.DriverInfo[AddressKey] = server.URL + "/evil" },
+			"wrong password":   func(n *metal.Node) { n.DriverInfo[PasswordKey] = password + "x" },
+			"no such system":   func(n *metal.Node) { n.DriverInfo[SystemKey] = "/redfish/v1/Systems/9" },
+			"system elsewhere": func(n *metal.Node) { n.DriverInfo[SystemKey] = "//elsewhere.invalid/x" },
+			"auth type":        func(n *metal.Node) { n.DriverInfo[AuthKey] = "kerberos" },
+		},
+	}
+}
+
+func TestContract(t *testing.T) {
+	for name, adjust := range map[string]func(*drivertest.BMC, *metal.Node){
+		"basic":    nil,
+		"session":  func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "session" },
+		"auto":     func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "auto" },
+		"etags":    func(b *drivertest.BMC, _ *metal.Node) { b.ETags = true },
+		"weak":     func(b *drivertest.BMC, _ *metal.Node) { b.ETags, b.WeakETags, b.MediaInSystem = true, true, true },
+		"named":    func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, drivertest.SystemPath },
+		"short id": func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, "1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, adjust) })
+		})
+	}
+}
+
+func TestManySystemsNeedAName(t *testing.T) {
+	bmc, _, n := machine(t)
+	bmc.Systems = 2
+	_, err := (&Driver{}).PowerState(t.Context(), n)
+	if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), SystemKey) || !strings.Contains(err.Error(), "Systems/2") {
+		t.Fatalf("%v; want invalid, naming %s and the systems", err, SystemKey)
+	}
+}
+
+func TestMedia(t *testing.T) {
+	bmc, _, n := machine(t)
+	d := &Driver{Lanes: &driver.Lanes{}}
+	m := &Media{Driver: d, Files: files}
+	foreign := "http://192.0.2.9/tools.iso"
+	bmc.SetImage(foreign)
+	if err := m.CleanUpRamdisk(t.Context(), n); err != nil || bmc.Image() != foreign {
+		t.Fatalf("clean-up: %v, image %q; another's medium must stay", err, bmc.Image())
+	}
+	var err error
+	if n.Plan, err = m.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.PrepareRamdisk(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.iso"
+	if boot := bmc.Boot(); bmc.Image() != want || boot.Target != "Cd" || boot.Enabled != "Once" {
+		t.Fatalf("image %q, override %+v; want %q and Cd once", bmc.Image(), boot, want)
+	}
+	before := bmc.Requests()
+	if err := m.PrepareRamdisk(t.Context(), n); err != nil || bmc.Image() != want {
+		t.Fatalf("again: %v, image %q", err, bmc.Image())
+	}
+	t.Logf("a repeated prepare takes %d requests", bmc.Requests()-before)
+	n.Plan = nil // a former boot's image, its plan long gone
+	if err := m.CleanUpRamdisk(t.Context(), n); err != nil || bmc.Image() != "" || bmc.Boot().Enabled != "Disabled" {
+		t.Fatalf("clean-up: %v, image %q, override %+v", err, bmc.Image(), bmc.Boot())
+	}
+	bmc.Break(drivertest.Liar)
+	n.Plan = &metal.BootPlan{URL: "http://192.0.2.1", Path: "x"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := m.PrepareRamdisk(ctx, n); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "inserted=false") {
+		t.Fatalf("media that is not inserted: %v", err)
+	}
+}
+
+func TestHTTPBoot(t *testing.T) {
+	bmc, _, n := machine(t)
+	d := &Driver{}
+	url := "http://192.0.2.1/boot/x/boot.efi"
+	for range 2 {
+		if err := d.SetHTTPBoot(t.Context(), n, url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := bmc.Boot(); got.Target != "UefiHttp" || got.Enabled != "Once" || got.HTTPBootURI != url {
+		t.Fatalf("override %+v", got)
+	}
+	bmc.NoHTTPBoot = true
+	if err := d.SetHTTPBoot(t.Context(), n, url); err != nil || bmc.Boot().Target != "Pxe" {
+		t.Fatalf("without the target: %v, override %+v", err, bmc.Boot())
+	}
+}
+
+func TestBootModeIsWrittenOnlyToChangeIt(t *testing.T) {
+	bmc, _, n := machine(t)
+	if err := (&Driver{}).SetBootDevice(t.Context(), n, rescue.Boot{Device: "disk", Persistent: true, Mode: "bios"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := bmc.Boot(); got.Mode != "Legacy" || got.Target != "Hdd" || got.Enabled != "Continuous" {
+		t.Fatalf("override %+v", got)
+	}
+	got, err := (&Driver{}).BootDevice(t.Context(), n)
+	if err != nil || got != (rescue.Boot{Device: "disk", Persistent: true, Mode: "bios"}) {
+		t.Fatalf("read %+v, %v", got, err)
+	}
+}
+
+func TestInspect(t *testing.T) {
+	_, _, n := machine(t)
+	found, macs, err := (&Driver{}).Inspect(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range (metal.Object{"cpus": 4.0, "memory_mb": 2048.0, "local_gb": 20.0, "cpu_arch": "x86_64"}) {
+		if found[key] != want {
+			t.Errorf("%s is %v, want %v", key, found[key], want)
+		}
+	}
+	if !slices.Equal(macs, []string{"52:54:00:aa:bb:01"}) {
+		t.Errorf("macs %q", macs)
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	bmc := drivertest.NewBMC("admin", password)
+	server := httptest.NewTLSServer(bmc)
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		verify any
+		want   bool
+	}{{nil, false}, {true, false}, {"True", false}, {false, true}, {"false", true}, {ca, true}, {ca + "x", false}, {7.0, false}} {
+		n := node(strings.TrimPrefix(server.URL, "https://")) // no scheme: https
+		n.DriverInfo[VerifyKey] = c.verify
+		_, err := (&Driver{}).PowerState(t.Context(), n)
+		if c.want != (err == nil) || (err != nil && !problem.Is(err, problem.Invalid)) {
+			t.Errorf("%s=%v: %v", VerifyKey, c.verify, err)
+		}
+	}
+}
+
+// Many at once: one BMC sees one request at a time, and nobody is left out.
+func TestOneAtATime(t *testing.T) {
+	bmc, _, n := machine(t)
+	d := &Driver{Lanes: &driver.Lanes{}}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := d.PowerState(t.Context(), n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if bmc.Overlapped() {
+		t.Error("requests overlapped")
+	}
+}
