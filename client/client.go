@@ -42,6 +42,8 @@ type Config struct {
 	Transport http.RoundTripper
 	// UserAgent names the program.
 	UserAgent string
+	// Version is the microversion that calls without one of their own speak; 0 means the highest known to both sides.
+	Version Version
 }
 
 // Client is safe for use by several goroutines.
