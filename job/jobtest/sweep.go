@@ -1,0 +1,300 @@
+// Package jobtest proves that operations survive: a sweep that crashes, repeats and
+// fails every action of an operation on a real store, and compares what is left with
+// the run that nothing disturbed. It is a test room: it knows jobs, not machines.
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// World is a fresh place in which one operation can run once.
+type World struct {
+	Store       job.Store
+	Definitions []job.Definition
+	Conductor   job.Conductor
+	// Kind is the operation under test.
+	Kind job.Kind
+	// Subject is what it works on, and Start asks for it.
+	Subject job.Subject
+	Start   func(t *testing.T)
+	// Poke plays the outside (a ramdisk that boots and heartbeats); it is called again and again until the job has ended.
+	Poke func()
+	// Picture describes everything that the operation may have changed, outside and in the store, without times and counters.
+	Picture func(t *testing.T) string
+	// Broken checks what must hold after a failure, however it came about.
+	Broken func(t *testing.T)
+}
+
+// patience bounds one run; a run takes milliseconds.
+const patience = 30 * time.Second
+
+// Sweep runs every disturbance of the operation that fresh makes worlds for.
+func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
+	clean := fresh(t)
+	counted := &mortal{Store: clean.Store}
+	run(t, clean, counted)
+	want := clean.Picture(t)
+	writes := int(counted.writes.Load())
+	for _, when := range []moment{beforeCommit, afterCommit} {
+		for n := 1; n <= writes; n++ {
+			t.Run(fmt.Sprintf("killed %s write %d", when, n), func(t *testing.T) {
+				w := fresh(t)
+				crash(t, w, &mortal{Store: w.Store, dieAt: int64(n), when: when})
+				same(t, w, want)
+			})
+		}
+	}
+	for i, a := range actions(t, clean) {
+		t.Run("twice "+a, func(t *testing.T) {
+			w := fresh(t)
+			twice(w, i)
+			run(t, w, w.Store)
+			same(t, w, want)
+		})
+		t.Run("stale "+a, func(t *testing.T) {
+			w := fresh(t)
+			stale := remember(w, i)
+			run(t, w, w.Store)
+			same(t, w, want)
+			stale(t, w)
+			same(t, w, want)
+		})
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("failed %s done=%v", a, after), func(t *testing.T) {
+				w := fresh(t)
+				fail(w, i, after)
+				run(t, w, w.Store)
+				w.Broken(t)
+			})
+		}
+	}
+}
+
+func actions(t *testing.T, w *World) []string {
+	for _, d := range w.Definitions {
+		if d.Kind == w.Kind {
+			var names []string
+			for _, a := range d.Actions {
+				names = append(names, a.Name)
+			}
+			return names
+		}
+	}
+	t.Fatalf("no definition of %s", w.Kind)
+	return nil
+}
+
+// edit replaces action i of the operation under test.
+func edit(w *World, i int, change func(a *job.Action)) {
+	for d := range w.Definitions {
+		if w.Definitions[d].Kind == w.Kind {
+			list := append([]job.Action(nil), w.Definitions[d].Actions...)
+			change(&list[i])
+			w.Definitions[d].Actions = list
+		}
+	}
+}
+
+// twice does the action's deed two times before its outcome counts, the second time
+// from the row that the first left, as after a crash.
+func twice(w *World, i int) {
+	edit(w, i, func(a *job.Action) {
+		do := a.Do
+		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
+			copied := *r
+			_ = do(ctx, &copied)
+			row, err := w.Store.Job(ctx, nil, r.ID)
+			if err != nil {
+				return job.Fail(err)
+			}
+			row.Seen = r.Seen
+			r.Job = row
+			return do(ctx, r)
+		}
+	})
+}
+
+// fail makes the action fail, before or after its deed.
+func fail(w *World, i int, after bool) {
+	edit(w, i, func(a *job.Action) {
+		do := a.Do
+		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
+			if after {
+				_ = do(ctx, r)
+			}
+			return job.Fail(problem.Invalidf("made to fail"))
+		}
+	})
+}
+
+// remember keeps the run of an action; the returned function commits it when it is long void.
+func remember(w *World, i int) func(*testing.T, *World) {
+	var kept atomic.Pointer[job.Run]
+	edit(w, i, func(a *job.Action) {
+		do := a.Do
+		a.Do = func(ctx context.Context, r *job.Run) job.Outcome {
+			copied := *r
+			kept.CompareAndSwap(nil, &copied)
+			return do(ctx, r)
+		}
+	})
+	return func(t *testing.T, w *World) {
+		r := kept.Load()
+		if r == nil {
+			return
+		}
+		if err := r.Commit(context.Background(), nil); !errors.Is(err, job.ErrFenced) {
+			t.Errorf("a stale claim could still write: %v", err)
+		}
+	}
+}
+
+func same(t *testing.T, w *World, want string) {
+	t.Helper()
+	if got := w.Picture(t); got != want {
+		t.Errorf("what is left differs\n--- undisturbed\n%s\n--- disturbed\n%s", want, got)
+	}
+}
+
+// run lets one conductor work until the job has ended.
+func run(t *testing.T, w *World, store job.Store) {
+	t.Helper()
+	stop := conduct(t, w, store)
+	defer stop()
+	w.Start(t)
+	await(t, w)
+}
+
+// crash runs until the store dies under the conductor, then starts a new incarnation on the living store.
+func crash(t *testing.T, w *World, m *mortal) {
+	t.Helper()
+	m.dead = make(chan struct{})
+	stop := conduct(t, w, m)
+	w.Start(t)
+	deadline := time.After(patience)
+wait:
+	for {
+		select {
+		case <-m.dead:
+			break wait
+		case <-deadline:
+			t.Fatal("the conductor never reached the write at which it should die")
+		case <-time.After(2 * time.Millisecond):
+			w.Poke()
+		}
+	}
+	stop()
+	stop = conduct(t, w, w.Store)
+	defer stop()
+	await(t, w)
+}
+
+func await(t *testing.T, w *World) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		open := unended(t, w)
+		if len(open) == 0 {
+			return
+		}
+		w.Poke()
+	}
+	for _, j := range unended(t, w) {
+		t.Errorf("job has not ended: %s, state %s, action %q, waits for %q, problem %q", j.Kind, j.State, j.Action, j.WaitFor, j.Problem)
+	}
+	t.FailNow()
+}
+
+// unended lists what is still to be done on the subject.
+func unended(t *testing.T, w *World) (open []job.Job) {
+	t.Helper()
+	err := w.Store.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = w.Store.Unended(tx, w.Subject)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
+}
+
+// conduct starts a new incarnation of the world's conductor; the returned function ends it as a crash would.
+func conduct(t *testing.T, w *World, store job.Store) (stop func()) {
+	t.Helper()
+	c := w.Conductor
+	c.Incarnation = uuid.NewString()
+	r, err := job.NewRunner(job.Config{
+		Store: store, Definitions: w.Definitions, Conductor: c, Workers: 4, Now: time.Now,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Die: func(why string) { panic(why) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx, 0) }()
+	return func() { cancel(); <-ended }
+}
+
+type moment string
+
+const (
+	beforeCommit moment = "before"
+	afterCommit  moment = "after"
+)
+
+// errDead is what a dead process would see of its store, if it could see.
+var errDead = errors.New("the process is dead")
+
+// mortal is a store that dies at a write, as seen by one conductor.
+type mortal struct {
+	job.Store
+	writes atomic.Int64
+	dieAt  int64
+	when   moment
+	died   atomic.Bool
+	dead   chan struct{}
+}
+
+func (m *mortal) Do(ctx context.Context, fn func(job.Tx) error) error {
+	if m.died.Load() {
+		return errDead
+	}
+	n := m.writes.Add(1)
+	if n != m.dieAt {
+		return m.Store.Do(ctx, fn)
+	}
+	if m.when == afterCommit {
+		if err := m.Store.Do(ctx, fn); err != nil {
+			return err
+		}
+	}
+	m.died.Store(true)
+	close(m.dead)
+	return errDead
+}
+
+func (m *mortal) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+	if m.died.Load() {
+		return nil, errDead
+	}
+	return m.Store.Claim(ctx, owner, now, groups, kinds, limit)
+}
+
+func (m *mortal) Retire(ctx context.Context, c job.Conductor) error {
+	if m.died.Load() {
+		return errDead
+	}
+	return m.Store.Retire(ctx, c)
+}
