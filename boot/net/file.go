@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,7 +55,7 @@ func openBelow(dir, rel string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-func fileBlob(f *os.File, size int64) media.Blob { return io.NewSectionReader(f, 0, size) }
+func (s *shared) blob() media.Blob { return io.NewSectionReader(s.file, 0, s.size) }
 
 // readBlob reads a file into memory.
 func readBlob(f *os.File, size int64) (media.Blob, error) {
@@ -65,8 +66,17 @@ func readBlob(f *os.File, size int64) (media.Blob, error) {
 	return io.NewSectionReader(bytes.NewReader(b), 0, size), nil
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
+func leaveAll(parts []*shared) {
+	for _, p := range parts {
+		p.leave()
 	}
+}
+
+// shown is a URL as a message may hold it: without user, password and query.
+func shown(ref string) string {
+	u, err := url.Parse(ref)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Scheme + "://" + u.Host + u.Path
 }

@@ -101,7 +101,8 @@ func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
 		r.loader(resp, r.bios)
 		what = "boot loader named"
 	}
-	if resp.MessageType() == dhcpv4.MessageTypeAck {
+	// Beside another server the offer is the last that is heard of some firmware.
+	if r.Mode == Proxy || resp.MessageType() == dhcpv4.MessageTypeAck {
 		r.seen(c.node, what)
 	}
 }

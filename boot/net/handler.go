@@ -107,7 +107,7 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 		if name == metal.BootEFI {
 			imgKind, kind = imageEFI, "application/efi" // UEFI tells images by it
 		}
-		img, release, err := s.images.get(imgKind, plan.Kernel, plan.Ramdisk)
+		img, release, err := s.images.get(r.Context(), imgKind, plan.Kernel, plan.Ramdisk)
 		if err != nil {
 			return err
 		}

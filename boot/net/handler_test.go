@@ -33,7 +33,11 @@ func newSite(t *testing.T) *site {
 	write(t, s.plans.node.Plan.Kernel, strings.Repeat("kernel ", 5000))
 	write(t, s.plans.node.Plan.Ramdisk, strings.Repeat("ramdisk", 9001))
 	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Log: slog.New(slog.NewTextHandler(s.log, nil)),
-		Seen: func(_ *metal.Node, what string) { s.saw = append(s.saw, what) }})
+		Seen: func(_ *metal.Node, what string) {
+			s.plans.mu.Lock()
+			defer s.plans.mu.Unlock()
+			s.saw = append(s.saw, what)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

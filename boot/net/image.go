@@ -2,7 +2,9 @@ package netboot
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,8 +41,9 @@ const (
 // images holds the base images that are shared by all machines with the same kernel and
 // ramdisk. An image is not a file: it refers to the open kernel and ramdisk.
 type images struct {
-	roots   []string
-	loaders Loaders
+	roots     []string
+	loaders   Loaders
+	downloads *downloads
 
 	mu   sync.Mutex
 	open map[imageKey]*baseImage
@@ -56,43 +59,55 @@ type imageKey struct {
 
 type baseImage struct {
 	image *media.Image
-	files []*os.File
+	parts []*shared
 	users int // in work, plus one while it is in the cache
 	used  int64
 }
 
 // get gives the image of a kind; release must be called when it is no longer read.
-func (m *images) get(kind imageKind, kernel, ramdisk string) (img *media.Image, release func(), err error) {
-	k, kinfo, err := openFile(m.roots, kernel)
+func (m *images) get(ctx context.Context, kind imageKind, kernel, ramdisk string) (img *media.Image, release func(), err error) {
+	k, err := m.source(ctx, kernel)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, rinfo, err := openFile(m.roots, ramdisk)
+	r, err := m.source(ctx, ramdisk)
 	if err != nil {
-		k.Close()
+		k.leave()
 		return nil, nil, err
 	}
-	files := []*os.File{k, r}
-	key := imageKey{kind, kernel, ramdisk, fmt.Sprint(kinfo.ModTime().UnixNano(), kinfo.Size(), rinfo.ModTime().UnixNano(), rinfo.Size())}
+	parts := []*shared{k, r}
+	key := imageKey{kind, kernel, ramdisk, k.version + ", " + r.version}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.open[key]
 	if b != nil {
-		closeAll(files)
+		leaveAll(parts)
 	} else {
-		image, err := m.build(kind, kernel, fileBlob(k, kinfo.Size()), fileBlob(r, rinfo.Size()))
+		image, err := m.build(kind, kernel, k.blob(), r.blob())
 		if err != nil {
-			closeAll(files)
+			leaveAll(parts)
 			return nil, nil, err
 		}
-		b = &baseImage{image: image, files: files, users: 1}
+		b = &baseImage{image: image, parts: parts, users: 1}
 		m.addLocked(key, b)
 	}
 	b.users++
 	m.turn++
 	b.used = m.turn
 	return b.image, func() { m.mu.Lock(); defer m.mu.Unlock(); b.leave() }, nil
+}
+
+// source opens a kernel or ramdisk, wherever the plan says it is.
+func (m *images) source(ctx context.Context, ref string) (*shared, error) {
+	if isURL(ref) {
+		return m.downloads.get(ctx, ref)
+	}
+	f, info, err := openFile(m.roots, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &shared{file: f, size: info.Size(), version: fmt.Sprint(info.ModTime().UnixNano(), " ", info.Size()), users: 1}, nil
 }
 
 // addLocked makes room by dropping the image that was not used for longest.
@@ -121,11 +136,12 @@ func (m *images) close() {
 		b.leave()
 	}
 	m.open = nil
+	m.downloads.close()
 }
 
 func (b *baseImage) leave() {
 	if b.users--; b.users == 0 {
-		closeAll(b.files)
+		leaveAll(b.parts)
 	}
 }
 
@@ -134,6 +150,9 @@ func (m *images) build(kind imageKind, kernel string, k, r media.Blob) (*media.I
 	parts := media.Parts{Kernel: k, Initrd: r, Name: "salvor"}
 	dir := filepath.Dir(kernel)
 	var err error
+	if isURL(kernel) {
+		dir = ""
+	}
 	if parts.Stub, err = loader(dir, m.loaders.Stub); err != nil {
 		return nil, err
 	}
@@ -154,7 +173,12 @@ const maxLoader = 4 << 20
 
 func loader(beside, path string) (media.Blob, error) {
 	name := filepath.Base(path)
-	f, info, err := openBelow(beside, name)
+	var f *os.File
+	var info fs.FileInfo
+	err := fs.ErrNotExist
+	if beside != "" {
+		f, info, err = openBelow(beside, name)
+	}
 	if err != nil {
 		if f, info, err = openBelow(filepath.Dir(path), name); err != nil {
 			return nil, problem.Unavailablef("make boot image: %s is neither beside the kernel nor installed: %w", name, err)

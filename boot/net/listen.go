@@ -21,7 +21,8 @@ import (
 
 const (
 	maxPacket    = 4096
-	maxAtOnce    = 64              // packets of one socket being answered; more are dropped
+	maxAtOnce    = 64 // packets of one socket being answered; more are dropped
+	watchPeriod  = 3 * time.Second
 	queryTimeout = 3 * time.Second // a client asks again after about that long
 )
 
@@ -115,11 +116,33 @@ func (l *link) serve(ctx context.Context) error {
 	if l.routers != nil {
 		wg.Go(func() { cancel(l.serveRouters(ctx)) })
 	}
+	wg.Go(func() { cancel(l.watch(ctx)) })
 	<-ctx.Done()
 	l.close()
 	loaders.Shutdown()
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// watch ends when the interface is not the one that was opened: a socket bound to one
+// that was removed and made again hears nothing and gets no error.
+func (l *link) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		ifc, err := net.InterfaceByName(l.resp.Name)
+		if err != nil {
+			return err
+		}
+		if addr, err := ownAddress(l.resp.Interface); err != nil || ifc.Index != l.index || addr != l.resp.addr {
+			return fmt.Errorf("interface %s was remade or has another address", l.resp.Name)
+		}
+	}
 }
 
 func serveTFTP(t *tftp.Server, conn *net.UDPConn) error {

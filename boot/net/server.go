@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -49,12 +50,17 @@ type Config struct {
 	// Token derives the agent token of the node's current boot; nil: no plan carries one.
 	Token func(*metal.Node) secret.Value
 	// Seen hears of each contact of a machine with a plan: "boot loader named", "fetching
-	// kernel". It is called often and must return at once. May be nil.
+	// kernel". It is called often, by many goroutines, and must return at once. May be nil.
 	Seen func(n *metal.Node, what string)
 	// Roots are the directories below which kernels and ramdisks may lie.
 	Roots []string
 	// Loaders are for images; empty paths are Debian's.
 	Loaders Loaders
+	// CacheDir takes kernels and ramdisks that plans name by URL while images are made of them: the
+	// system's folder for temporary files if empty. Its files have no names.
+	CacheDir string
+	// Client fetches them; nil is one with time-outs.
+	Client *http.Client
 
 	// Interfaces may be empty: then there is no DHCP and no TFTP.
 	Interfaces []Interface
@@ -119,7 +125,11 @@ func New(cfg Config) (*Server, error) {
 		names[c.Name] = true
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
-	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders}}, nil
+	if cfg.Client == nil {
+		cfg.Client = defaultClient()
+	}
+	d := &downloads{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
+	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}}, nil
 }
 
 func setDefault(s *string, value string) {

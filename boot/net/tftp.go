@@ -49,5 +49,6 @@ func (s *Server) tftpServer() *tftp.Server {
 	}, nil)
 	t.SetTimeout(tftpTimeout)
 	t.SetRetries(tftpRetries)
+	t.SetBackoff(func(int) time.Duration { return 0 }) // the time-out is pause enough
 	return t
 }

@@ -1,0 +1,246 @@
+package netboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"salvor/problem"
+)
+
+const (
+	maxDownload   = 4 << 30          // bytes of one kernel or ramdisk
+	maxDownloads  = 16               // kept at once
+	downloadStall = 30 * time.Second // without a byte
+	downloadLimit = 20 * time.Minute // as a whole
+	recheckAfter  = time.Minute      // before the origin is asked whether it changed
+	retryAfter    = 5 * time.Second  // before it is asked again after a failure
+)
+
+// downloads keeps kernels and ramdisks that plans name by URL, for the images that are
+// made of them. The files have no names, so nothing is left behind whatever ends the process.
+type downloads struct {
+	client *http.Client
+	dir    string
+	now    func() time.Time
+
+	mu    sync.Mutex
+	byURL map[string]*download
+	turn  int64
+}
+
+// download is the state of one URL. Its fields but done are guarded by downloads.mu.
+type download struct {
+	content *shared // nil until the first success
+	checked time.Time
+	err     error
+	done    chan struct{} // closed when the check in work ends; nil when none is
+}
+
+// shared is an open file with several users; the last one closes it.
+type shared struct {
+	file          *os.File
+	size          int64
+	version       string
+	etag, changed string // validators of the origin
+
+	mu    sync.Mutex
+	users int
+}
+
+func (s *shared) join() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+}
+
+func (s *shared) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 {
+		s.file.Close()
+	}
+}
+
+// get gives the content of a URL and fetches it where needed. All who ask at the same time
+// share one transfer, which goes on when the asker is gone: a BMC asks again.
+func (d *downloads) get(ctx context.Context, ref string) (*shared, error) {
+	for {
+		d.mu.Lock()
+		e := d.entryLocked(ref)
+		age := d.now().Sub(e.checked)
+		if content := e.content; e.done == nil && content != nil && age < recheckAfter {
+			content.join()
+			d.mu.Unlock()
+			return content, nil
+		}
+		if err := e.err; e.done == nil && err != nil && age < retryAfter {
+			d.mu.Unlock()
+			return nil, err
+		}
+		if e.done == nil {
+			e.done = make(chan struct{})
+			go d.check(context.WithoutCancel(ctx), ref, e)
+		}
+		done := e.done
+		d.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return nil, problem.Unavailablef("fetch %s: %w", shown(ref), ctx.Err())
+		}
+	}
+}
+
+// entryLocked finds or makes the entry of a URL; a full table loses one that is not in work.
+func (d *downloads) entryLocked(ref string) *download {
+	if e := d.byURL[ref]; e != nil {
+		return e
+	}
+	if d.byURL == nil {
+		d.byURL = map[string]*download{}
+	}
+	for len(d.byURL) >= maxDownloads {
+		victim := ""
+		for u, e := range d.byURL {
+			if e.done == nil && (victim == "" || e.checked.Before(d.byURL[victim].checked)) {
+				victim = u
+			}
+		}
+		if victim == "" {
+			break
+		}
+		if c := d.byURL[victim].content; c != nil {
+			c.leave()
+		}
+		delete(d.byURL, victim)
+	}
+	e := &download{}
+	d.byURL[ref] = e
+	return e
+}
+
+// check asks the origin and replaces the content if it changed. A failure leaves former
+// content in use: a machine in rescue is worth more than the newest ramdisk.
+func (d *downloads) check(ctx context.Context, ref string, e *download) {
+	ctx, cancel := context.WithTimeout(ctx, downloadLimit)
+	defer cancel()
+	d.mu.Lock()
+	former := e.content
+	d.mu.Unlock()
+	fresh, err := d.fetch(ctx, cancel, ref, former)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.checked, e.err = d.now(), err
+	if fresh != nil {
+		d.turn++
+		fresh.version, fresh.users = fmt.Sprint("download ", d.turn), 1
+		e.content = fresh
+		if former != nil {
+			former.leave()
+		}
+	}
+	close(e.done)
+	e.done = nil
+}
+
+// fetch gives nil for content that did not change.
+func (d *downloads) fetch(ctx context.Context, cancel func(), ref string, former *shared) (*shared, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
+	if err != nil {
+		return nil, problem.Invalidf("fetch %s: not a URL", shown(ref))
+	}
+	if former != nil && former.etag != "" {
+		req.Header.Set("If-None-Match", former.etag)
+	}
+	if former != nil && former.changed != "" {
+		req.Header.Set("If-Modified-Since", former.changed)
+	}
+	stalled := time.AfterFunc(downloadStall, cancel)
+	defer stalled.Stop()
+	resp, err := d.client.Do(req)
+	if err != nil {
+		var wrapped *url.Error // names the whole URL, which may hold a secret
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, problem.Unavailablef("fetch %s: %w", shown(ref), err)
+	}
+	defer resp.Body.Close()
+	if former != nil && resp.StatusCode == http.StatusNotModified {
+		return nil, nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, problem.Unavailablef("fetch %s: status %d", shown(ref), resp.StatusCode)
+	}
+	f, err := nameless(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	body := &alive{r: io.LimitReader(resp.Body, maxDownload+1), timer: stalled}
+	n, err := io.Copy(f, body)
+	if err == nil && n > maxDownload {
+		err = problem.Invalidf("more than %d bytes", int64(maxDownload))
+	}
+	if err != nil {
+		f.Close()
+		return nil, problem.Unavailablef("fetch %s: %w", shown(ref), err)
+	}
+	return &shared{file: f, size: n, etag: resp.Header.Get("ETag"), changed: resp.Header.Get("Last-Modified")}, nil
+}
+
+// close lets go of all content; what is being read stays open until it is released.
+func (d *downloads) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for ref, e := range d.byURL {
+		if e.done == nil {
+			if e.content != nil {
+				e.content.leave()
+			}
+			delete(d.byURL, ref)
+		}
+	}
+}
+
+// alive puts the stall off as long as bytes come.
+type alive struct {
+	r     io.Reader
+	timer *time.Timer
+}
+
+func (a *alive) Read(b []byte) (int, error) {
+	n, err := a.r.Read(b)
+	if n > 0 {
+		a.timer.Reset(downloadStall)
+	}
+	return n, err
+}
+
+// defaultClient bounds all but the transfer, which check bounds.
+func defaultClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = downloadStall
+	t.DisableCompression = true // a ramdisk is to arrive as it is
+	return &http.Client{Transport: t}
+}
+
+// nameless makes a file that vanishes when it is closed.
+func nameless(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "salvor-download-")
+	if err != nil {
+		return nil, problem.Unavailablef("keep a downloaded boot file: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, problem.Unavailablef("keep a downloaded boot file: %w", err)
+	}
+	return f, nil
+}
