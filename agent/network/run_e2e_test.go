@@ -1,0 +1,312 @@
+//go:build e2e
+
+package network
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"salvor/problem"
+)
+
+// The machine of these tests is a network namespace: every test runs in a child of
+// its own, and the switch with its DHCP servers is one more namespace beside it.
+const inMachine = "SALVOR_TEST_MACHINE"
+
+func machine(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inMachine) == t.Name() {
+		return true
+	}
+	for _, tool := range []string{"dnsmasq", "ip", "nsenter", "unshare"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%s is missing: install dnsmasq-base, iproute2 and util-linux", tool)
+		}
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	child.Env = append(os.Environ(), inMachine+"="+t.Name())
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := child.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// bench is the switch that the machine's NICs are plugged into.
+type bench struct {
+	t   *testing.T
+	pid string
+	dir string
+}
+
+func sh(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	holder := exec.Command("unshare", "-n", "sleep", "600")
+	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	b := &bench{t: t, pid: fmt.Sprint(holder.Process.Pid), dir: t.TempDir()}
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 500 { // until unshare has done its work
+		if other, err := os.Readlink("/proc/" + b.pid + "/ns/net"); err == nil && other != own {
+			b.in("ip", "link", "set", "lo", "up")
+			sh(t, "ip", "link", "set", "lo", "up")
+			return b
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the switch's namespace does not come up")
+	return nil
+}
+
+func (b *bench) in(args ...string) string {
+	b.t.Helper()
+	return sh(b.t, "nsenter", append([]string{"-t", b.pid, "-n"}, args...)...)
+}
+
+// bridge is one network, with a DHCP server if there is a range.
+func (b *bench) bridge(name, address, dhcpRange string) {
+	b.t.Helper()
+	b.in("ip", "link", "add", name, "type", "bridge")
+	b.in("ip", "addr", "add", address, "dev", name)
+	b.in("ip", "link", "set", name, "up")
+	if dhcpRange == "" {
+		return
+	}
+	server := exec.Command("nsenter", "-t", b.pid, "-n", "dnsmasq", "-k", "-C", "/dev/null", "-i", name, "--bind-interfaces",
+		"--port=0", "--no-ping", "-F", dhcpRange, "--dhcp-leasefile="+filepath.Join(b.dir, name), "--pid-file=", "--dhcp-option=6,192.0.2.53")
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said bytes.Buffer
+	server.Stderr = &said
+	if err := server.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	for range 500 {
+		if strings.Contains(b.in("ss", "-Hlunp"), ":67 ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.t.Fatalf("dnsmasq does not listen: %s", said.String())
+}
+
+// nic plugs a NIC of the machine into a network.
+func (b *bench) nic(name, mac, bridge string) {
+	b.t.Helper()
+	sh(b.t, "ip", "link", "add", name, "address", mac, "type", "veth", "peer", "name", "p-"+name, "netns", b.pid)
+	b.move(name, bridge)
+	sh(b.t, "ip", "link", "set", name, "up")
+}
+
+func (b *bench) move(name, bridge string) {
+	b.t.Helper()
+	b.in("ip", "link", "set", "p-"+name, "master", bridge)
+	b.in("ip", "link", "set", "p-"+name, "up")
+}
+
+// run applies a plan; the result is what ssh is to listen on.
+func (b *bench) run(plan Plan, drives func() ([]byte, error)) (string, time.Duration) {
+	b.t.Helper()
+	root := b.t.TempDir()
+	var err error
+	if plan.Before == nil {
+		if plan.Before, err = Leases(root); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := WritePlan(root, plan); err != nil {
+		b.t.Fatal(err)
+	}
+	if drives == nil {
+		drives = func() ([]byte, error) { return nil, problem.NotFoundf("no drive") }
+	}
+	begun := time.Now()
+	s := &Setup{Root: root, Log: slog.New(slog.NewTextHandler(os.Stdout, nil)), drives: drives}
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	if err := s.Run(ctx); err != nil {
+		b.t.Fatal(err)
+	}
+	took := time.Since(begun)
+	listen, err := os.ReadFile(filepath.Join(root, ListenFile))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, PlanFile)); err == nil {
+		b.t.Error("the plan is still there")
+	}
+	return string(listen), took
+}
+
+const (
+	mac0 = "52:54:00:aa:00:01"
+	mac1 = "52:54:00:aa:00:02"
+)
+
+func within(t *testing.T, listen, prefix string) {
+	t.Helper()
+	a, err := netip.ParseAddr(strings.TrimSpace(listen))
+	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {
+		t.Errorf("ssh listens on %q, want one address of %s", listen, prefix)
+	}
+}
+
+func TestMovedPort(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("resc", "10.77.0.1/24", "10.77.0.50,10.77.0.60")
+	b.bridge("tenant", "10.78.0.1/24", "10.78.0.50,10.78.0.60")
+	b.nic("n0", mac0, "resc")
+	sh(t, "ip", "addr", "add", "10.77.0.55/24", "dev", "n0")
+	sh(t, "ip", "route", "add", "default", "via", "10.77.0.1")
+	timer := time.AfterFunc(1500*time.Millisecond, func() { b.move("n0", "tenant") })
+	defer timer.Stop()
+	listen, took := b.run(Plan{Move: MoveYes}, nil)
+	within(t, listen, "10.78.0.0/24")
+	if took < 1400*time.Millisecond || took > 6*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if got := sh(t, "ip", "-4", "addr", "show", "dev", "n0"); strings.Contains(got, "10.77.") {
+		t.Errorf("the rescuing network's address is still held:\n%s", got)
+	}
+	if got := sh(t, "ip", "route"); !strings.Contains(got, "default via 10.78.0.1") || strings.Contains(got, "10.77.") {
+		t.Errorf("routes:\n%s", got)
+	}
+	leased, err := os.ReadFile(filepath.Join(b.dir, "resc"))
+	if err == nil && len(leased) > 0 {
+		t.Errorf("a lease of the rescuing network was requested: %s", leased)
+	}
+}
+
+// Both networks use one subnet: only the server tells them apart.
+func TestMovedPortSameSubnet(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("resc", "10.77.0.1/24", "10.77.0.50,10.77.0.60")
+	b.bridge("tenant", "10.77.0.2/24", "10.77.0.70,10.77.0.80")
+	b.nic("n0", mac0, "resc")
+	sh(t, "ip", "addr", "add", "10.77.0.55/24", "dev", "n0")
+	timer := time.AfterFunc(time.Second, func() { b.move("n0", "tenant") })
+	defer timer.Stop()
+	listen, _ := b.run(Plan{Move: MoveYes, Before: []Lease{{MAC: mac0, Addresses: []string{"10.77.0.55/24"}, Server: "10.77.0.1"}}}, nil)
+	within(t, listen, "10.77.0.64/27")
+}
+
+func TestPortStays(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("flat", "10.77.0.1/24", "10.77.0.50,10.77.0.60")
+	b.nic("n0", mac0, "flat")
+	b.nic("n1", mac1, "flat")
+	listen, took := b.run(Plan{Move: MoveNo, SSHInterfaces: []string{mac1}}, nil)
+	within(t, listen, "10.77.0.0/24")
+	if took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if got := sh(t, "ip", "-4", "addr", "show", "dev", "n1"); !strings.Contains(got, strings.TrimSpace(listen)+"/") {
+		t.Errorf("ssh listens on %s, which is not on n1:\n%s", listen, got)
+	}
+}
+
+// Under another server nobody says whether the port moves: what there is is taken
+// after ten seconds.
+func TestUnknownMove(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("flat", "10.77.0.1/24", "10.77.0.50,10.77.0.60")
+	b.nic("n0", mac0, "flat")
+	sh(t, "ip", "addr", "add", "10.77.0.55/24", "dev", "n0")
+	listen, took := b.run(Plan{Move: MoveUnknown}, nil)
+	within(t, listen, "10.77.0.0/24")
+	if took < unknownMove || took > unknownMove+4*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestStatic(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "10.78.0.1/24", "")
+	b.nic("n0", mac0, "tenant")
+	b.nic("n1", mac1, "tenant")
+	sh(t, "ip", "addr", "add", "10.77.0.55/24", "dev", "n0")
+	sh(t, "ip", "addr", "add", "10.77.0.56/24", "dev", "n1")
+	data := `{"links":[{"id":"e0","type":"phy","ethernet_mac_address":"` + mac0 + `","mtu":1400}],
+	 "networks":[
+	 {"id":"a","type":"ipv4","link":"e0","ip_address":"10.79.0.5","netmask":"255.255.255.0","routes":[
+	  {"network":"0.0.0.0","netmask":"0.0.0.0","gateway":"10.79.0.1"},{"network":"192.0.2.0/24","gateway":"172.16.0.1"}]},
+	 {"id":"c","type":"ipv6","link":"e0","ip_address":"2001:db8::5/64","gateway":"2001:db8::1"}],
+	 "services":[{"type":"dns","address":"192.0.2.53"}]}`
+	drives := func() ([]byte, error) { return []byte(data), nil }
+	listen, took := b.run(Plan{Move: MoveYes, SSHInterfaces: []string{mac0}}, drives)
+	lines := strings.Fields(listen)
+	slices.Sort(lines)
+	if !slices.Equal(lines, []string{"10.79.0.5", "2001:db8::5"}) || took > 2*time.Second {
+		t.Errorf("ssh listens on %q after %v", lines, took)
+	}
+	if got := sh(t, "ip", "link", "show", "dev", "n0"); !strings.Contains(got, "mtu 1400") {
+		t.Errorf("link:\n%s", got)
+	}
+	// A gateway outside of its subnet is reached on the link; what the rescuing network
+	// gave is gone, on the NIC that the config does not name too.
+	got := sh(t, "ip", "route")
+	if !strings.Contains(got, "default via 10.79.0.1") || !strings.Contains(got, "192.0.2.0/24 via 172.16.0.1") || strings.Contains(got, "10.77.") {
+		t.Errorf("routes:\n%s", got)
+	}
+	if got := sh(t, "ip", "-6", "route"); !strings.Contains(got, "default via 2001:db8::1") {
+		t.Errorf("routes:\n%s", got)
+	}
+}
+
+// A config that names a NIC which is not there must not cost the rescue.
+func TestFallsBackToDHCP(t *testing.T) {
+	if !machine(t) {
+		return
+	}
+	b := newBench(t)
+	b.bridge("tenant", "10.78.0.1/24", "10.78.0.50,10.78.0.60")
+	b.nic("n0", mac0, "tenant")
+	data := `{"links":[{"id":"e0","type":"phy","ethernet_mac_address":"` + mac0 + `"},
+	 {"id":"e9","type":"phy","ethernet_mac_address":"52:54:00:99:99:99"}],
+	 "networks":[{"id":"a","type":"ipv4_dhcp","link":"e9"}]}`
+	listen, _ := b.run(Plan{Move: MoveNo, NetworkData: []byte(data)}, nil)
+	within(t, listen, "10.78.0.0/24")
+}
