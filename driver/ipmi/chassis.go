@@ -1,0 +1,216 @@
+package ipmi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// Commands of the chassis (IPMI 2.0, chapter 28).
+const (
+	commandStatus  = 0x01
+	commandControl = 0x02
+	commandSetBoot = 0x08
+	commandGetBoot = 0x09
+)
+
+// Chassis control orders.
+const (
+	orderOff  = 0x00
+	orderOn   = 0x01
+	orderSoft = 0x05
+)
+
+// Boot option parameters, and the bits of the boot flags.
+const (
+	paramValidClear = 0x03
+	paramBootFlags  = 0x05
+
+	// keepValid stops the BMC from forgetting an override 60 seconds after it was set.
+	keepValid = 0x08
+
+	flagValid      = 0x80
+	flagPersistent = 0x40
+	flagUEFI       = 0x20
+)
+
+// selectors are the boot device selectors by Ironic's word.
+var selectors = []struct {
+	word string
+	code byte
+}{{"pxe", 1}, {"disk", 2}, {"safe", 3}, {"diag", 4}, {"cdrom", 5}, {"bios", 6}, {"floppy", 15}}
+
+func status(ctx context.Context, c channel) (metal.Power, error) {
+	answer, err := c.chassis(ctx, commandStatus)
+	if err != nil {
+		return metal.PowerUnknown, err
+	}
+	if len(answer) < 3 {
+		return metal.PowerUnknown, problem.Unavailablef("the chassis status has %d bytes, not 3", len(answer))
+	}
+	if answer[0]&1 == 1 {
+		return metal.PowerOn, nil
+	}
+	return metal.PowerOff, nil
+}
+
+// PowerState reads the chassis status.
+func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, error) {
+	var power metal.Power
+	err := d.with(ctx, n, "read power", func(ctx context.Context, c channel) (err error) {
+		power, err = status(ctx, c)
+		return err
+	})
+	return power, err
+}
+
+// SetPower orders on or forced off and reads until it is so.
+func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
+	order, ok := map[metal.Power]byte{metal.PowerOn: orderOn, metal.PowerOff: orderOff}[want]
+	if !ok {
+		return problem.Unsupportedf("set power of node %s: ipmi: cannot be %q", n.ID, want)
+	}
+	op := "set " + string(want)
+	var last metal.Power
+	var refusal error
+	err := d.with(ctx, n, op, func(ctx context.Context, c channel) (err error) {
+		if last, err = status(ctx, c); err != nil || last == want {
+			return err
+		}
+		if _, refusal = c.chassis(ctx, commandControl, order); problem.Is(refusal, problem.Unavailable) {
+			// Cut off, or refused for now: the machine itself tells.
+			refusal = nil
+		}
+		return refusal
+	})
+	if err != nil || last == want {
+		return err
+	}
+	began := time.Now()
+	done, err := driver.Prove(ctx, func(ctx context.Context) (bool, error) {
+		return last == want, d.with(ctx, n, op, func(ctx context.Context, c channel) error {
+			now, err := status(ctx, c)
+			if err == nil {
+				last = now
+			}
+			return err
+		})
+	})
+	if done || last == want || err != nil {
+		if last == want {
+			return nil
+		}
+		return err
+	}
+	return problem.Unavailablef("%s of node %s: ipmi: the BMC took the order, but still reads %q after %s", op, n.ID, last, time.Since(began).Round(100*time.Millisecond))
+}
+
+// SoftOff asks the system to shut down by an ACPI event.
+func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
+	return d.with(ctx, n, "soft power off", func(ctx context.Context, c channel) error {
+		power, err := status(ctx, c)
+		if err != nil || power == metal.PowerOff {
+			return err
+		}
+		_, err = c.chassis(ctx, commandControl, orderSoft)
+		return err
+	})
+}
+
+// BootDevices lists the devices of the protocol; which of them a BMC takes it does not tell.
+func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error) {
+	if _, err := read(n); err != nil {
+		return nil, problem.Invalidf("list boot devices of node %s: ipmi: %w", n.ID, err)
+	}
+	var out []string
+	for _, s := range selectors {
+		out = append(out, s.word)
+	}
+	return out, nil
+}
+
+func flags(ctx context.Context, c channel) (rescue.Boot, error) {
+	answer, err := c.chassis(ctx, commandGetBoot, paramBootFlags, 0, 0)
+	if err != nil {
+		return rescue.Boot{}, err
+	}
+	// Version and parameter come before the five bytes of the flags.
+	if len(answer) < 4 {
+		return rescue.Boot{}, problem.Unavailablef("the boot flags have %d bytes, not 7", len(answer))
+	}
+	first, second := answer[2], answer[3]
+	code := second >> 2 & 0x0f
+	if first&flagValid == 0 || code == 0 {
+		return rescue.Boot{}, nil
+	}
+	out := rescue.Boot{Persistent: first&flagPersistent != 0, Mode: "bios"}
+	if first&flagUEFI != 0 {
+		out.Mode = "uefi"
+	}
+	for _, s := range selectors {
+		if s.code == code {
+			out.Device = s.word
+		}
+	}
+	return out, nil
+}
+
+// BootDevice reads the boot flags.
+func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error) {
+	var out rescue.Boot
+	err := d.with(ctx, n, "read boot device", func(ctx context.Context, c channel) (err error) {
+		out, err = flags(ctx, c)
+		return err
+	})
+	return out, err
+}
+
+// SetBootDevice writes the boot flags and reads them back. A BMC may answer that there
+// is no override where disk was set, for to some the disk is none.
+func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
+	code := byte(0)
+	if b.Device != "" {
+		i := slices.IndexFunc(selectors, func(s struct {
+			word string
+			code byte
+		}) bool {
+			return s.word == b.Device
+		})
+		if i < 0 {
+			return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Said(b.Device))
+		}
+		code = selectors[i].code
+	}
+	first := byte(0)
+	if code != 0 {
+		first = flagValid
+		if b.Persistent {
+			first |= flagPersistent
+		}
+		if b.Mode == "uefi" {
+			first |= flagUEFI
+		}
+	}
+	return d.with(ctx, n, "set boot device", func(ctx context.Context, c channel) error {
+		// Not every BMC has this parameter; those that forget early then do.
+		if _, err := c.chassis(ctx, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
+			return err
+		}
+		if _, err := c.chassis(ctx, commandSetBoot, paramBootFlags, first, code<<2, 0, 0, 0); err != nil {
+			return err
+		}
+		now, err := flags(ctx, c)
+		if err != nil {
+			return err
+		}
+		if now.Device != b.Device && !(b.Device == "disk" && now.Device == "") {
+			return problem.Unavailablef("the BMC took boot device %q, but reads %q", b.Device, now.Device)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,188 @@
+// Package ipmi drives machines whose BMC speaks IPMI 2.0 over LAN: power and boot
+// device. It holds the few chassis commands of the protocol that this takes, as bytes
+// over one of two channels: a client in Go, or the program ipmitool for the BMCs with
+// which only that one gets along. What an operation is for, it must not know.
+package ipmi
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Keys of driver_info.
+const (
+	AddressKey  = "ipmi_address"
+	PortKey     = "ipmi_port"
+	UsernameKey = "ipmi_username"
+	PasswordKey = "ipmi_password"
+	CipherKey   = "ipmi_cipher_suite"
+)
+
+// Properties describes the keys of driver_info.
+var Properties = map[string]string{
+	AddressKey:  "IP address or host name of the BMC. Required.",
+	PortKey:     "UDP port of the BMC; 623 by default.",
+	UsernameKey: "User name, up to 16 bytes; the null user by default.",
+	PasswordKey: "Password, up to 20 bytes.",
+	CipherKey:   "Cipher suite of IPMI 2.0; without it 3 is tried, then 17.",
+}
+
+// Client names how BMCs are spoken to.
+type Client string
+
+const (
+	Native   Client = "native"
+	IPMITool Client = "ipmitool"
+)
+
+// Driver implements driver.Power and driver.Management.
+type Driver struct {
+	// Lanes keep it to one session at a time per BMC: cheap ones have few.
+	Lanes *driver.Lanes
+	// Client is Native if empty.
+	Client Client
+	// Program is the ipmitool to run; empty: the one in PATH.
+	Program string
+}
+
+var (
+	_ driver.Power      = (*Driver)(nil)
+	_ driver.Management = (*Driver)(nil)
+)
+
+// settings are what a node's record says of its BMC.
+type settings struct {
+	host     string
+	port     int
+	username string
+	password secret.Value
+	ciphers  []int // in the order to try
+}
+
+// What the protocol's fields hold.
+const (
+	maxUsername = 16
+	maxPassword = 20
+	defaultPort = 623
+)
+
+// read takes the settings out of a record. All errors are Invalid.
+func read(n *metal.Node) (settings, error) {
+	s := settings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17}}
+	if s.host == "" {
+		return s, problem.Invalidf("driver_info lacks %s", AddressKey)
+	}
+	if !hostname(s.host) {
+		return s, problem.Invalidf("%s is neither an IP address nor a host name", AddressKey)
+	}
+	if text := n.Info(PortKey); text != "" {
+		port, err := strconv.Atoi(text)
+		if err != nil || port < 1 || port > 65535 {
+			return s, problem.Invalidf("%s must be a port number", PortKey)
+		}
+		s.port = port
+	}
+	if len(s.username) > maxUsername {
+		return s, problem.Invalidf("%s is longer than %d bytes", UsernameKey, maxUsername)
+	}
+	if len(s.password.Reveal()) > maxPassword {
+		return s, problem.Invalidf("%s is longer than %d bytes", PasswordKey, maxPassword)
+	}
+	if text := n.Info(CipherKey); text != "" {
+		cipher, err := strconv.Atoi(text)
+		if err != nil || cipher < 0 || cipher > 17 {
+			return s, problem.Invalidf("%s must be a number from 0 to 17", CipherKey)
+		}
+		s.ciphers = []int{cipher}
+	}
+	return s, nil
+}
+
+func (s settings) address() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
+
+func hostname(text string) bool {
+	if net.ParseIP(text) != nil {
+		return true
+	}
+	if len(text) > 253 || text[0] == '-' {
+		return false
+	}
+	for _, r := range text {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_') {
+			return false
+		}
+	}
+	return true
+}
+
+// channel sends a chassis command and gives the data of its answer, completion code
+// stripped. An answer with a completion code of failure is a completion error.
+type channel interface {
+	chassis(ctx context.Context, command byte, data ...byte) ([]byte, error)
+}
+
+// with runs part of an operation in a session of its own and names both in the error.
+// Waiting is done between sessions, so that others reach the BMC meanwhile.
+func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(context.Context, channel) error) error {
+	conf, err := read(n)
+	if err == nil {
+		err = d.session(ctx, conf, fn)
+	} else {
+		return problem.Invalidf("%s of node %s: ipmi: %w", op, n.ID, err)
+	}
+	if err != nil {
+		return problem.New(problem.KindOf(err), "%s of node %s: ipmi %s: %w", op, n.ID, conf.address(), err)
+	}
+	return nil
+}
+
+func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Context, channel) error) error {
+	leave, err := d.Lanes.Enter(ctx, "ipmi "+conf.address())
+	if err != nil {
+		return driver.Trouble(err)
+	}
+	defer leave()
+	if err := driver.Pass(ctx); err != nil {
+		return driver.Trouble(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	switch d.Client {
+	case "", Native:
+		return native(ctx, conf, fn)
+	case IPMITool:
+		return fn(ctx, &tool{conf: conf, program: d.Program})
+	}
+	return problem.Invalidf("[ipmi]client must be %s or %s", Native, IPMITool)
+}
+
+// completion is an answer that the BMC took the command and refused it.
+type completion byte
+
+func (c completion) Error() string { return "completion code 0x" + strconv.FormatUint(uint64(c), 16) }
+
+// Completion codes (IPMI 2.0, table 5-2, and 0x80 of the boot options).
+const (
+	codeNoParameter = 0x80
+	codeBadCommand  = 0xC1
+	codeBadField    = 0xCC
+	codePrivilege   = 0xD4
+)
+
+// refuse gives a completion code its kind.
+func refuse(code byte) error {
+	c := completion(code)
+	switch code {
+	case codeNoParameter, codeBadCommand, codeBadField:
+		return problem.Unsupportedf("the BMC cannot do it: %w", c)
+	case codePrivilege:
+		return problem.Invalidf("%s lacks the privilege of an administrator: %w", UsernameKey, c)
+	}
+	return problem.Unavailablef("the BMC refuses: %w", c)
+}

@@ -1,0 +1,105 @@
+package ipmi
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/problem"
+)
+
+// tool speaks through the program ipmitool, one run for each command.
+type tool struct {
+	conf    settings
+	program string
+	cipher  int // index of the cipher suite that worked, or is tried
+}
+
+// passwordVariable is where ipmitool -E looks: only the same user and root can read it.
+const passwordVariable = "IPMI_PASSWORD"
+
+// maxOutput bounds what is kept of the program's words.
+const maxOutput = 16 << 10
+
+func (t *tool) chassis(ctx context.Context, command byte, data ...byte) ([]byte, error) {
+	for {
+		answer, err := t.run(ctx, command, data...)
+		if !errors.Is(err, errCipher) || t.cipher+1 >= len(t.conf.ciphers) {
+			return answer, err
+		}
+		t.cipher++
+	}
+}
+
+var errCipher = errors.New("no matching cipher suite")
+
+func (t *tool) run(ctx context.Context, command byte, data ...byte) ([]byte, error) {
+	if err := driver.Pass(ctx); err != nil {
+		return nil, driver.Trouble(err)
+	}
+	args := []string{"-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-E"}
+	if t.conf.username != "" {
+		args = append(args, "-U", t.conf.username)
+	}
+	args = append(args, "raw", "0x00", fmt.Sprintf("0x%02x", command))
+	for _, b := range data {
+		args = append(args, fmt.Sprintf("0x%02x", b))
+	}
+	program := t.program
+	if program == "" {
+		program = "ipmitool"
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), passwordVariable+"="+t.conf.password.Reveal(), "LC_ALL=C")
+	cmd.WaitDelay = time.Second
+	var out, words clipped
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		return nil, t.fault(ctx, err, words.String())
+	}
+	answer, err := hex.DecodeString(strings.Join(strings.Fields(out.String()), ""))
+	if err != nil {
+		return nil, problem.Unavailablef("ipmitool printed no bytes")
+	}
+	return answer, nil
+}
+
+var responseCode = regexp.MustCompile(`rsp=0x([0-9a-fA-F]{1,2})\b`)
+
+// fault gives a failure of the program its kind, by its words: it has one exit code.
+func (t *tool) fault(ctx context.Context, err error, words string) error {
+	if m := responseCode.FindStringSubmatch(words); m != nil {
+		code, _ := strconv.ParseUint(m[1], 16, 8)
+		return refuse(byte(code))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return driver.Trouble(ctx.Err())
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		return problem.Invalidf("[ipmi]client is ipmitool, but there is no such program on this conductor")
+	case strings.Contains(words, "HMAC is invalid"), strings.Contains(words, "unauthorized name"), strings.Contains(words, "invalid integrity check value"), strings.Contains(words, "Password invalid"):
+		return problem.Invalidf("the BMC refuses %s or %s", UsernameKey, PasswordKey)
+	case strings.Contains(words, "no matching cipher suite"), strings.Contains(words, "invalid authentication algorithm"), strings.Contains(words, "invalid integrity algorithm"), strings.Contains(words, "invalid confidentiality algorithm"):
+		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
+	}
+	return problem.Unavailablef("ipmitool: %s", driver.Said(words, t.conf.password))
+}
+
+// clipped keeps the beginning of what is written to it.
+type clipped struct{ bytes.Buffer }
+
+func (c *clipped) Write(p []byte) (int, error) {
+	if room := maxOutput - c.Len(); room > 0 {
+		c.Buffer.Write(p[:min(len(p), room)])
+	}
+	return len(p), nil
+}
