@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -11,12 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"salvor/boot/media"
+	"salvor/boot/ramdisk"
 )
 
 // This file makes the boot half of a tenant disk: partition table and a FAT partition with kernel
@@ -42,53 +42,52 @@ const (
 // tenantFiles maps what a tenant disk is made with to the Debian package that brings it.
 var tenantFiles = map[string]string{
 	mbrCode: "syslinux", "/usr/bin/syslinux": "syslinux", efiStub: "systemd-boot-efi", busybox: "busybox-static",
-	"/usr/bin/mcopy": "mtools", "/usr/sbin/mke2fs": "e2fsprogs", "/usr/sbin/modprobe": "kmod",
+	"/usr/bin/mcopy": "mtools", "/usr/sbin/mke2fs": "e2fsprogs",
 	"/usr/sbin/dropbear": "dropbear-bin", "/usr/bin/dropbearkey": "dropbear-bin",
 }
 
 var tenantModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "ext4", "button", "evdev"}
 
-// tenantBoot returns the path of the boot half, made now if it is not in the cache.
+// tenantBoot returns the path of the boot half, made now if it is not in the cache. The cache's key
+// is the recipe, not the kernel: a tenant system need not follow each update of Debian's.
 func tenantBoot(ctx context.Context, cache string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("tenant disk: %w", err)
 	}
-	k, err := fetchKernel(ctx, cache)
+	var recipe [][]byte
+	for _, file := range []string{mbrCode, efiStub} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("tenant disk: %w", err)
+		}
+		recipe = append(recipe, content)
+	}
+	mbr, stub := recipe[0], recipe[1]
+	start, err := tenantFS.ReadFile("tenant/init")
 	if err != nil {
 		return "", err
-	}
-	initrd, err := tenantInitrd(ctx, k)
-	if err != nil {
-		return "", fmt.Errorf("tenant initrd: %w", err)
-	}
-	image, err := os.ReadFile(k.image())
-	if err != nil {
-		return "", fmt.Errorf("tenant disk: %w", err)
-	}
-	stub, err := os.ReadFile(efiStub)
-	if err != nil {
-		return "", fmt.Errorf("tenant disk: %w", err)
-	}
-	mbr, err := os.ReadFile(mbrCode)
-	if err != nil {
-		return "", fmt.Errorf("tenant disk: %w", err)
 	}
 	config, err := tenantFS.ReadFile("tenant/syslinux.cfg")
 	if err != nil {
 		return "", err
 	}
 	config = append(config, "APPEND "+tenantParams+"\n"...)
+	recipe = append(recipe, start, config, []byte(strings.Join(tenantModules, " ")))
 
-	path := filepath.Join(cache, "tenant-"+hashOf(image, initrd, stub, mbr, config)+".img")
+	path := filepath.Join(cache, "tenant-"+hashOf(recipe)+".img")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	uki, err := media.UKI(media.Parts{Kernel: blob(image), Initrd: blob(initrd), Stub: blob(stub), Name: "tenant", Params: tenantParams})
+	kernel, initrd, err := tenantKernel(ctx, start)
+	if err != nil {
+		return "", fmt.Errorf("tenant kernel: %w", err)
+	}
+	uki, err := media.UKI(media.Parts{Kernel: blob(kernel), Initrd: blob(initrd), Stub: blob(stub), Name: "tenant", Params: tenantParams})
 	if err != nil {
 		return "", fmt.Errorf("tenant UKI: %w", err)
 	}
 	if err := writeBoot(ctx, path, mbr, map[string]io.Reader{
-		"vmlinuz": bytes.NewReader(image), "initrd": bytes.NewReader(initrd), "syslinux.cfg": bytes.NewReader(config),
+		"vmlinuz": bytes.NewReader(kernel), "initrd": bytes.NewReader(initrd), "syslinux.cfg": bytes.NewReader(config),
 		"EFI/BOOT/BOOTX64.EFI": uki.Base(),
 	}); err != nil {
 		return "", fmt.Errorf("tenant boot partition: %w", err)
@@ -99,7 +98,7 @@ func tenantBoot(ctx context.Context, cache string) (string, error) {
 func blob(b []byte) media.Blob { return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))) }
 
 // hashOf names content: equal parts give an equal name, whatever machine they are on.
-func hashOf(parts ...[]byte) string {
+func hashOf(parts [][]byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %d %d", bootStart, bootSize, rootSize)
 	for _, p := range parts {
@@ -109,47 +108,44 @@ func hashOf(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// tenantInitrd is busybox, a few drivers, and the step to the disk.
-func tenantInitrd(ctx context.Context, k kernel) ([]byte, error) {
-	shell, err := os.ReadFile(busybox)
+// tenantKernel gives Debian's kernel for virtual machines, and an initrd of busybox, a few drivers,
+// and the step to the disk.
+func tenantKernel(ctx context.Context, start []byte) (kernel, initrd []byte, err error) {
+	source, err := ramdisk.Open(ctx, "", ramdisk.Cloud, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	start, err := tenantFS.ReadFile("tenant/init")
-	if err != nil {
-		return nil, err
+	defer source.Close()
+	if kernel, err = os.ReadFile(source.Kernel()); err != nil {
+		return nil, nil, err
 	}
-	modules, err := k.modules(ctx, tenantModules...)
-	if err != nil {
-		return nil, err
+	tree := ramdisk.NewTree()
+	if err := source.AddBusybox(ctx, tree); err != nil {
+		return nil, nil, err
 	}
-	entries := []media.Entry{
-		{Path: "bin", Mode: fs.ModeDir | 0o755}, {Path: "lib", Mode: fs.ModeDir | 0o755},
-		{Path: "bin/busybox", Mode: 0o755, Data: blob(shell)}, {Path: "init", Mode: 0o755, Data: blob(start)},
+	if err := source.AddModules(tree, tenantModules); err != nil {
+		return nil, nil, err
 	}
-	var list strings.Builder
-	for _, file := range modules {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintln(&list, filepath.Base(file))
-		entries = append(entries, media.Entry{Path: "lib/" + filepath.Base(file), Mode: 0o644, Data: blob(data)})
-	}
-	entries = append(entries, media.Entry{Path: "lib/modules.list", Mode: 0o644, Data: blob([]byte(list.String()))})
-
+	tree.File("init", 0o755, start)
+	tree.File("etc/modules", 0o644, []byte(strings.Join(tenantModules, "\n")+"\n"))
 	var out bytes.Buffer
-	z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
+	if err := tree.Initramfs(&out, ramdisk.LZ4); err != nil {
+		return nil, nil, err
 	}
-	if err := media.WriteCPIO(z, entries); err != nil {
-		return nil, err
+	return kernel, out.Bytes(), nil
+}
+
+// output runs a program and returns what it prints; its complaints go into the error.
+func output(ctx context.Context, dir string, program string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "MTOOLS_SKIP_CHECK=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), err, strings.TrimSpace(stderr.String()))
 	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	return stdout.Bytes(), nil
 }
 
 // writeBoot makes the file that a disk begins with: partition table, boot code and FAT partition.
