@@ -1,0 +1,231 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// run starts a conductor on the bench until the test ends.
+func (b *bench) run(t *testing.T) {
+	t.Helper()
+	r, err := job.NewRunner(job.Config{
+		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Now: time.Now, Log: b.con.Log, Die: func(why string) { panic(why) },
+		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx, 0) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// until waits for a state of the unlocked node.
+func (b *bench) until(t *testing.T, want metal.State) *metal.Node {
+	t.Helper()
+	var n *metal.Node
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		var err error
+		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
+			t.Fatal(err)
+		}
+		if n.ProvisionState == want && n.Reservation == "" {
+			return n
+		}
+	}
+	t.Fatalf("node is in %s (locked %q, error %q), want %s", n.ProvisionState, n.Reservation, n.LastError, want)
+	return nil
+}
+
+func (b *bench) ask(t *testing.T, v metal.Verb) error {
+	t.Helper()
+	return b.nodes.Provision(context.Background(), b.node, v, string(v), metal.ProvisionArgs{RescuePassword: secret.New("let me in")}, metal.Asker{User: "test"})
+}
+
+// waiting brings the bench into rescue wait.
+func waiting(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, metal.Active)
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	return b
+}
+
+var disk = rescue.Boot{Device: "disk", Persistent: true}
+
+func TestAbortLeavesTheNodeOff(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	old, _ := b.store.Node(context.Background(), nil, b.node)
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if n.PowerState != metal.PowerOff || b.power != metal.PowerOff {
+		t.Errorf("power is %s, believed %s; want off", b.power, n.PowerState)
+	}
+	if !strings.Contains(n.LastError, "aborted") || n.Maintenance {
+		t.Errorf("last_error %q, maintenance %v", n.LastError, n.Maintenance)
+	}
+	if !b.networks["tenant"] || b.networks["rescuing"] || b.media != "" || n.Plan != nil {
+		t.Errorf("not put back: %s", b.picture(t))
+	}
+	err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: metal.AgentToken(b.key, b.node, old.BootNumber)})
+	if !problem.Is(err, problem.Invalid) {
+		t.Errorf("the token of the aborted boot still counts: %v", err)
+	}
+	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot} {
+		err := b.nodes.SetPower(context.Background(), b.node, target, 0, metal.Asker{})
+		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "unrescue") {
+			t.Errorf("%s in rescue failed: %v; want a conflict that names unrescue", target, err)
+		}
+	}
+	if err := b.ask(t, metal.Unrescue); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.Active); n.Rescue != nil || b.running != "system" || b.device != disk {
+		t.Errorf("own system not back: %s", b.picture(t))
+	}
+}
+
+func TestReRescueKeepsTheSavedBoot(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueFailed)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	b.poke()
+	n := b.until(t, metal.Rescue)
+	if n.Rescue == nil || n.Rescue.Saved != disk {
+		t.Fatalf("saved boot %+v, want %+v", n.Rescue, disk)
+	}
+	if b.credential == "" || b.agentUp {
+		t.Errorf("rescue without its credential: %s", b.picture(t))
+	}
+}
+
+func TestDeleteFromRescueWait(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.Available)
+	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["tenant"] || b.networks["rescuing"] {
+		t.Errorf("left behind: %s", b.picture(t))
+	}
+}
+
+func TestRescueTimesOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.RescueTimeout = time.Second
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if !strings.Contains(n.LastError, "Timeout reached while waiting for rescue ramdisk callback") || b.power != metal.PowerOff {
+		t.Errorf("last_error %q, power %s", n.LastError, b.power)
+	}
+}
+
+func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueWait)
+	if n.PowerState != metal.PowerOn {
+		t.Errorf("power %s", n.PowerState)
+	}
+	b.poke()
+	b.until(t, metal.Rescue)
+}
+
+func TestHeartbeatDuringALockIsToldToComeAgain(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := &job.Job{Kind: "unknown", Class: job.Command, Subject: job.Node(b.node), Due: time.Now().Add(time.Hour)}
+	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.store.Insert(tx, lock) }); err != nil {
+		t.Fatal(err)
+	}
+	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: metal.AgentToken(b.key, b.node, n.BootNumber)}
+	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); !problem.Is(err, problem.Conflict) {
+		t.Errorf("heartbeat of a locked node without agent: %v; want Conflict", err)
+	}
+}
+
+func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.PasswordInLookup = true
+	b.nodes = metal.NewNodes(b.store, b.store, b.key, metal.NewDirectory(b.store, time.Now, 0), metal.Options{RestrictLookup: true, RescuePasswordInLookup: true}, time.Now)
+	b.con.Nodes = b.nodes
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	first, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	if err != nil || first.Token.Empty() || !strings.HasPrefix(first.RescueHash.Reveal(), "$5$") {
+		t.Fatalf("first lookup: %+v %v", first, err)
+	}
+	second, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
+	if err != nil || !second.Token.Empty() || !second.RescueHash.Empty() {
+		t.Fatalf("second lookup tells again: %v", err)
+	}
+	b.mu.Lock()
+	b.agentUp = false // it has ended: it takes no command
+	b.mu.Unlock()
+	if err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "own", Token: first.Token}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Rescue)
+	if b.finals != 0 {
+		t.Error("the agent was sent a command")
+	}
+}
+
+func TestAtTheDoor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	for password, want := range map[string]problem.Kind{"": problem.Invalid, "  ": problem.Invalid, "a\nb": problem.Invalid, strings.Repeat("x", 2000): problem.Invalid} {
+		err := b.nodes.Provision(context.Background(), b.node, metal.ToRescue, "rescue", metal.ProvisionArgs{RescuePassword: secret.New(password)}, metal.Asker{})
+		if problem.KindOf(err) != want {
+			t.Errorf("password %q: %v", password, err)
+		}
+	}
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"rescue": "none-such"} })
+	if err := b.ask(t, metal.ToRescue); !problem.Is(err, problem.Invalid) {
+		t.Errorf("no rescue interface: %v", err)
+	}
+	if n, _ := b.store.Node(context.Background(), nil, b.node); n.ProvisionState != metal.Active || n.Reservation != "" {
+		t.Errorf("state changed to %s", n.ProvisionState)
+	}
+}
