@@ -1,0 +1,45 @@
+// Package access knows who asks and what they may do: principals and policy rules.
+// It is pure and knows no HTTP, no password and no record: whoever authenticates
+// makes a Principal, and whoever serves a request asks it.
+package access
+
+import "salvor/problem"
+
+// Role is what a principal may do at most.
+type Role string
+
+const (
+	// Nobody may only use the doors that are open to all.
+	Nobody Role = ""
+	// Reader may read all and change nothing.
+	Reader Role = "reader"
+	// Admin may do all.
+	Admin Role = "admin"
+)
+
+// Principal is who asks. The zero Principal is nobody.
+type Principal struct {
+	User string // for the log and the timeline; empty: not told
+	Role Role
+}
+
+// Need is what a request needs of a principal.
+type Need int
+
+const (
+	// Open needs nothing: booting machines have no credential.
+	Open Need = iota
+	// Read needs the right to see.
+	Read
+	// Write needs the right to change.
+	Write
+)
+
+// Allow refuses (Forbidden) what the principal may not do. action names it in the error.
+func (p Principal) Allow(need Need, action string) error {
+	switch {
+	case need == Open, p.Role == Admin, p.Role == Reader && need == Read:
+		return nil
+	}
+	return problem.Forbiddenf("%s is not allowed for user %q", action, p.User)
+}

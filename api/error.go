@@ -1,0 +1,56 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"salvor/problem"
+)
+
+// Error is an error that HTTP knows and the other rooms do not, as 406 or 413.
+type Error struct {
+	Status int
+	Text   string
+	// Router marks errors about the path or the version, which Ironic spells another way than the rest.
+	Router bool
+	// Header is added to the answer.
+	Header http.Header
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// NotAcceptablef makes a 406: the request needs another microversion.
+func NotAcceptablef(format string, args ...any) error {
+	return &Error{Status: http.StatusNotAcceptable, Text: fmt.Sprintf(format, args...)}
+}
+
+// statuses says which status a kind of problem is.
+var statuses = map[problem.Kind]int{
+	problem.Invalid:     http.StatusBadRequest,
+	problem.NotFound:    http.StatusNotFound,
+	problem.Conflict:    http.StatusConflict,
+	problem.Forbidden:   http.StatusForbidden,
+	problem.Unsupported: http.StatusBadRequest,
+	problem.Unavailable: http.StatusServiceUnavailable,
+}
+
+// Status finds the HTTP status of an error; 500 for all that has no kind.
+func Status(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	if status, ok := statuses[problem.KindOf(err)]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// Words gives the text of an error for the user: nothing of the inside of an internal one.
+func Words(err error, requestID string) string {
+	if Status(err) == http.StatusInternalServerError {
+		return "internal error; request id " + requestID
+	}
+	return err.Error()
+}

@@ -1,0 +1,252 @@
+package ironic
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/ironic"
+)
+
+// call is one request on its way through a handler.
+type call struct {
+	s       *server
+	w       http.ResponseWriter
+	r       *http.Request
+	args    []string
+	query   url.Values
+	version metal.Version
+	host    string // begins every link, no trailing slash
+	who     metal.Asker
+}
+
+// serve finds out who asks, what and in which version, in Ironic's order: nobody learns
+// which paths exist without a credential, and errors of the router carry no version.
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	found, args, allowed := s.routes.find(r.Method, r.URL)
+	info := api.Of(r.Context())
+	if found == nil || found.need != access.Open {
+		user, err := s.Auth.Authenticate(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		info.User = user
+	}
+	if found == nil {
+		s.fail(w, r, noRoute(r, allowed))
+		return
+	}
+	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: metal.Asker{RequestID: info.ID, User: info.User.User}}
+	if err := c.begin(found); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if err := found.do(c); err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+// begin settles version, permission and query.
+func (c *call) begin(found *route) error {
+	if !found.plain {
+		v, err := c.s.versions.Parse(c.r.Header)
+		h := c.w.Header()
+		var bad *api.BadVersion
+		if !errors.As(err, &bad) || bad.Parsed {
+			h.Set(ironic.MinVersionHeader, versionText(MinVersion))
+			h.Set(ironic.MaxVersionHeader, versionText(MaxVersion))
+		}
+		if err != nil {
+			return &api.Error{Status: http.StatusNotAcceptable, Text: err.Error(), Router: true}
+		}
+		c.version = metal.Version(v)
+		h.Set(ironic.VersionHeader, versionText(c.version))
+		if c.version < found.since {
+			return problem.NotFoundf("The resource could not be found: %s needs API version %s.", found.path, versionText(found.since))
+		}
+	}
+	if err := api.Of(c.r.Context()).User.Allow(found.need, c.r.Method+" "+found.path); err != nil {
+		return err
+	}
+	q, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return problem.Invalidf("The query is malformed.")
+	}
+	for k, values := range q {
+		if err := api.CheckText(k + strings.Join(values, "")); err != nil {
+			return err
+		}
+	}
+	for _, a := range c.args {
+		if err := api.CheckText(a); err != nil {
+			return err
+		}
+		if len(a) > maxIdent {
+			return problem.NotFoundf("The resource could not be found: its name is longer than %d characters.", maxIdent)
+		}
+	}
+	c.query = q
+	return nil
+}
+
+// maxIdent bounds what may name a resource in a path or a query, in bytes.
+const maxIdent = 255
+
+func versionText(v metal.Version) string { return "1." + strconv.Itoa(int(v)) }
+
+func noRoute(r *http.Request, allowed []string) error {
+	if len(allowed) == 0 {
+		return &api.Error{Status: http.StatusNotFound, Text: "The resource could not be found.", Router: true}
+	}
+	return &api.Error{
+		Status: http.StatusMethodNotAllowed, Text: fmt.Sprintf("The method %.20q is not allowed for this resource.", r.Method),
+		Router: true, Header: http.Header{"Allow": {strings.Join(slices.Compact(allowed), ", ")}},
+	}
+}
+
+// hostURL gives what every link begins with.
+func (s *server) hostURL(r *http.Request) string {
+	if s.PublicEndpoint != "" {
+		return strings.TrimSuffix(s.PublicEndpoint, "/")
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
+}
+
+// fail writes an error as Ironic does: JSON inside of a JSON string.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	info := api.Of(r.Context())
+	status := api.Status(err)
+	words := api.Words(err, info.ID)
+	if status == http.StatusInternalServerError {
+		s.Log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	var inner any
+	var known *api.Error
+	errors.As(err, &known)
+	if known != nil && known.Router {
+		inner = ironic.RouterFault{Code: status, Title: http.StatusText(status), Description: words}
+	} else {
+		code := "Client"
+		if status >= 500 {
+			code = "Server"
+		}
+		inner = ironic.Fault{Code: code, String: words}
+	}
+	if known != nil {
+		for k, v := range known.Header {
+			w.Header()[k] = v
+		}
+	}
+	text, _ := json.Marshal(inner) // strings and numbers: cannot fail
+	body, _ := json.Marshal(ironic.ErrorBody{Message: string(text)})
+	writeJSON(w, status, body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away needs no answer
+}
+
+// raw answers with JSON that is encoded already.
+func (c *call) raw(status int, body []byte) error {
+	writeJSON(c.w, status, body)
+	return nil
+}
+
+func (c *call) json(status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.raw(status, b)
+}
+
+// empty answers without a body.
+func (c *call) empty(status int) error {
+	if status != http.StatusNoContent {
+		c.w.Header().Set("Content-Length", "0")
+	}
+	c.w.WriteHeader(status)
+	return nil
+}
+
+// object reads a JSON object from the body.
+func (c *call) object() (map[string]any, error) {
+	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	return api.DecodeObject(b)
+}
+
+// only refuses query arguments beside the known ones.
+func (c *call) only(known ...string) error {
+	var unknown []string
+	for k := range c.query {
+		if !slices.Contains(known, k) {
+			unknown = append(unknown, shorten(k))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	return problem.Invalidf("Unexpected arguments: %s", strings.Join(unknown[:min(len(unknown), 10)], ", "))
+}
+
+// shorten keeps a hostile word from filling an error.
+func shorten(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}
+
+func (c *call) has(name string) bool { return c.query.Has(name) }
+
+// boolean reads a query argument as oslo does; nil if it is not there.
+func (c *call) boolean(name string) (*bool, error) {
+	if !c.has(name) {
+		return nil, nil
+	}
+	b, ok := parseBool(c.query.Get(name))
+	if !ok {
+		return nil, problem.Invalidf("Invalid value for %s: unrecognized value '%s', acceptable values are: 0, 1, f, false, n, no, off, on, t, true, y, yes", name, shorten(c.query.Get(name)))
+	}
+	return &b, nil
+}
+
+func parseBool(s string) (value, ok bool) {
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "1", "t", "true", "on", "y", "yes":
+		return true, true
+	case "0", "f", "false", "off", "n", "no":
+		return false, true
+	}
+	return false, false
+}
+
+// links are a resource's own two links: the second has no version in it.
+func (c *call) links(path string) []ironic.Link {
+	return []ironic.Link{{Href: c.host + "/v1/" + path, Rel: "self"}, {Href: c.host + "/" + path, Rel: "bookmark"}}
+}
+
+func (c *call) location(path string) { c.w.Header().Set("Location", c.host+"/v1/"+path) }

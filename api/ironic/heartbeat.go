@@ -1,0 +1,118 @@
+package ironic
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// heartbeatFields are what a ramdisk may say, since when and how long it may be in bytes.
+var heartbeatFields = map[string]struct {
+	since metal.Version
+	max   int
+}{
+	"callback_url": {22, 2048}, "agent_token": {22, 512}, "agent_version": {36, 255},
+	"agent_verify_ca": {68, 32 << 10}, "agent_status": {72, 64}, "agent_status_message": {72, 4096},
+}
+
+func (s *server) heartbeat(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	words := map[string]string{}
+	for name, v := range body {
+		f, ok := heartbeatFields[name]
+		if !ok {
+			return problem.Invalidf("Unexpected arguments: %s", shorten(name))
+		}
+		if v == nil {
+			continue
+		}
+		if c.version < f.since {
+			return problem.Invalidf(`Field "%s" not recognised in this version`, name)
+		}
+		word, ok := v.(string)
+		if !ok {
+			return problem.Invalidf("Invalid input for field/attribute %s. It must be a string.", name)
+		}
+		if len(word) > f.max {
+			return problem.Invalidf("%s is longer than %d bytes", name, f.max)
+		}
+		words[name] = word
+	}
+	if body["callback_url"] == nil {
+		return problem.Invalidf("Missing mandatory parameter: callback_url")
+	}
+	if c.version >= 36 && words["agent_version"] == "" && words["agent_status"] == "" {
+		return problem.Invalidf("Agent version is required for heartbeat processing.")
+	}
+	if err := checkCertificate(words["agent_verify_ca"]); err != nil {
+		return err
+	}
+	return c.takeHeartbeat(metal.Heartbeat{
+		URL: words["callback_url"], Version: words["agent_version"], CA: words["agent_verify_ca"], Token: secret.New(words["agent_token"]),
+		Status: words["agent_status"], StatusMessage: words["agent_status_message"],
+	})
+}
+
+// checkCertificate refuses what could never be trusted when the agent is called back.
+func checkCertificate(text string) error {
+	if text == "" {
+		return nil
+	}
+	block, _ := pem.Decode([]byte(text))
+	if block == nil || block.Type != "CERTIFICATE" {
+		return problem.Invalidf("agent_verify_ca is no PEM certificate")
+	}
+	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		return problem.Invalidf("agent_verify_ca is no certificate that can be read: %w", err)
+	}
+	return nil
+}
+
+// takeHeartbeat hands a heartbeat on, unless the node's deploy interface takes none:
+// that is worth a warning and nothing else, as specified.
+func (c *call) takeHeartbeat(h metal.Heartbeat) error {
+	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	drivers, err := c.s.drivers(c.r.Context())
+	if err != nil {
+		return err
+	}
+	if d, ok := drivers[n.Driver]; ok {
+		if i, ok := d.Find(n, "deploy"); ok && i.Heartbeat == "" {
+			c.s.Log.Warn("heartbeat for a node whose deploy interface does not support heartbeats", "node", n.ID, "driver", n.Driver,
+				"deploy_interface", i.Name, "request_id", c.who.RequestID)
+			return c.empty(http.StatusAccepted)
+		}
+	}
+	if err := c.s.Nodes.Heartbeat(c.r.Context(), n.ID, h); err != nil {
+		return err
+	}
+	return c.empty(http.StatusAccepted)
+}
+
+// oldHeartbeat is the vendor passthru by which agents beat before 1.22. An agent that
+// sends no token gets no further than a new one would without.
+func (s *server) oldHeartbeat(c *call) error {
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	url, ok := body["agent_url"].(string)
+	if !ok || len(url) > heartbeatFields["callback_url"].max {
+		return problem.Invalidf("Missing mandatory parameter: agent_url")
+	}
+	token, _ := body["agent_token"].(string)
+	return c.takeHeartbeat(metal.Heartbeat{URL: url, Token: secret.New(token)})
+}

@@ -1,0 +1,175 @@
+package ironic
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/ironic"
+)
+
+var historyFields = []string{"uuid", "created_at", "severity", "event", "event_type", "conductor", "user", "node_uuid", "links"}
+
+// historySortKeys both follow the order of the timeline.
+var historySortKeys = map[string]metal.Version{"uuid": 78, "created_at": 78}
+
+// eventID makes a UUID of an event's place in its node's timeline, from which the place
+// can be read again: 8 bytes of the node's hash, version 8, and the counter.
+func eventID(nodeID string, seq int64) string {
+	var id uuid.UUID
+	sum := sha256.Sum256([]byte(nodeID))
+	copy(id[:8], sum[:8])
+	binary.BigEndian.PutUint64(id[8:], uint64(seq))
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	return id.String()
+}
+
+// eventSeq reads the place back; ok is false for an id that is not of this node.
+func eventSeq(nodeID, id string) (seq int64, ok bool) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return 0, false
+	}
+	seq = int64(binary.BigEndian.Uint64(u[8:]) &^ (0xff << 56))
+	return seq, eventID(nodeID, seq) == u.String()
+}
+
+func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
+	id := eventID(nodeID, e.Seq)
+	out := ironic.HistoryEvent{
+		UUID: id, CreatedAt: e.At.UTC().Format(timeLayout), Severity: e.Severity, Event: e.Text, EventType: e.Type,
+		NodeUUID: nodeID, Links: c.links("nodes/" + nodeID + "/history/" + id),
+	}
+	if e.User != "" {
+		out.User = &e.User
+	}
+	return out
+}
+
+func (s *server) listHistory(c *call) error {
+	if err := c.only(pageArgs...); err != nil {
+		return err
+	}
+	names, err := c.historyFieldNames()
+	if err != nil {
+		return err
+	}
+	p, err := c.page(historySortKeys)
+	if err != nil {
+		return err
+	}
+	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	events, err := c.historyPage(c.r.Context(), n, p)
+	if err != nil {
+		return err
+	}
+	list := []map[string]json.RawMessage{}
+	for _, e := range events {
+		one, err := narrow(c.shownEvent(n.ID, e), names)
+		if err != nil {
+			return err
+		}
+		list = append(list, one)
+	}
+	out := map[string]any{"history": list}
+	if len(events) > 0 {
+		if next := c.next("nodes/"+n.ID+"/history", p, len(events), eventID(n.ID, events[len(events)-1].Seq)); next != "" {
+			out["next"] = next
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func (c *call) historyFieldNames() ([]string, error) {
+	names, err := c.fieldNames()
+	if err != nil {
+		return nil, err
+	}
+	detail, err := c.detail(names)
+	switch {
+	case err != nil:
+		return nil, err
+	case detail:
+		return historyFields, nil
+	case names == nil:
+		return []string{"uuid", "created_at", "severity", "event", "links"}, nil
+	}
+	for _, name := range names {
+		if !slices.Contains(historyFields, name) {
+			return nil, unknownField(name)
+		}
+	}
+	return append(names, "links"), nil
+}
+
+// historyPage reads one page. The timeline only goes forward, and is kept short enough
+// by age and count to be read whole for the other direction.
+func (c *call) historyPage(ctx context.Context, n *metal.Node, p metal.Page) ([]job.Event, error) {
+	after := int64(0)
+	if p.Marker != "" {
+		seq, ok := eventSeq(n.ID, p.Marker)
+		if !ok {
+			return nil, problem.NotFoundf("The marker could not be found.")
+		}
+		after = seq
+	}
+	if !p.Desc {
+		return c.s.Timeline.Events(ctx, job.Node(n.ID), after, p.Limit)
+	}
+	var all []job.Event
+	for last := int64(0); ; {
+		some, err := c.s.Timeline.Events(ctx, job.Node(n.ID), last, 1000)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range some {
+			if last = e.Seq; after == 0 || e.Seq < after {
+				all = append(all, e)
+			}
+		}
+		if len(some) < 1000 {
+			break
+		}
+	}
+	slices.Reverse(all)
+	return all[:min(len(all), p.Limit)], nil
+}
+
+func (s *server) getHistory(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	missing := problem.NotFoundf("Node history record %s could not be found.", shorten(c.args[1]))
+	seq, ok := eventSeq(n.ID, c.args[1])
+	if !ok {
+		return missing
+	}
+	events, err := s.Timeline.Events(c.r.Context(), job.Node(n.ID), seq-1, 1)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 || events[0].Seq != seq {
+		return missing
+	}
+	one, err := narrow(c.shownEvent(n.ID, events[0]), historyFields)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, one)
+}

@@ -1,0 +1,139 @@
+package ironic
+
+import (
+	"net/http"
+	"strings"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/wire/ironic"
+)
+
+// maxAddresses bounds the MACs of one lookup: no machine has more NICs.
+const maxAddresses = 128
+
+// tokenVersion is the first microversion whose lookup tells the agent token. Older ones
+// get the mask: Ironic itself tells them the token again and again.
+const tokenVersion = 62
+
+func (s *server) lookup(c *call) error {
+	if err := c.only("addresses", "node_uuid"); err != nil {
+		return err
+	}
+	id := strings.ToLower(c.query.Get("node_uuid"))
+	if id != "" && !metal.IsUUID(id) {
+		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
+	}
+	macs, err := parseMACs(strings.Split(strings.Join(c.query["addresses"], ","), ","))
+	if err != nil {
+		return err
+	}
+	if id == "" && len(macs) == 0 {
+		return problem.Invalidf("At least one of 'addresses' and 'node_uuid' parameters is required")
+	}
+	return c.answerLookup(id, macs, c.version >= tokenVersion, func(found metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
+		return ironic.LookupAnswer{Node: node, Config: s.lookupConfig(found)}
+	})
+}
+
+// parseMACs keeps the addresses that are MACs and drops the rest silently, as Ironic does.
+func parseMACs(words []string) ([]string, error) {
+	var macs []string
+	for _, word := range words {
+		if mac, err := metal.ParseMAC(word); err == nil {
+			if len(macs) == maxAddresses {
+				return nil, problem.Invalidf("More than %d addresses.", maxAddresses)
+			}
+			macs = append(macs, mac)
+		}
+	}
+	return macs, nil
+}
+
+func (c *call) answerLookup(id string, macs []string, tell bool, shape func(metal.Found, ironic.LookupNode) ironic.LookupAnswer) error {
+	found, err := c.s.Nodes.Lookup(c.r.Context(), id, macs, tell)
+	if err != nil {
+		return err
+	}
+	views, err := c.views(c.r.Context(), []*metal.Node{found.Node}, allNodeFields(MaxVersion))
+	if err != nil {
+		return err
+	}
+	v := &views[0]
+	node := ironic.LookupNode{
+		UUID: v.ID, Properties: masked(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
+		DriverInternalInfo: masked(v.internalInfo()),
+	}
+	for _, l := range c.links("nodes/" + v.ID) {
+		node.Links = append(node.Links, ironic.RamdiskLink{Href: l.Href, Rel: l.Rel})
+	}
+	if !found.RescueHash.Empty() {
+		node.InstanceInfo["rescue_password"] = found.RescueHash.Reveal()
+	}
+	c.w.Header().Set("Cache-Control", "no-store")
+	return c.json(http.StatusOK, shape(found, node))
+}
+
+func masked(o metal.Object) map[string]any {
+	out, _ := secret.Masked(map[string]any(o)).(map[string]any)
+	return out
+}
+
+func (s *server) lookupConfig(found metal.Found) *ironic.LookupConfig {
+	token := ironic.Hidden
+	if !found.Token.Empty() {
+		token = found.Token.Reveal()
+	}
+	return &ironic.LookupConfig{
+		HeartbeatTimeout: s.HeartbeatTimeout, AgentToken: &token, AgentTokenRequired: true,
+		ImageFormats: []string{"raw", "gpt", "qcow2", "iso"},
+		Metrics: map[string]any{
+			"backend": "noop", "prepend_host": false, "prepend_uuid": false, "prepend_host_reverse": true, "global_prefix": nil,
+		},
+		MetricsStatsd: map[string]any{"statsd_host": "localhost", "statsd_port": 8125},
+	}
+}
+
+// oldLookup is the vendor passthru by which agents looked up before 1.22. It tells no
+// more than the new lookup does: Ironic's own gave the whole node away (CVE-2016-4985).
+func (s *server) oldLookup(c *call) error {
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	if v, _ := body["version"].(string); v != "2" {
+		return problem.Invalidf("Unknown lookup payload version: %.40v", body["version"])
+	}
+	inventory, ok := body["inventory"].(map[string]any)
+	if !ok {
+		return problem.Invalidf("Missing mandatory parameter: inventory")
+	}
+	list, _ := inventory["interfaces"].([]any)
+	if len(list) == 0 {
+		return problem.Invalidf("Missing mandatory parameter: inventory.interfaces")
+	}
+	var words []string
+	for _, e := range list {
+		o, _ := e.(map[string]any)
+		mac, _ := o["mac_address"].(string)
+		words = append(words, mac)
+	}
+	macs, err := parseMACs(words)
+	if err != nil {
+		return err
+	}
+	id, err := wantText("node_uuid", body["node_uuid"])
+	if err != nil {
+		return err
+	}
+	if id = strings.ToLower(id); id != "" && !metal.IsUUID(id) {
+		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
+	}
+	if id == "" && len(macs) == 0 {
+		return problem.NotFoundf("Resource could not be found.")
+	}
+	return c.answerLookup(id, macs, false, func(_ metal.Found, node ironic.LookupNode) ironic.LookupAnswer {
+		return ironic.LookupAnswer{Node: node, HeartbeatTimeout: s.HeartbeatTimeout}
+	})
+}

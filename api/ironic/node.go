@@ -1,0 +1,229 @@
+package ironic
+
+import (
+	"net/http"
+	"slices"
+
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// nodeSortKeys are the fields that nodes can be sorted by: those that are one word each.
+var nodeSortKeys = sortable("uuid", "name", "driver", "instance_uuid", "chassis_uuid", "power_state", "target_power_state", "provision_state",
+	"target_provision_state", "provision_updated_at", "created_at", "updated_at", "maintenance", "resource_class", "conductor_group", "owner",
+	"lessee", "description", "fault", "protected", "retired", "shard", "console_enabled", "last_error", "inspection_started_at", "inspection_finished_at")
+
+func sortable(names ...string) map[string]metal.Version {
+	m := make(map[string]metal.Version, len(names))
+	for _, name := range names {
+		m[name] = nodeFields[nodeFieldIndex[name]].since
+	}
+	return m
+}
+
+// nodeFilter is a filter of the list with its first version.
+type nodeFilter struct {
+	name  string
+	since metal.Version
+	text  func(*metal.NodeFilter) *string
+	flag  func(*metal.NodeFilter) **bool
+}
+
+var nodeFilters = []nodeFilter{
+	{name: "instance_uuid", since: 1, text: func(f *metal.NodeFilter) *string { return &f.InstanceUUID }},
+	{name: "chassis_uuid", since: 1, text: func(f *metal.NodeFilter) *string { return &f.ChassisUUID }},
+	{name: "driver", since: 16, text: func(f *metal.NodeFilter) *string { return &f.Driver }},
+	{name: "resource_class", since: 21, text: func(f *metal.NodeFilter) *string { return &f.ResourceClass }},
+	{name: "fault", since: 42, text: func(f *metal.NodeFilter) *string { return &f.Fault }},
+	{name: "conductor", since: 49, text: func(f *metal.NodeFilter) *string { return &f.Conductor }},
+	{name: "owner", since: 50, text: func(f *metal.NodeFilter) *string { return &f.Owner }},
+	{name: "description_contains", since: 51, text: func(f *metal.NodeFilter) *string { return &f.DescriptionContains }},
+	{name: "lessee", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Lessee }},
+	{name: "project", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Project }},
+	{name: "shard", since: 82, text: func(f *metal.NodeFilter) *string { return &f.Shard }},
+	{name: "associated", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Associated }},
+	{name: "maintenance", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Maintenance }},
+	{name: "retired", since: 61, flag: func(f *metal.NodeFilter) **bool { return &f.Retired }},
+	{name: "sharded", since: 82, flag: func(f *metal.NodeFilter) **bool { return &f.Sharded }},
+}
+
+func (s *server) listNodes(c *call) error { return c.listNodes(true) }
+
+func (s *server) listNodesDetail(c *call) error {
+	if c.has("fields") || c.has("detail") {
+		return problem.Invalidf("Unexpected arguments: fields and detail have no meaning in /v1/nodes/detail")
+	}
+	return c.listNodes(false)
+}
+
+func (c *call) listNodes(brief bool) error {
+	known := slices.Clone(pageArgs)
+	for _, f := range nodeFilters {
+		known = append(known, f.name)
+	}
+	if err := c.only(append(known, "provision_state", "conductor_group")...); err != nil {
+		return err
+	}
+	fields, err := c.chooseNodeFields(brief)
+	if err != nil {
+		return err
+	}
+	f, err := c.nodeFilter()
+	if err != nil {
+		return err
+	}
+	p, err := c.page(nodeSortKeys)
+	if err != nil {
+		return err
+	}
+	nodes, err := c.s.Nodes.List(c.r.Context(), f, p)
+	if err != nil {
+		return err
+	}
+	views, err := c.views(c.r.Context(), nodes, fields)
+	if err != nil {
+		return err
+	}
+	b := append(make([]byte, 0, 256+len(nodes)*(200+40*len(fields))), `{"nodes":[`...)
+	for i := range views {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = views[i].append(b, fields)
+	}
+	b = append(b, ']')
+	path := "nodes"
+	if !brief {
+		path = "nodes/detail"
+	}
+	if len(nodes) > 0 {
+		if next := c.next(path, p, len(nodes), nodes[len(nodes)-1].ID); next != "" {
+			b = appendString(append(b, `,"next":`...), next)
+		}
+	}
+	return c.raw(http.StatusOK, append(b, '}'))
+}
+
+// nodeFilter reads the filters of the list.
+func (c *call) nodeFilter() (metal.NodeFilter, error) {
+	var f metal.NodeFilter
+	for _, one := range nodeFilters {
+		if !c.has(one.name) {
+			continue
+		}
+		if c.version < one.since {
+			return f, newerField(one.name, one.since)
+		}
+		if one.text != nil {
+			*one.text(&f) = c.query.Get(one.name)
+			continue
+		}
+		b, err := c.boolean(one.name)
+		if err != nil {
+			return f, err
+		}
+		*one.flag(&f) = b
+	}
+	if f.InstanceUUID != "" && !metal.IsUUID(f.InstanceUUID) {
+		return f, problem.Invalidf("Expected a UUID but received %s.", shorten(f.InstanceUUID))
+	}
+	if c.has("conductor_group") {
+		if c.version < 46 {
+			return f, newerField("conductor_group", 46)
+		}
+		group := c.query.Get("conductor_group")
+		f.ConductorGroup = &group
+	}
+	return f, c.stateFilter(&f)
+}
+
+func (c *call) stateFilter(f *metal.NodeFilter) error {
+	if !c.has("provision_state") {
+		return nil
+	}
+	if c.version < 9 {
+		return newerField("provision_state", 9)
+	}
+	f.ProvisionState = metal.State(c.query.Get("provision_state"))
+	if f.ProvisionState.Info().State == "" {
+		return problem.Invalidf(`Provision state "%s" is not valid`, shorten(string(f.ProvisionState)))
+	}
+	return nil
+}
+
+func (s *server) getNode(c *call) error {
+	if err := c.only("fields"); err != nil {
+		return err
+	}
+	fields, err := c.chooseNodeFields(false)
+	if err != nil {
+		return err
+	}
+	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	return c.showNode(http.StatusOK, n, fields)
+}
+
+func (s *server) createNode(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	n := &metal.Node{ProvisionState: metal.Enroll}
+	if c.version < 11 {
+		n.ProvisionState = metal.Available
+	}
+	if err := c.fillNode(n, body); err != nil {
+		return err
+	}
+	if n.Driver == "" {
+		return problem.Invalidf("Missing mandatory field: driver")
+	}
+	if err := s.Nodes.Create(c.r.Context(), n, c.who); err != nil {
+		return err
+	}
+	stored, err := s.Nodes.Node(c.r.Context(), n.ID)
+	if err != nil {
+		return err
+	}
+	c.location("nodes/" + stored.ID)
+	return c.showNode(http.StatusCreated, stored, allNodeFields(c.version))
+}
+
+func (s *server) deleteNode(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	n, err := c.nodeForChange()
+	if err != nil {
+		return err
+	}
+	if err := s.Nodes.Remove(c.r.Context(), n.ID, c.who); err != nil {
+		return err
+	}
+	return c.empty(http.StatusNoContent)
+}
+
+// nodeForChange reads the node of the path for a request that changes it.
+func (c *call) nodeForChange() (*metal.Node, error) {
+	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return nil, err
+	}
+	return n, c.rescueGate(n)
+}
+
+// rescueGate keeps clients that are older than rescue away from nodes in its states, as
+// the specification of rescue asks (Ironic itself gates only the verbs).
+func (c *call) rescueGate(n *metal.Node) error {
+	if c.version < 38 && n.ProvisionState.RescueState() {
+		return api.NotAcceptablef("Request not acceptable: node %s is in state %q, and clients of API version 1.37 or older can not change it; use 1.38 or newer.", n.ID, n.ProvisionState)
+	}
+	return nil
+}

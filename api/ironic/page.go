@@ -1,0 +1,140 @@
+package ironic
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// pageArgs are the query arguments of every list.
+var pageArgs = []string{"limit", "marker", "sort_key", "sort_dir", "fields", "detail"}
+
+// page reads limit, marker, sort_key and sort_dir. keys are the fields that can be sorted
+// by, with their first versions.
+func (c *call) page(keys map[string]metal.Version) (metal.Page, error) {
+	p := metal.Page{Limit: c.s.MaxLimit, Marker: c.query.Get("marker")}
+	if c.has("limit") {
+		n, err := strconv.Atoi(c.query.Get("limit"))
+		if err != nil {
+			return p, problem.Invalidf("Invalid value for limit: %q is no number", shorten(c.query.Get("limit")))
+		}
+		if n <= 0 {
+			return p, problem.Invalidf("Limit must be positive")
+		}
+		p.Limit = min(n, c.s.MaxLimit)
+	}
+	if len(p.Marker) > maxIdent {
+		return p, problem.NotFoundf("The marker could not be found.")
+	}
+	switch dir := c.query.Get("sort_dir"); dir {
+	case "", "asc":
+	case "desc":
+		p.Desc = true
+	default:
+		return p, problem.Invalidf("Invalid sort direction: %s. Acceptable values are 'asc' or 'desc'", shorten(dir))
+	}
+	if key := c.query.Get("sort_key"); key != "" && key != "id" {
+		since, ok := keys[key]
+		if !ok {
+			return p, problem.Invalidf(`The sort_key value "%s" is an invalid field for sorting`, shorten(key))
+		}
+		if since > c.version {
+			return p, newerField(key, since)
+		}
+		p.SortKey = key
+	}
+	return p, nil
+}
+
+// next is the link to the page after a full one, its filters kept; empty otherwise.
+func (c *call) next(path string, p metal.Page, got int, last string) string {
+	if got < p.Limit || got == 0 {
+		return ""
+	}
+	q := url.Values{}
+	for k, v := range c.query {
+		q[k] = v
+	}
+	q.Set("limit", strconv.Itoa(p.Limit))
+	q.Set("marker", last)
+	return c.host + "/v1/" + path + "?" + q.Encode()
+}
+
+// fieldNames reads the fields argument; nil if there is none.
+func (c *call) fieldNames() ([]string, error) {
+	if !c.has("fields") {
+		return nil, nil
+	}
+	if c.version < 8 {
+		return nil, api.NotAcceptablef("Request not acceptable: fields needs API version 1.8.")
+	}
+	var names []string
+	for word := range strings.SplitSeq(strings.Join(c.query["fields"], ","), ",") {
+		if word = strings.TrimSpace(word); word != "" && !slices.Contains(names, word) {
+			if len(names) == 200 {
+				return nil, problem.Invalidf("More than 200 fields are asked for.")
+			}
+			names = append(names, word)
+		}
+	}
+	if len(names) == 0 {
+		return nil, problem.Invalidf("fields names no field.")
+	}
+	return names, nil
+}
+
+// chooseNodeFields decides what a node's answer shows: the named fields, all, or in a list the brief ones.
+func (c *call) chooseNodeFields(brief bool) ([]*nodeField, error) {
+	names, err := c.fieldNames()
+	if err != nil {
+		return nil, err
+	}
+	detail, err := c.detail(names)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case names == nil && (detail || !brief):
+		return allNodeFields(c.version), nil
+	case names == nil:
+		return nodeFieldsNamed(briefNodeFields, c.version), nil
+	}
+	for _, name := range names {
+		i, ok := nodeFieldIndex[name]
+		if !ok {
+			return nil, unknownField(name)
+		}
+		if nodeFields[i].since > c.version {
+			return nil, newerField(name, nodeFields[i].since)
+		}
+	}
+	return nodeFieldsNamed(append(names, "links"), c.version), nil
+}
+
+// detail reads the detail argument of a list, which excludes fields.
+func (c *call) detail(names []string) (bool, error) {
+	detail, err := c.boolean("detail")
+	if err != nil || detail == nil {
+		return false, err
+	}
+	if c.version < 43 {
+		return false, api.NotAcceptablef("Request not acceptable: detail needs API version 1.43.")
+	}
+	if *detail && names != nil {
+		return false, problem.Invalidf("Can't fetch a subset of fields with 'detail' set")
+	}
+	return *detail, nil
+}
+
+func unknownField(name string) error {
+	return problem.Invalidf(`Field(s) "%s" are not valid.`, shorten(name))
+}
+
+func newerField(name string, since metal.Version) error {
+	return api.NotAcceptablef("Request not acceptable: the field %s needs API version %s.", name, versionText(since))
+}

@@ -1,0 +1,249 @@
+package ironic
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// maxPatchOps bounds the work of one PATCH.
+const maxPatchOps = 500
+
+// patchOp is one checked operation. Only add, replace and remove are taken, as in Ironic:
+// copy, move and test would let a client read out what is masked.
+type patchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// attr is the attribute that the operation is about: the first part of its path.
+func (o *patchOp) attr() string {
+	name, _, _ := strings.Cut(o.Path[1:], "/")
+	return name
+}
+
+// patchOps reads a JSON patch and checks its form.
+func (c *call) patchOps() ([]patchOp, error) {
+	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	v, err := api.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	return parsePatch(v)
+}
+
+func parsePatch(v any) ([]patchOp, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, problem.Invalidf("Invalid input for field/attribute patch. It must be a list of operations (RFC 6902).")
+	}
+	if len(list) == 0 {
+		return nil, problem.Invalidf("The patch holds no operation.")
+	}
+	if len(list) > maxPatchOps {
+		return nil, problem.Invalidf("The patch holds more than %d operations.", maxPatchOps)
+	}
+	ops := make([]patchOp, len(list))
+	for i, e := range list {
+		op, err := parseOp(e)
+		if err != nil {
+			return nil, problem.Invalidf("Invalid patch operation %d: %w", i, err)
+		}
+		ops[i] = op
+	}
+	return ops, nil
+}
+
+func parseOp(v any) (patchOp, error) {
+	var op patchOp
+	o, ok := v.(map[string]any)
+	if !ok {
+		return op, problem.Invalidf("it must be an object with op, path and value")
+	}
+	for k := range o {
+		if k != "op" && k != "path" && k != "value" {
+			return op, problem.Invalidf("unexpected key %q", shorten(k))
+		}
+	}
+	op.Op, _ = o["op"].(string)
+	op.Path, _ = o["path"].(string)
+	switch op.Op {
+	case "add", "replace":
+		if op.Value, ok = o["value"]; !ok {
+			return op, problem.Invalidf("%s needs a value", op.Op)
+		}
+	case "remove":
+	default:
+		return op, problem.Invalidf("op must be add, replace or remove")
+	}
+	if len(op.Path) < 2 || len(op.Path) > 1024 || op.Path[0] != '/' || op.attr() == "" {
+		return op, problem.Invalidf("path %q is not valid: want /attribute or /attribute/key", shorten(op.Path))
+	}
+	return op, nil
+}
+
+// checkPaths refuses what may not be patched, or not in this version. known gives an
+// attribute's first version.
+func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
+	for i := range ops {
+		name := ops[i].attr()
+		since, ok := known[name]
+		if !ok {
+			names := make([]string, 0, len(known))
+			for k, v := range known {
+				if v <= c.version {
+					names = append(names, "/"+k)
+				}
+			}
+			slices.Sort(names)
+			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s", shorten(ops[i].Path), strings.Join(names, ", "))
+		}
+		if since > c.version {
+			return newerField(name, since)
+		}
+	}
+	return nil
+}
+
+// applyPatch works the operations on a document of the attributes that they name, whose
+// present values get tells, and gives the new values. A missing one was removed.
+func applyPatch(ops []patchOp, get func(name string) any) (map[string]any, error) {
+	doc := map[string]any{}
+	for i := range ops {
+		doc[ops[i].attr()] = get(ops[i].attr())
+	}
+	before, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	for i := range ops { // one by one, so that the error names the operation
+		if before, err = applyOp(before, &ops[i]); err != nil {
+			return nil, err
+		}
+	}
+	v, err := api.Decode(before)
+	if err != nil {
+		return nil, err
+	}
+	after, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("patched record is no object")
+	}
+	for name := range doc {
+		if _, ok := after[name]; !ok {
+			after[name] = nil
+		}
+	}
+	return after, nil
+}
+
+func applyOp(doc []byte, op *patchOp) ([]byte, error) {
+	raw := map[string]any{"op": op.Op, "path": op.Path}
+	if op.Op != "remove" {
+		raw["value"] = op.Value
+	}
+	b, err := json.Marshal([]any{raw})
+	if err != nil {
+		return nil, err
+	}
+	p, err := jsonpatch.DecodePatch(b)
+	if err != nil {
+		return nil, patchError(op, err)
+	}
+	opts := jsonpatch.NewApplyOptions()
+	opts.SupportNegativeIndices = false
+	out, err := p.ApplyWithOptions(doc, opts)
+	if err != nil {
+		return nil, patchError(op, err)
+	}
+	return out, nil
+}
+
+// patchError tells the place only: the library's words may hold values.
+func patchError(op *patchOp, _ error) error {
+	return problem.Invalidf("Couldn't apply patch '%s %s'. Reason: the path can't be reached, or there is nothing to %s at it", op.Op, shorten(op.Path), op.Op)
+}
+
+// nodePatchPaths are the attributes of a node that PATCH takes, with their first versions.
+var nodePatchPaths = func() map[string]metal.Version {
+	m := map[string]metal.Version{}
+	for _, a := range nodeAttrs {
+		m[a.name] = a.since
+	}
+	for name, since := range newerNodeAttrs {
+		m[name] = since
+	}
+	return m
+}()
+
+func (s *server) patchNode(c *call) error {
+	if err := c.only("reset_interfaces"); err != nil {
+		return err
+	}
+	ops, err := c.patchOps()
+	if err != nil {
+		return err
+	}
+	reset, err := c.resetInterfaces(ops)
+	if err != nil {
+		return err
+	}
+	if err := c.checkPaths(ops, nodePatchPaths); err != nil {
+		return err
+	}
+	n, err := s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
+		if err := c.rescueGate(n); err != nil {
+			return err
+		}
+		return patchNode(n, ops, reset)
+	})
+	if err != nil {
+		return err
+	}
+	return c.showNode(http.StatusOK, n, allNodeFields(c.version))
+}
+
+// resetInterfaces reads the argument that goes with a change of driver.
+func (c *call) resetInterfaces(ops []patchOp) (bool, error) {
+	reset, err := c.boolean("reset_interfaces")
+	if err != nil || reset == nil {
+		return false, err
+	}
+	if c.version < 45 {
+		return false, newerField("reset_interfaces", 45)
+	}
+	if *reset && !slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/driver" }) {
+		return false, problem.Invalidf("The reset_interfaces parameter can only be used when changing the node's driver.")
+	}
+	return *reset, nil
+}
+
+func patchNode(n *metal.Node, ops []patchOp, reset bool) error {
+	values, err := applyPatch(ops, func(name string) any { return nodeAttrIndex[name].get(n) })
+	if err != nil {
+		return err
+	}
+	if reset {
+		n.Interfaces = map[string]string{}
+	}
+	for i := range nodeAttrs {
+		if v, ok := values[nodeAttrs[i].name]; ok {
+			if err := nodeAttrs[i].set(n, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package ironic
+
+import (
+	"net/http"
+
+	"salvor/metal"
+	"salvor/wire/ironic"
+)
+
+const docs = "https://docs.openstack.org/ironic/latest/contributor/webapi.html"
+
+func (c *call) apiVersion() ironic.APIVersion {
+	return ironic.APIVersion{
+		ID: "v1", Status: "CURRENT", Links: []ironic.Link{{Href: c.host + "/v1/", Rel: "self"}},
+		MinVersion: versionText(MinVersion), Version: versionText(MaxVersion),
+	}
+}
+
+func (s *server) root(c *call) error {
+	v := c.apiVersion()
+	return c.json(http.StatusOK, ironic.Root{
+		Name: "OpenStack Ironic API", Description: "salvor: the bare metal API of a control plane that brings machines back.",
+		DefaultVersion: v, Versions: []ironic.APIVersion{v},
+	})
+}
+
+// resources are shown in /v1 from the version that has them.
+var resources = []struct {
+	name  string
+	since metal.Version
+}{{"nodes", 1}, {"ports", 1}, {"drivers", 1}, {"lookup", 22}, {"heartbeat", 22}, {"conductors", 49}}
+
+func (s *server) v1(c *call) error {
+	body := map[string]any{
+		"id": "v1", "version": c.apiVersion(),
+		"links": []ironic.Link{
+			{Href: c.host + "/v1/", Rel: "self"},
+			{Href: docs, Rel: "describedby", Type: "text/html"},
+		},
+		"media_types": []map[string]string{{"base": "application/json", "type": "application/vnd.openstack.ironic.v1+json"}},
+	}
+	for _, r := range resources {
+		if c.version >= r.since {
+			body[r.name] = c.links(r.name + "/")
+		}
+	}
+	return c.json(http.StatusOK, body)
+}

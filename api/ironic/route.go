@@ -1,0 +1,102 @@
+package ironic
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"salvor/access"
+	"salvor/metal"
+)
+
+// route is one method of one path.
+type route struct {
+	method string // "*" takes every method
+	path   string
+	need   access.Need
+	since  metal.Version // older versions see a 404
+	do     func(*call) error
+	plain  bool // outside of the microversions
+	old    bool // one of the old agent doors
+
+	parts []string
+}
+
+// router finds routes by path. The table is small, so it is walked by length of path.
+type router struct{ byLength map[int][]route }
+
+// maxPathParts bounds the work on a hostile path.
+const maxPathParts = 16
+
+func newRouter(table []route, serve func(*route) bool) *router {
+	t := &router{byLength: map[int][]route{}}
+	for _, r := range table {
+		if !serve(&r) {
+			continue
+		}
+		r.parts = split(r.path)
+		t.byLength[len(r.parts)] = append(t.byLength[len(r.parts)], r)
+	}
+	return t
+}
+
+func split(path string) []string {
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, "/")
+}
+
+// find gives the route of a request and the arguments in its path. With no route it
+// gives the methods that the path has, sorted; none means that there is no such path.
+func (t *router) find(method string, u *url.URL) (found *route, args []string, allowed []string) {
+	parts := split(u.EscapedPath())
+	if len(parts) > maxPathParts {
+		return nil, nil, nil
+	}
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	literal := -1
+	candidates := t.byLength[len(parts)]
+	for i := range candidates {
+		r := &candidates[i]
+		a, literals, ok := r.match(parts)
+		if !ok || literals < literal {
+			continue
+		}
+		if literals > literal { // "detail" is no node's name
+			literal, found, allowed = literals, nil, nil
+		}
+		if r.method == method || r.method == "*" {
+			found, args = r, a
+		}
+		allowed = append(allowed, r.method)
+	}
+	if found != nil {
+		return found, args, nil
+	}
+	slices.Sort(allowed)
+	return nil, nil, allowed
+}
+
+// match compares the path part by part and collects its arguments.
+func (r *route) match(parts []string) (args []string, literals int, ok bool) {
+	for i, p := range r.parts {
+		if p[0] != '{' {
+			if p != parts[i] {
+				return nil, 0, false
+			}
+			literals++
+			continue
+		}
+		arg, err := url.PathUnescape(parts[i])
+		if err != nil || arg == "" {
+			return nil, 0, false
+		}
+		args = append(args, arg)
+	}
+	return args, literals, true
+}

@@ -1,0 +1,107 @@
+package ironic
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// maxTraits is how many traits a node may have, as in Ironic.
+const maxTraits = 50
+
+var traitName = regexp.MustCompile(`^[A-Z0-9_]{1,255}$`)
+
+func checkTrait(word string) error {
+	if !traitName.MatchString(word) {
+		return problem.Invalidf("Invalid trait %q: a trait is a standard one or begins with CUSTOM_, and has only A-Z, 0-9 and _ (at most 255 characters)", shorten(word))
+	}
+	return nil
+}
+
+func (s *server) getTraits(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	traits := n.Traits
+	if traits == nil {
+		traits = []string{}
+	}
+	return c.json(http.StatusOK, map[string][]string{"traits": traits})
+}
+
+// changeTraits edits the traits and answers 204.
+func (c *call) changeTraits(edit func(old []string) ([]string, error)) error {
+	_, err := c.s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
+		if err := c.rescueGate(n); err != nil {
+			return err
+		}
+		traits, err := edit(slices.Clone(n.Traits))
+		if err != nil {
+			return err
+		}
+		slices.Sort(traits)
+		if traits = slices.Compact(traits); len(traits) > maxTraits {
+			return problem.Invalidf("Node %s can not have more than %d traits", n.ID, maxTraits)
+		}
+		n.Traits = traits
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.empty(http.StatusNoContent)
+}
+
+func (s *server) setTraits(c *call) error {
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	list, ok := body["traits"].([]any)
+	if !ok || len(body) != 1 {
+		return problem.Invalidf("The body must hold traits, a list of strings, and nothing else.")
+	}
+	traits := make([]string, len(list))
+	for i, e := range list {
+		word, ok := e.(string)
+		if !ok {
+			return wrongType("traits", e, "a list of strings")
+		}
+		if err := checkTrait(word); err != nil {
+			return err
+		}
+		traits[i] = word
+	}
+	return c.changeTraits(func([]string) ([]string, error) { return traits, nil })
+}
+
+func (s *server) clearTraits(c *call) error {
+	return c.changeTraits(func([]string) ([]string, error) { return nil, nil })
+}
+
+func (s *server) addTrait(c *call) error {
+	word := c.args[1]
+	if err := checkTrait(word); err != nil {
+		return err
+	}
+	c.location("nodes/" + c.args[0] + "/traits/" + word)
+	return c.changeTraits(func(old []string) ([]string, error) { return append(old, word), nil })
+}
+
+func (s *server) removeTrait(c *call) error {
+	word := c.args[1]
+	return c.changeTraits(func(old []string) ([]string, error) {
+		i := slices.Index(old, word)
+		if i < 0 {
+			return nil, problem.NotFoundf("Node %s doesn't have a trait '%s'", c.args[0], shorten(word))
+		}
+		return slices.Delete(old, i, i+1), nil
+	})
+}

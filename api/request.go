@@ -1,0 +1,37 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"salvor/access"
+)
+
+type contextKey int
+
+const requestKey contextKey = iota
+
+// Request is what the plumbing knows of a request; handlers reach it through its context.
+type Request struct {
+	ID   string // "req-" and a UUID
+	User access.Principal
+}
+
+// NewRequestID makes a request id as OpenStack spells it.
+func NewRequestID() string { return "req-" + uuid.NewString() }
+
+// Of gives what the plumbing knows of the request; an empty Request outside of Serve.
+func Of(ctx context.Context) *Request {
+	if r, ok := ctx.Value(requestKey).(*Request); ok {
+		return r
+	}
+	return &Request{}
+}
+
+// with puts a fresh Request into the request's context.
+func with(r *http.Request) (*http.Request, *Request) {
+	info := &Request{ID: NewRequestID()}
+	return r.WithContext(context.WithValue(r.Context(), requestKey, info)), info
+}
