@@ -1,0 +1,223 @@
+package ironic_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/api"
+	"salvor/api/ironic"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/secret"
+	"salvor/store"
+)
+
+// world is the API over a real store, with the row of a conductor that never runs.
+type world struct {
+	testing.TB
+	store   *store.Store
+	nodes   *metal.Nodes
+	ports   *metal.Ports
+	config  ironic.Config
+	handler http.Handler
+	token   func(node *metal.Node) string // the agent token of the node's boot
+	log     *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// born is when everything in these tests happens.
+var born = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
+
+func set(names ...string) metal.InterfaceSet {
+	s := metal.InterfaceSet{Default: names[0]}
+	for _, name := range names {
+		s.Enabled = append(s.Enabled, metal.InterfaceInfo{Name: name, Unsupported: strings.HasPrefix(name, "no-")})
+	}
+	return s
+}
+
+// catalog is what the world's conductor offers.
+func catalog() metal.Catalog {
+	deploy := set("direct", "fake")
+	deploy.Enabled[0].Heartbeat = "wait"
+	redfish := set("redfish")
+	redfish.Enabled[0].Required = []string{"redfish_address"}
+	rescue := set("no-rescue", "agent")
+	rescue.Enabled[1].RequiredForRescue = []string{"rescue_kernel", "rescue_ramdisk"}
+	return metal.Catalog{Drivers: []metal.DriverInfo{
+		{
+			Name: "fake-hardware", Properties: map[string]string{"fake_key": "means nothing"},
+			Interfaces: map[string]metal.InterfaceSet{
+				"power": set("fake"), "management": set("fake"), "boot": set("fake"), "network": set("noop"), "rescue": set("fake", "no-rescue"),
+				"deploy": deploy, "inspect": set("no-inspect"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
+			},
+		},
+		{
+			Name: "redfish", Properties: map[string]string{"redfish_address": "URL of the BMC. Required."},
+			Interfaces: map[string]metal.InterfaceSet{
+				"power": redfish, "management": set("redfish"), "boot": set("ipxe", "redfish-virtual-media"), "network": set("noop"), "rescue": rescue,
+				"deploy": deploy, "inspect": set("no-inspect"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
+			},
+		},
+	}}
+}
+
+func newWorld(t testing.TB) *world {
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "salvor.db"), key, store.Options{Logger: slog.New(slog.DiscardHandler), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	w := &world{TB: t, store: s, log: &lockedBuffer{}}
+	description, err := json.Marshal(catalog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Register(context.Background(), job.Conductor{
+		ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, Description: description, StartedAt: born, UpdatedAt: born,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() time.Time { return born }
+	dir := metal.NewDirectory(s, now, time.Second)
+	w.nodes = metal.NewNodes(s, s, key, dir, metal.Options{RestrictLookup: true, AllowDeletingAvailable: true}, now)
+	w.ports = metal.NewPorts(s, s, w.nodes)
+	w.config = ironic.Config{
+		Nodes: w.nodes, Ports: w.ports, Directory: dir, Timeline: s, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+	}
+	w.handler = ironic.New(w.config)
+	w.token = func(n *metal.Node) string { return metal.AgentToken(key, n.ID, n.BootNumber).Reveal() }
+	return w
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends one request at a microversion ("" names none).
+func (w *world) ask(method, path, version, body string) answer {
+	return ask(w.handler, method, path, version, body)
+}
+
+func ask(h http.Handler, method, path, version, body string) answer {
+	r := httptest.NewRequest(method, "http://salvor.example"+path, strings.NewReader(body))
+	if version != "" {
+		r.Header.Set("X-OpenStack-Ironic-API-Version", version)
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	b, _ := io.ReadAll(rec.Body)
+	return answer{rec.Code, rec.Header(), string(b)}
+}
+
+// words gives the text of an error answer, or the body where it is none.
+func (a answer) words() string {
+	var outer struct {
+		Message string `json:"error_message"`
+	}
+	var inner struct {
+		String      string `json:"faultstring"`
+		Description string `json:"description"`
+	}
+	if json.Unmarshal([]byte(a.body), &outer) != nil || json.Unmarshal([]byte(outer.Message), &inner) != nil {
+		return a.body
+	}
+	return inner.String + inner.Description
+}
+
+func (a answer) object(t testing.TB) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
+		t.Fatalf("%v in %s", err, a.body)
+	}
+	return o
+}
+
+// want asks and fails the test if the status is another one.
+func (w *world) want(status int, method, path, version, body string) answer {
+	w.Helper()
+	a := w.ask(method, path, version, body)
+	if a.status != status {
+		w.Fatalf("%s %s at %s: status %d, want %d: %s", method, path, version, a.status, status, a.body)
+	}
+	return a
+}
+
+const nodeID = "11111111-2222-4333-8444-555555555555"
+
+// node adds a node, edited, straight to the store.
+func (w *world) node(edit func(*metal.Node)) *metal.Node {
+	w.Helper()
+	n := &metal.Node{
+		ID: nodeID, Name: "n1", Driver: "fake-hardware", ProvisionState: metal.Active, CreatedAt: born, ProvisionedAt: born,
+	}
+	if edit != nil {
+		edit(n)
+	}
+	err := w.store.Do(context.Background(), func(tx job.Tx) error { return w.store.InsertNode(tx, n) })
+	if err != nil {
+		w.Fatal(err)
+	}
+	got, err := w.nodes.Node(context.Background(), n.ID)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return got
+}
+
+// edit changes a node behind the rules' back.
+func (w *world) edit(id string, change func(*metal.Node)) {
+	w.Helper()
+	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+		return w.nodes.Edit(context.Background(), tx, id, change)
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// lock makes a queued job hold the node.
+func (w *world) lock(id string) {
+	w.Helper()
+	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+		return w.store.Insert(tx, &job.Job{Kind: "power", Class: job.Command, Subject: job.Node(id), Args: json.RawMessage(`{}`)})
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
