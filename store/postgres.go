@@ -19,8 +19,9 @@ import (
 	"salvor/problem"
 )
 
-// postgresEngine serves several processes. Transactions are READ COMMITTED: every
-// rule is a constraint, a compare-and-swap or a row held by an update before the look.
+// postgresEngine serves several processes. Transactions are REPEATABLE READ, so a
+// row that somebody changed between a closure's look and its write makes the closure
+// run again; what snapshots cannot see is ruled by constraints.
 type postgresEngine struct {
 	db     *sql.DB
 	config *pgx.ConnConfig
@@ -34,7 +35,7 @@ type postgresEngine struct {
 
 const (
 	// tries bounds how often one transaction is run again after the server found it in another's way.
-	tries = 10
+	tries = 40
 	// transactionTime bounds a transaction and all its tries.
 	transactionTime = 60 * time.Second
 	channel         = "salvor_work"
@@ -103,7 +104,7 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 		}
 		// Once fn has begun the caller's end counts no more.
 		begin = run
-		pause := time.NewTimer(time.Duration(rand.Int64N(int64(n)*int64(5*time.Millisecond)) + 1))
+		pause := time.NewTimer(rand.N(time.Duration(min(n, 10)) * 3 * time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-run.Done():
@@ -120,7 +121,7 @@ func (e *postgresEngine) once(begin, run context.Context, fn func(context.Contex
 		return err
 	}
 	defer conn.Close()
-	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}

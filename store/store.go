@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"salvor/job"
@@ -37,6 +38,7 @@ type Store struct {
 	now    func() time.Time
 	log    *slog.Logger
 	woken  chan struct{}
+	closed func() error
 }
 
 var (
@@ -81,15 +83,16 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	if err != nil {
 		return nil, err
 	}
+	s.closed = sync.OnceValue(s.engine.close)
 	if err := s.prepare(ctx); err != nil {
-		_ = s.engine.close()
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Close ends the store after the transactions that have begun.
-func (s *Store) Close() error { return s.engine.close() }
+// Close ends the store after the transactions that have begun. A second call does nothing more.
+func (s *Store) Close() error { return s.closed() }
 
 // Woken is job.Waker's.
 func (s *Store) Woken() <-chan struct{} { return s.woken }

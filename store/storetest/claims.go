@@ -1,0 +1,286 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/store"
+)
+
+func testClaim(b *bench) {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	due := func(at time.Time) func(*job.Job) { return func(j *job.Job) { j.Due = at } }
+	b.insert(job.Ask, "second", due(now.Add(-time.Second)))
+	b.insert(job.Ask, "first", due(now.Add(-time.Minute)))
+	later := b.insert(job.Ask, "later", due(now.Add(time.Hour)))
+	b.insert(job.Ask, "newer", func(j *job.Job) { j.Version = 2 })
+	b.insert(job.Ask, "unknown", func(j *job.Job) { j.Kind = "strange" })
+	b.insert(job.Ask, "north", func(j *job.Job) { j.Group = "north" })
+	b.insert(job.Operation, "waits", func(j *job.Job) { j.State = job.Waiting })
+	kinds := map[job.Kind]int{"work": 1, "other": 4}
+	claim := func(at time.Time, limit int, groups ...string) (subjects string, jobs []job.Job) {
+		b.Helper()
+		jobs, err := b.s.Claim(b.ctx, owner, at, groups, kinds, limit)
+		b.ok(err)
+		for _, j := range jobs {
+			subjects += j.Subject.ID + " "
+		}
+		return subjects, jobs
+	}
+	if have, _ := claim(now, 10); have != "" {
+		b.Errorf("claimed %s for no group", have)
+	}
+	have, jobs := claim(now, 1, "", "north")
+	if have != "first " || jobs[0].State != job.Running || jobs[0].Owner != owner || jobs[0].Fence != 1 {
+		b.Fatalf("claimed %s: %+v", have, jobs)
+	}
+	if have, _ = claim(now, 10, ""); have != "second " {
+		b.Errorf("claimed %q, want the second alone", have)
+	}
+	if have, _ = claim(now.Add(time.Minute), 10, "north"); have != "north " {
+		b.Errorf("claimed %q in the north", have)
+	}
+	next, err := b.s.NextDue(b.ctx, []string{""})
+	b.ok(err)
+	if next.After(time.Now()) {
+		b.Errorf("next due %v", next)
+	}
+	kinds["strange"], kinds["work"] = 1, 2
+	if have, _ = claim(now.Add(time.Minute), 10, ""); have != "newer unknown " && have != "unknown newer " {
+		b.Errorf("claimed %q", have)
+	}
+	next, err = b.s.NextDue(b.ctx, []string{""})
+	b.ok(err)
+	if !next.Equal(later.Due) {
+		b.Errorf("next due %v, want %v", next, later.Due)
+	}
+	next, err = b.s.NextDue(b.ctx, []string{"nowhere"})
+	b.ok(err)
+	if !next.IsZero() {
+		b.Errorf("next due nowhere %v", next)
+	}
+}
+
+// testClaimOnce: however many claim at once, each job is claimed once.
+func testClaimOnce(b *bench) {
+	const jobs = 120
+	b.do(func(tx job.Tx) error {
+		for i := range jobs {
+			j := &job.Job{Kind: "work", Version: 1, Class: job.Ask, Subject: job.Node(fmt.Sprint(i))}
+			if err := b.s.Insert(tx, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	stores := []*store.Store{b.s, b.other()}
+	var mu sync.Mutex
+	claims := map[string]int{}
+	race(8, func(i int) bool {
+		for range 2000 {
+			got, err := stores[i%2].Claim(b.ctx, fmt.Sprint("c", i), time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 7)
+			if err != nil {
+				b.Error(err)
+				return false
+			}
+			mu.Lock()
+			for _, j := range got {
+				claims[j.ID]++
+			}
+			all := len(claims) == jobs
+			mu.Unlock()
+			if all {
+				break
+			}
+		}
+		return true
+	})
+	if len(claims) != jobs {
+		b.Fatalf("%d of %d jobs were claimed", len(claims), jobs)
+	}
+	for id, n := range claims {
+		if n != 1 || b.read(id).Fence != 1 {
+			b.Fatalf("job %s was claimed %d times", id, n)
+		}
+	}
+}
+
+func testRelease(b *bench) {
+	b.insert(job.Operation, "a")
+	b.insert(job.Operation, "b")
+	b.insert(job.Ask, "c")
+	jobs := b.claim(owner)
+	for i := range jobs {
+		if jobs[i].Subject.ID == "b" {
+			jobs[i].State = job.Undoing
+			b.save(&jobs[i], true)
+		}
+	}
+	b.insert(job.Operation, "d")
+	other := b.claim("other/1")
+	n, err := b.s.Release(b.ctx, []string{owner, "nobody"})
+	b.ok(err)
+	if n != 3 {
+		b.Fatalf("%d jobs freed, want 3", n)
+	}
+	for _, j := range jobs {
+		want := job.Ready
+		if j.Subject.ID == "b" {
+			want = job.Undoing
+		}
+		if got := b.inState(j.ID, want); got.Crashes != 1 || got.Owner != "" {
+			b.Fatalf("freed: %+v", got)
+		}
+	}
+	if got := b.inState(other[0].ID, job.Running); got.Crashes != 0 {
+		b.Fatal("another owner's job was freed")
+	}
+	if n, err = b.s.Release(b.ctx, nil); n != 0 || err != nil {
+		b.Fatal(n, err)
+	}
+	if len(b.claim("third/1")) != 3 {
+		b.Fatal("freed jobs cannot be claimed")
+	}
+}
+
+func testLease(b *bench) {
+	c := job.Conductor{ID: "conductor", Incarnation: "1", Hostname: "h2", Groups: []string{"", "north"}, Description: []byte(`{"drivers":null}`)}
+	b.ok(b.s.Register(b.ctx, c))
+	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "conductor2", Incarnation: "1", Hostname: "h1"}))
+	b.insert(job.Operation, "mine")
+	b.insert(job.Operation, "others", func(j *job.Job) { j.Group = "north" })
+	mine := b.claim(c.Owner())
+	others, err := b.s.Claim(b.ctx, "conductor2/1", time.Now(), []string{"north"}, map[job.Kind]int{"work": 1}, 10)
+	b.ok(err)
+	if len(mine) != 1 || len(others) != 1 {
+		b.Fatal("claims went wrong")
+	}
+	b.ok(b.s.Beat(b.ctx, c))
+	all, err := b.s.Conductors(b.ctx)
+	b.ok(err)
+	if len(all) != 2 || all[0].Hostname != "h1" || all[1].Counter != 1 || len(all[1].Groups) != 2 || string(all[1].Description) != string(c.Description) || all[1].StartedAt.IsZero() {
+		b.Fatalf("conductors %+v", all)
+	}
+	former := c
+	c.Incarnation, c.Groups = "2", []string{"south"}
+	b.ok(b.s.Register(b.ctx, c))
+	if got := b.inState(mine[0].ID, job.Ready); got.Crashes != 1 {
+		b.Fatalf("the former incarnation's job: %+v", got)
+	}
+	b.inState(others[0].ID, job.Running)
+	if err := b.s.Beat(b.ctx, former); err == nil {
+		b.Fatal("a former incarnation beats")
+	}
+	b.ok(b.s.Retire(b.ctx, former)) // takes nothing from its successor
+	b.ok(b.s.Beat(b.ctx, c))
+	j := b.claim(c.Owner())
+	b.ok(b.s.Retire(b.ctx, c))
+	b.inState(j[0].ID, job.Ready)
+	if err := b.s.Beat(b.ctx, c); err == nil {
+		b.Fatal("a conductor that is gone beats")
+	}
+	if all, err = b.s.Conductors(b.ctx); err != nil || len(all) != 1 {
+		b.Fatalf("conductors %+v %v", all, err)
+	}
+}
+
+func testClock(b *bench) {
+	groups := []string{"", "north"}
+	seen, err := b.s.Ticks(b.ctx, groups)
+	b.ok(err)
+	if len(seen) != 2 || seen[""] != 0 {
+		b.Fatalf("fresh clocks %v", seen)
+	}
+	for want := int64(1); want <= 3; want++ {
+		// Many see the same and advance: one tick.
+		race(6, func(int) bool { b.ok(b.s.Advance(b.ctx, seen)); return true })
+		seen, err = b.s.Ticks(b.ctx, groups)
+		b.ok(err)
+		if seen[""] != want || seen["north"] != want {
+			b.Fatalf("clocks %v, want %d", seen, want)
+		}
+	}
+	b.ok(b.s.Advance(b.ctx, map[string]int64{"": 1, "north": 3}))
+	if seen, _ = b.s.Ticks(b.ctx, groups); seen[""] != 3 || seen["north"] != 4 {
+		b.Fatalf("clocks %v", seen)
+	}
+}
+
+func testExpired(b *bench) {
+	waits := func(deadline, whole int64) func(*job.Job) {
+		return func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, deadline, whole }
+	}
+	b.insert(job.Operation, "two", waits(2, 0))
+	b.insert(job.Operation, "one", waits(5, 1))
+	b.insert(job.Operation, "never", waits(0, 0))
+	b.insert(job.Operation, "five", waits(5, 9))
+	b.insert(job.Operation, "ready", func(j *job.Job) { j.Deadline = 1 })
+	b.insert(job.Operation, "north", func(j *job.Job) { waits(1, 0)(j); j.Group = "north" })
+	for tick, want := range []string{"", "one ", "one two ", "one two ", "one two ", "one two five "} {
+		got, err := b.s.Expired(b.ctx, []string{"", "north"}, 10)
+		b.ok(err)
+		have := ""
+		for _, j := range got {
+			have += j.Subject.ID + " "
+		}
+		if have != want {
+			b.Errorf("at tick %d expired %q, want %q", tick, have, want)
+		}
+		b.ok(b.s.Advance(b.ctx, map[string]int64{"": int64(tick)}))
+	}
+	if got, err := b.s.Expired(b.ctx, []string{""}, 1); err != nil || len(got) != 1 {
+		b.Errorf("limit: %d %v", len(got), err)
+	}
+}
+
+// testWoken: after each commit that made a job claimable there is a hint, in every process.
+func testWoken(b *bench) {
+	stores := []*store.Store{b.s}
+	if b.db.Shared {
+		stores = append(stores, b.other())
+	}
+	drain := func() {
+		for _, s := range stores {
+			select {
+			case <-s.Woken():
+			default:
+			}
+		}
+	}
+	hint := func(what string) {
+		b.Helper()
+		for _, s := range stores {
+			select {
+			case <-s.Woken():
+			case <-time.After(20 * time.Second):
+				b.Fatalf("no hint after %s", what)
+			}
+		}
+		drain()
+	}
+	if b.db.Shared {
+		hint("the start") // a listener that begins to hear says so, for what it missed
+	}
+	drain()
+	b.insert(job.Operation, "a")
+	hint("an insert")
+	j := b.claimOne()
+	j.State = job.Waiting
+	b.save(&j, false)
+	drain()
+	b.signal("a")
+	hint("a signal")
+	b.claimOne()
+	_, err := b.s.Release(b.ctx, []string{owner})
+	b.ok(err)
+	hint("a release")
+	j = b.claimOne()
+	j.State = job.Waiting
+	b.save(&j, false)
+	drain()
+	b.do(func(tx job.Tx) error { return b.s.Interrupt(tx, j.ID, job.Undoing, problem.Conflictf("aborted")) })
+	hint("an interrupt")
+}

@@ -1,0 +1,202 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+func testPort(b *bench) {
+	b.node("a")
+	p := &metal.Port{ID: "p1", NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
+		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
+	insert := func(p *metal.Port) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.InsertPort(tx, p) })
+	}
+	b.ok(insert(p))
+	for _, ident := range []string{"p1", "nic", "52:54:00:aa:00:01", "52:54:00:AA:00:01"} {
+		got, err := b.s.Port(b.ctx, nil, ident)
+		b.ok(err)
+		if d := cmp.Diff(p, got); d != "" || got.Address != "52:54:00:aa:00:01" {
+			b.Fatalf("port %s differs (-want +have):\n%s", ident, d)
+		}
+	}
+	b.refused(insert(&metal.Port{ID: "p1", NodeID: "a", Address: "x"}), problem.Conflict, "A port with UUID p1 already exists.")
+	b.refused(insert(&metal.Port{ID: "p2", NodeID: "a", Address: "52:54:00:aa:00:01"}), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
+	b.refused(insert(&metal.Port{ID: "p2", NodeID: "a", Address: "x", Name: "nic"}), problem.Conflict, "A port with name nic already exists.")
+	b.refused(insert(&metal.Port{ID: "p2", NodeID: "ghost", Address: "x"}), problem.NotFound, "Node ghost could not be found.")
+	q := &metal.Port{ID: "p2", NodeID: "a", Address: "52:54:00:aa:00:02"}
+	b.ok(insert(q))
+	save := func(p *metal.Port) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SavePort(tx, p) })
+	}
+	q.Address = p.Address
+	b.refused(save(q), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
+	q.Address, q.Name = "52:54:00:AA:00:03", "two"
+	b.ok(save(q))
+	stale := *q
+	stale.Version = 1
+	b.refused(save(&stale), problem.Conflict, "")
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.DeletePort(tx, &stale) }), problem.Conflict, "")
+	b.do(func(tx job.Tx) error { return b.s.DeletePort(tx, q) })
+	_, err := b.s.Port(b.ctx, nil, "p2")
+	b.refused(err, problem.NotFound, "Port p2 could not be found.")
+}
+
+func testPortPages(b *bench) {
+	b.node("a", func(n *metal.Node) { n.Owner, n.ConductorGroup = "o", "north" })
+	b.node("b", func(n *metal.Node) { n.Lessee = "o" })
+	b.do(func(tx job.Tx) error {
+		for i := range 7 {
+			p := &metal.Port{ID: fmt.Sprintf("p%d", (i*3)%7), NodeID: []string{"a", "b"}[i%2], Address: fmt.Sprintf("52:54:00:00:00:0%d", i), PXEEnabled: i%3 == 0}
+			if i == 6 {
+				p.PortgroupID = "g"
+			}
+			if err := b.s.InsertPort(tx, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	names := func(f metal.PortFilter, p metal.Page) []string {
+		b.Helper()
+		got, err := b.s.Ports(b.ctx, f, p)
+		b.ok(err)
+		var out []string
+		for _, p := range got {
+			out = append(out, p.ID)
+		}
+		return out
+	}
+	for _, key := range []string{"", "id", "uuid", "address", "name", "node_uuid", "portgroup_uuid", "physical_network", "pxe_enabled", "is_smartnic", "created_at", "updated_at"} {
+		for _, desc := range []bool{false, true} {
+			whole := names(metal.PortFilter{}, metal.Page{SortKey: key, Desc: desc})
+			var paged []string
+			page := metal.Page{SortKey: key, Desc: desc, Limit: 2}
+			for range 4 {
+				paged = append(paged, names(metal.PortFilter{}, page)...)
+				page.Marker = paged[len(paged)-1]
+			}
+			if len(whole) != 7 || !slices.Equal(whole, paged) {
+				b.Errorf("ports by %q (down %v): pages %v, whole %v", key, desc, paged, whole)
+			}
+		}
+	}
+	for _, c := range []struct {
+		f    metal.PortFilter
+		want int
+	}{
+		{metal.PortFilter{NodeID: "a"}, 4}, {metal.PortFilter{Address: "52:54:00:00:00:01"}, 1}, {metal.PortFilter{PortgroupID: "g"}, 1},
+		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroup: "north"}, 4},
+		{metal.PortFilter{MACs: []string{"52:54:00:00:00:01", strings.ToUpper("52:54:00:00:00:02"), "none"}}, 2}, {metal.PortFilter{MACs: []string{}}, 0},
+	} {
+		if got := names(c.f, metal.Page{}); len(got) != c.want {
+			b.Errorf("filter %+v: %v, want %d", c.f, got, c.want)
+		}
+	}
+	_, err := b.s.Ports(b.ctx, metal.PortFilter{}, metal.Page{SortKey: "extra"})
+	b.refused(err, problem.Invalid, "")
+	_, err = b.s.Ports(b.ctx, metal.PortFilter{}, metal.Page{Marker: "nobody"})
+	b.refused(err, problem.NotFound, "Port nobody could not be found.")
+}
+
+func testContact(b *bench) {
+	b.node("a")
+	b.node("b")
+	c, err := b.s.Contact(b.ctx, nil, "a")
+	b.ok(err)
+	if c != (metal.Contact{NodeID: "a"}) {
+		b.Fatalf("contact of a node that nobody heard of: %+v", c)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	c = metal.Contact{NodeID: "a", AgentURL: "u", AgentVersion: "v", AgentCA: "ca", AgentStatus: "s", AgentStatusMessage: "m", AgentBoot: 3, HeartbeatAt: at,
+		TokenTold: 3, LookupAt: at, PowerRead: metal.PowerOn, PowerReadAt: at, PowerFailures: 2, PowerError: "e"}
+	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, c) })
+	stale := c
+	stale.TokenTold, stale.AgentURL = 0, "u2"
+	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, stale) })
+	c.AgentURL = "u2" // the mark of a told token stays
+	many, err := b.s.Contacts(b.ctx, []string{"a", "b", "ghost"})
+	b.ok(err)
+	if d := cmp.Diff(map[string]metal.Contact{"a": c}, many); d != "" {
+		b.Fatalf("contacts differ (-want +have):\n%s", d)
+	}
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "ghost"}) }), problem.NotFound, "Node ghost could not be found.")
+	many, err = b.s.Contacts(b.ctx, make([]string, 2100))
+	b.ok(err)
+	if len(many) != 0 {
+		b.Fatal("contacts of nobody")
+	}
+}
+
+func testTellToken(b *bench) {
+	b.node("a")
+	second := b.other()
+	for boot := int64(1); boot <= 3; boot++ {
+		told := race(8, func(i int) bool {
+			s := b.s
+			if i%2 == 1 {
+				s = second
+			}
+			var first bool
+			err := s.Do(b.ctx, func(tx job.Tx) (err error) { first, err = s.TellToken(tx, "a", boot); return err })
+			if err != nil {
+				b.Error(err)
+			}
+			return first
+		})
+		if told != 1 {
+			b.Fatalf("the token of boot %d was told %d times", boot, told)
+		}
+	}
+	b.do(func(tx job.Tx) error {
+		if first, err := b.s.TellToken(tx, "a", 2); err != nil || first {
+			return fmt.Errorf("the token of a former boot is told: %v %v", first, err)
+		}
+		return nil
+	})
+}
+
+func testPowerDue(b *bench) {
+	now := time.Now().UTC()
+	seen := func(id string, at time.Time, change ...func(*metal.Node)) {
+		b.node(id, change...)
+		b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: id, PowerReadAt: at}) })
+	}
+	b.node("never")
+	seen("long-ago", now.Add(-time.Hour))
+	seen("lately", now)
+	seen("ago", now.Add(-time.Minute))
+	seen("locked", now.Add(-time.Hour))
+	seen("elsewhere", now.Add(-time.Hour), func(n *metal.Node) { n.ConductorGroup = "north" })
+	seen("skipped", now.Add(-time.Hour), func(n *metal.Node) { n.ProvisionState = metal.Verifying })
+	seen("driverless", now.Add(-time.Hour), func(n *metal.Node) { n.Driver = "" })
+	b.insert(job.Command, "locked")
+	due := func(skip []metal.State, limit int, groups ...string) string {
+		b.Helper()
+		got, err := b.s.PowerDue(b.ctx, groups, now.Add(-time.Second), skip, limit)
+		b.ok(err)
+		var out []string
+		for _, n := range got {
+			out = append(out, n.ID)
+		}
+		return strings.Join(out, " ")
+	}
+	for _, c := range []struct{ have, want string }{
+		{due([]metal.State{metal.Verifying}, 10, ""), "never long-ago ago"},
+		{due(nil, 3, ""), "never long-ago skipped"},
+		{due(nil, 10, "north"), "elsewhere"},
+		{due(nil, 10), ""},
+	} {
+		if c.have != c.want {
+			b.Errorf("power due of %q, want %q", c.have, c.want)
+		}
+	}
+}

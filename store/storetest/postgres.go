@@ -1,0 +1,209 @@
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of the server's own connection
+)
+
+// server is the one PostgreSQL of this test binary.
+var server struct {
+	once    sync.Once
+	managed bool // Main will stop it
+	dir     string
+	pid     int
+	exited  chan struct{}
+	db      *sql.DB
+	err     error
+	names   atomic.Int64
+}
+
+// Main runs the tests of a binary and then stops the PostgreSQL that they may have
+// started: func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }.
+func Main(m *testing.M) int {
+	server.managed = true
+	defer stopServer()
+	return m.Run()
+}
+
+// Postgres gives the URL of a fresh database on a server of this test binary, which
+// Debian's package postgresql must have brought.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	if !server.managed {
+		t.Fatal("storetest: TestMain must call storetest.Main, which stops PostgreSQL")
+	}
+	server.once.Do(func() { server.err = startServer() })
+	if server.err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", server.err)
+	}
+	name := fmt.Sprintf("t%d", server.names.Add(1))
+	if _, err := server.db.Exec("CREATE DATABASE " + name); err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", err)
+	}
+	t.Cleanup(func() {
+		if _, err := server.db.Exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
+			t.Errorf("PostgreSQL for tests: %v", err)
+		}
+	})
+	return serverURL(name)
+}
+
+// serverURL names a database on the server, which listens on a socket in its directory only.
+func serverURL(name string) string {
+	return "postgres://postgres@/" + name + "?host=" + url.QueryEscape(server.dir) + "&sslmode=disable"
+}
+
+func startServer() (err error) {
+	bin, err := findServer()
+	if err != nil {
+		return err
+	}
+	as, err := serverUser()
+	if err != nil {
+		return err
+	}
+	if server.dir, err = os.MkdirTemp("", "salvor-pg"); err != nil {
+		return err
+	}
+	if as != nil {
+		if err := os.Chown(server.dir, int(as.Uid), int(as.Gid)); err != nil {
+			return err
+		}
+	}
+	data := filepath.Join(server.dir, "data")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	initdb.Dir, initdb.SysProcAttr = server.dir, &syscall.SysProcAttr{Credential: as}
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	run := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", server.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+		"-c", "full_page_writes=off", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
+	run.Dir = server.dir
+	// It dies with this process even where that is killed.
+	run.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
+	if err := launch(run); err != nil {
+		return err
+	}
+	return connect()
+}
+
+// launch starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.
+func launch(run *exec.Cmd) error {
+	log, err := os.Create(filepath.Join(server.dir, "log"))
+	if err != nil {
+		return err
+	}
+	run.Stdout, run.Stderr = log, log
+	started := make(chan error)
+	server.exited = make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		err := run.Start()
+		_ = log.Close()
+		started <- err
+		if err == nil {
+			_ = run.Wait()
+		}
+		close(server.exited)
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	server.pid = run.Process.Pid
+	return nil
+}
+
+// connect waits until the server answers.
+func connect() error {
+	db, err := sql.Open("pgx", serverURL("postgres"))
+	if err != nil {
+		return err
+	}
+	server.db = db
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		err := db.PingContext(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-server.exited:
+			log, _ := os.ReadFile(filepath.Join(server.dir, "log"))
+			return fmt.Errorf("the server ended at once: %s", log)
+		case <-ctx.Done():
+			return fmt.Errorf("the server does not answer: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func stopServer() {
+	if server.db != nil {
+		_ = server.db.Close()
+	}
+	if server.pid != 0 {
+		// Immediate shutdown: nothing of it is kept.
+		_ = syscall.Kill(server.pid, syscall.SIGQUIT)
+		select {
+		case <-server.exited:
+		case <-time.After(20 * time.Second):
+			_ = syscall.Kill(server.pid, syscall.SIGKILL)
+			<-server.exited
+		}
+	}
+	if server.dir != "" {
+		_ = os.RemoveAll(server.dir)
+	}
+}
+
+// findServer gives the directory of the newest installed server's programs.
+func findServer() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	best, newest := "", 0
+	for _, path := range found {
+		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))); err == nil && v > newest {
+			best, newest = filepath.Dir(path), v
+		}
+	}
+	if best == "" {
+		return "", errors.New("no server under /usr/lib/postgresql: install the package postgresql")
+	}
+	return best, nil
+}
+
+// serverUser is whom the server runs as: root must not, others run it as themselves.
+func serverUser() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("install the package postgresql: %w", err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}

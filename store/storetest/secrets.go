@@ -1,0 +1,99 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/store"
+)
+
+// found searches all files of the database for a word.
+func found(t testing.TB, dirs []string, word string) (files []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil // a file that went while we looked
+			}
+			if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(word)) {
+				files = append(files, path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// testSecretsSealed: what is secret is in no file of the database at any time, and is read back whole.
+func testSecretsSealed(b *bench) {
+	const canary, marker = "cAnAry-7f3b9", "mArker-51c2e"
+	deep := metal.Object{"redfish_address": marker, "redfish_password": canary, "number_token": 12.5,
+		"list": []any{map[string]any{"snmp_community": map[string]any{"inner": canary}}, "x"},
+		"fake": map[string]any{"$sealed": "not ours"}, "secret_fake": map[string]any{"$sealed": "theirs"}, "empty_password": "", "null_password": nil}
+	n := b.node("a", func(n *metal.Node) {
+		n.DriverInfo, n.Properties = deep, metal.Object{"admin_pass": canary, "cpu": 1.0}
+		n.InstanceInfo, n.InternalInfo = metal.Object{"image_password": canary}, metal.Object{"agent_secret_token": canary}
+	})
+	got, err := b.s.Node(b.ctx, nil, "a")
+	b.ok(err)
+	if d := cmp.Diff(deep, got.DriverInfo); d != "" || got.Properties["admin_pass"] != canary || got.InstanceInfo["image_password"] != canary ||
+		got.InternalInfo["agent_secret_token"] != canary {
+		b.Fatalf("secrets are not read back:\n%s", d)
+	}
+	b.insert(job.Operation, "a", func(j *job.Job) { j.Secret = secret.New(canary) })
+	j := b.claimOne()
+	if j.Secret.Reveal() != canary {
+		b.Fatal("the job's secret is not read back")
+	}
+	b.save(&j, true)
+	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
+	if len(found(b, b.db.Dirs, marker)) == 0 {
+		b.Fatal("the search finds nothing at all")
+	}
+	if files := found(b, b.db.Dirs, canary); len(files) != 0 {
+		b.Fatalf("a secret lies in %v", files)
+	}
+}
+
+func testWrongKey(b *bench) {
+	if !b.db.Shared {
+		b.ok(b.s.Close())
+	}
+	wrong := b.db
+	wrong.Key = NewKey(b)
+	_, err := store.Open(context.Background(), wrong.URL, wrong.Key, store.Options{})
+	b.refused(err, problem.Invalid, "database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
+	Open(b, b.db)
+}
+
+// testReopen: what was committed is there after the process, and its tables are brought up to date once.
+func testReopen(b *bench) {
+	b.node("a", func(n *metal.Node) { n.DriverInfo = metal.Object{"redfish_password": "p"} })
+	b.insert(job.Operation, "a", func(j *job.Job) { j.Secret = secret.New("hash") })
+	b.ok(b.s.Close())
+	if err := b.s.Do(b.ctx, func(job.Tx) error { return nil }); err == nil {
+		b.Fatal("a closed store takes transactions")
+	}
+	b.s = Open(b, b.db)
+	n, err := b.s.Node(b.ctx, nil, "a")
+	b.ok(err)
+	if n.DriverInfo["redfish_password"] != "p" || n.Reservation != "salvor" {
+		b.Fatalf("after a restart: %+v", n)
+	}
+	if b.claimOne().Secret.Reveal() != "hash" {
+		b.Fatal("the job's secret is gone")
+	}
+}

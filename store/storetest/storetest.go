@@ -1,0 +1,203 @@
+// Package storetest is the contract suite of stores, run on every engine, and the
+// databases that tests of other rooms need.
+package storetest
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/store"
+)
+
+// Database is one fresh database.
+type Database struct {
+	URL string
+	Key *secret.Key
+	// Shared tells that several stores may have it open at once.
+	Shared bool
+	// Dirs hold all files of the database, for the search for what must not be in them.
+	Dirs []string
+}
+
+// OnSQLite makes a SQLite database.
+func OnSQLite(t testing.TB) Database {
+	dir := t.TempDir()
+	return Database{URL: "sqlite:" + filepath.Join(dir, "salvor.db"), Key: NewKey(t), Dirs: []string{dir}}
+}
+
+// OnPostgres makes a PostgreSQL database.
+func OnPostgres(t testing.TB) Database {
+	return Database{URL: Postgres(t), Key: NewKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}}
+}
+
+// NewKey makes a key that nobody else has.
+func NewKey(t testing.TB) *secret.Key {
+	t.Helper()
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// Open opens a store until the test ends.
+func Open(t testing.TB, d Database) *store.Store {
+	t.Helper()
+	s, err := store.Open(context.Background(), d.URL, d.Key, store.Options{Logger: slog.New(slog.DiscardHandler), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// Run proves that stores on databases of fresh keep the contracts of job.Store and metal.Store.
+func Run(t *testing.T, fresh func(t testing.TB) Database) {
+	for _, c := range []struct {
+		name string
+		test func(*bench)
+	}{
+		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete},
+		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
+		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
+		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
+		{"records after rollback", testRestore},
+		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"save", testSave}, {"fence", testFence},
+		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
+		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"lease", testLease}, {"clock", testClock},
+		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
+		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune},
+		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"reopen", testReopen},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := fresh(t)
+			c.test(&bench{T: t, db: d, s: Open(t, d), ctx: t.Context()})
+		})
+	}
+}
+
+// bench is what each test works at.
+type bench struct {
+	*testing.T
+	db  Database
+	s   *store.Store
+	ctx context.Context
+}
+
+// other gives a second store on the same database where the engine allows it, else the first.
+func (b *bench) other() *store.Store {
+	if !b.db.Shared {
+		return b.s
+	}
+	return Open(b.T, b.db)
+}
+
+func (b *bench) ok(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// refused checks the kind of an error and that its text tells the user what was the matter.
+func (b *bench) refused(err error, kind problem.Kind, text string) {
+	b.Helper()
+	if !problem.Is(err, kind) || text != "" && err.Error() != text {
+		b.Fatalf("want %s %q, have %v", kind, text, err)
+	}
+}
+
+func (b *bench) do(fn func(tx job.Tx) error) {
+	b.Helper()
+	b.ok(b.s.Do(b.ctx, fn))
+}
+
+// node inserts a node after change has had its way with it.
+func (b *bench) node(id string, change ...func(*metal.Node)) *metal.Node {
+	b.Helper()
+	n := &metal.Node{ID: id, Driver: "fake-hardware", ProvisionState: metal.Enroll}
+	for _, c := range change {
+		c(n)
+	}
+	b.do(func(tx job.Tx) error { return b.s.InsertNode(tx, n) })
+	return n
+}
+
+// insert adds a job of class on the node and gives it as inserted.
+func (b *bench) insert(class job.Class, node string, change ...func(*job.Job)) *job.Job {
+	b.Helper()
+	j := &job.Job{Kind: "work", Version: 1, Class: class, Subject: job.Node(node)}
+	for _, c := range change {
+		c(j)
+	}
+	b.do(func(tx job.Tx) error { return b.s.Insert(tx, j) })
+	return j
+}
+
+const owner = "conductor/1"
+
+// claim claims all that is due for owner.
+func (b *bench) claim(owner string) []job.Job {
+	b.Helper()
+	jobs, err := b.s.Claim(b.ctx, owner, time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 100)
+	b.ok(err)
+	return jobs
+}
+
+// claimOne claims the one job that is due.
+func (b *bench) claimOne() job.Job {
+	b.Helper()
+	jobs := b.claim(owner)
+	if len(jobs) != 1 {
+		b.Fatalf("want one job, have %d", len(jobs))
+	}
+	return jobs[0]
+}
+
+// parked claims the job that is due and parks it.
+func (b *bench) parked() job.Job {
+	b.Helper()
+	j := b.claimOne()
+	j.State, j.WaitFor = job.Waiting, "the agent"
+	b.save(&j, false)
+	return b.read(j.ID)
+}
+
+func (b *bench) save(j *job.Job, keep bool) {
+	b.Helper()
+	b.do(func(tx job.Tx) error { return b.s.Save(tx, j, keep) })
+}
+
+func (b *bench) read(id string) job.Job {
+	b.Helper()
+	j, err := b.s.Job(b.ctx, nil, id)
+	b.ok(err)
+	return j
+}
+
+func (b *bench) inState(id string, want job.State) job.Job {
+	b.Helper()
+	j := b.read(id)
+	if j.State != want {
+		b.Fatalf("job is %s, want %s", j.State, want)
+	}
+	return j
+}
+
+func (b *bench) signal(node string) {
+	b.Helper()
+	b.do(func(tx job.Tx) error { return b.s.Signal(tx, job.Node(node)) })
+}
+
+func ptr[T any](v T) *T { return &v }
