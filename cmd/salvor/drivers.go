@@ -6,6 +6,7 @@ import (
 	"salvor/driver"
 	"salvor/driver/agent"
 	"salvor/driver/fake"
+	"salvor/driver/ipmi"
 	"salvor/driver/manual"
 	"salvor/driver/netboot"
 	"salvor/driver/network"
@@ -17,6 +18,10 @@ import (
 type driverConfig struct {
 	// Files says where ramdisks find boot files and the API, and which images they may be given.
 	Files driver.BootFiles
+	// Bridges are the bridges that machines may be moved between; none: the network interface bridge is not offered.
+	Bridges network.Bridges
+	// IPMIClient is [ipmi]client; empty: native.
+	IPMIClient ipmi.Client
 	// RescueKernel and RescueRamdisk are used where driver_info names none; empty: driver_info must.
 	RescueKernel, RescueRamdisk string
 }
@@ -31,7 +36,7 @@ type hardware struct {
 // description that it publishes. It is the only list of drivers.
 func hardwareTypes(cfg driverConfig) []driver.HardwareType {
 	h := hardware{cfg: cfg, lanes: &driver.Lanes{}}
-	return []driver.HardwareType{h.redfish(), h.fake(), h.manual()}
+	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual()}
 }
 
 func (h hardware) redfish() driver.HardwareType {
@@ -45,6 +50,21 @@ func (h hardware) redfish() driver.HardwareType {
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
 		h.ipxe(d.SetBootDevice),
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
+	offer(&t, "network", t.Network, h.networks()...)
+	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
+	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	return t
+}
+
+func (h hardware) ipmi() driver.HardwareType {
+	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient}
+	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
+	needs := []string{ipmi.AddressKey}
+	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
+	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
+	offer(&t, "inspect", t.Inspect, noInspect)
+	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
 	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
@@ -159,6 +179,15 @@ func (h hardware) agentRescue() choice[driver.Rescue] {
 	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes}}
 }
 
+// networks puts bridge first where there are bridges: who configures them wants them used.
 func (h hardware) networks() []choice[driver.Network] {
-	return []choice[driver.Network]{noopNetwork}
+	if len(h.cfg.Bridges) == 0 {
+		return []choice[driver.Network]{noopNetwork}
+	}
+	info := metal.InterfaceInfo{Name: "bridge", NeedsPorts: true, Warning: h.cfg.Bridges.Warning()}
+	bridge, err := network.NewBridge(h.cfg.Bridges)
+	if err != nil {
+		info.Broken = err.Error()
+	}
+	return []choice[driver.Network]{{info, bridge}, noopNetwork}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -23,13 +24,15 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	return root
+	root.AddCommand(newServeCommand(), newConfigCommand(), newRamdiskCommand(), newLabCommand())
+	root.AddCommand(newNodeCommand(), newPortCommand(), newDriverCommand(), newConductorCommand())
+	return strict(root)
 }
 
 // exitStatus is what the shell sees: an error may bring its own.
 func exitStatus(err error) int {
-	type coder interface{ ExitCode() int }
-	if c, ok := err.(coder); ok {
+	var c interface{ ExitCode() int }
+	if errors.As(err, &c) {
 		return c.ExitCode()
 	}
 	return 1

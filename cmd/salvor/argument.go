@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/secret"
+	"salvor/wire/ironic"
+)
+
+const maxArgumentFile = 16 << 20
+
+// pairs reads key=value arguments. A value that is JSON is taken as such, but one under
+// the key of a secret always as text: a password of digits is no number.
+func pairs(cmd *cobra.Command, flag string, args []string) (client.Record, error) {
+	out := client.Record{}
+	for _, a := range args {
+		key, value, ok := strings.Cut(a, "=")
+		if !ok || key == "" {
+			return nil, usagef(cmd, "--%s %q: want KEY=VALUE", flag, key)
+		}
+		out[key] = value
+		var parsed any
+		if !secret.IsKey(key) && json.Unmarshal([]byte(value), &parsed) == nil {
+			out[key] = json.RawMessage(value)
+		}
+	}
+	return out, nil
+}
+
+// document reads an argument that is JSON itself, the name of a file with JSON, or - for standard input.
+func document(cmd *cobra.Command, flag, value string) (json.RawMessage, error) {
+	text := []byte(strings.TrimSpace(value))
+	if len(text) == 0 || !strings.ContainsRune("{[", rune(text[0])) {
+		read, err := readArgument(cmd.InOrStdin(), value, maxArgumentFile)
+		if err != nil {
+			return nil, usagef(cmd, "--%s: %w", flag, err)
+		}
+		text = read
+	}
+	if !json.Valid(text) {
+		return nil, usagef(cmd, "--%s: not JSON", flag)
+	}
+	return text, nil
+}
+
+// readArgument reads a file, or standard input for -.
+func readArgument(stdin io.Reader, name string, limit int64) ([]byte, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("read %s: larger than %d bytes", name, limit)
+	}
+	return text, nil
+}
+
+// patcher collects the operations of a set or unset command.
+type patcher struct {
+	operations []ironic.PatchOperation
+	err        error
+}
+
+func (p *patcher) set(path string, value any) {
+	op, err := client.Set(path, value)
+	if err != nil && p.err == nil {
+		p.err = fmt.Errorf("%s: %w", path, err)
+	}
+	p.operations = append(p.operations, op)
+}
+
+func (p *patcher) remove(path string) {
+	p.operations = append(p.operations, client.Remove(path))
+}
+
+// done gives the patch, or says that there is none.
+func (p *patcher) done(cmd *cobra.Command) ([]ironic.PatchOperation, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	if len(p.operations) == 0 {
+		return nil, usagef(cmd, "nothing to change")
+	}
+	return p.operations, nil
+}

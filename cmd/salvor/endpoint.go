@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+const defaultURL = "http://127.0.0.1:6385"
+
+// endpoint is the API that the client commands speak to.
+type endpoint struct {
+	url, user, version string
+	timeout            time.Duration
+}
+
+// flags adds the endpoint's flags to a family of commands.
+func (e *endpoint) flags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
+	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD")
+	f.StringVar(&e.version, "api-version", "", "microversion to speak, 1.N (default the highest that both sides know)")
+	f.DurationVar(&e.timeout, "timeout", time.Minute, "bound of one request")
+}
+
+func firstOf(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
+	config := client.Config{
+		Endpoint:  firstOf(e.url, os.Getenv("SALVOR_URL"), os.Getenv("OS_ENDPOINT"), defaultURL),
+		Username:  firstOf(e.user, os.Getenv("SALVOR_USER")),
+		Password:  secret.New(os.Getenv("SALVOR_PASSWORD")),
+		Timeout:   e.timeout,
+		UserAgent: "salvor-cli",
+	}
+	if e.version != "" {
+		v, err := client.ParseVersion(e.version)
+		if err != nil {
+			return nil, usagef(cmd, "--api-version: %w", err)
+		}
+		config.Version = v
+	}
+	c, err := client.New(config)
+	if err != nil {
+		return nil, usagef(cmd, "%w", err)
+	}
+	return c, nil
+}
+
+// call is one run of a client command.
+type call struct {
+	*cobra.Command
+	api  *client.Client
+	args []string
+}
+
+func (c *call) context() context.Context {
+	if ctx := c.Command.Context(); ctx != nil {
+		return ctx
+	}
+	return context.Background()
+}
+
+func (c *call) say(format string, args ...any) {
+	fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...)
+}
+
+// run makes a command's RunE of a function that speaks to the API.
+func (e *endpoint) run(do func(*call) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		api, err := e.client(cmd)
+		if err != nil {
+			return err
+		}
+		err = do(&call{cmd, api, args})
+		if next := advice(err, api.Endpoint()); next != "" {
+			return withStatus(statusOf(err), fmt.Errorf("%w\n%s", err, next))
+		}
+		return err
+	}
+}
+
+// each does something for every node named, all of them even where one fails.
+func (c *call) each(do func(ident string) error) error {
+	var failed []error
+	status := 0
+	for _, ident := range c.args {
+		if err := do(ident); err != nil {
+			failed = append(failed, err)
+			status = max(status, statusOf(err))
+		}
+	}
+	return withStatus(status, errors.Join(failed...))
+}
+
+// advice says what to do next about an error of the API.
+func advice(err error, where string) string {
+	if err == nil {
+		return ""
+	}
+	switch status := client.StatusOf(err); {
+	case status == 0 && problem.Is(err, problem.Unavailable) && !strings.Contains(err.Error(), "gave up waiting"):
+		return "no usable answer from " + where + ": is \"salvor serve\" running there? Name another API by --url or SALVOR_URL"
+	case status == http.StatusUnauthorized:
+		return "set SALVOR_USER and SALVOR_PASSWORD"
+	case status == http.StatusServiceUnavailable:
+		return "asking again later may help: see \"salvor conductor list\""
+	}
+	return ""
+}

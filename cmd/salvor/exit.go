@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses of the client commands; 0 means done, or reached.
+const (
+	statusFailed   = 1
+	statusUsage    = 2
+	statusTimedOut = 3
+	// statusInterrupted is what shells make of SIGINT.
+	statusInterrupted = 130
+)
+
+// statusError is an error that knows its exit status.
+type statusError struct {
+	err    error
+	status int
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+// ExitCode is what main hands to the shell.
+func (e *statusError) ExitCode() int { return e.status }
+
+func withStatus(status int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &statusError{err: err, status: status}
+}
+
+// usagef is an error in how a command was written.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	return withStatus(statusUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath()))
+}
+
+// strict gives a command and all below it exit status 2 for wrong flags and arguments,
+// and a group of commands an answer to a word that it does not know.
+func strict(cmd *cobra.Command) *cobra.Command {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	for _, c := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
+		if c != cmd {
+			strict(c)
+			continue
+		}
+		if check := c.Args; check != nil {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if err := check(cmd, args); err != nil {
+					return usagef(cmd, "%w", err)
+				}
+				return nil
+			}
+		}
+		if c.HasSubCommands() && c.RunE == nil && c.Run == nil {
+			c.RunE = unknownWord
+		}
+	}
+	return cmd
+}
+
+// unknownWord is what a group of commands does by itself.
+func unknownWord(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usagef(cmd, "%s: unknown command %q%s", cmd.CommandPath(), args[0], hint)
+}
+
+// statusOf finds the exit status in an error that was wrapped on its way.
+func statusOf(err error) int {
+	var e *statusError
+	if errors.As(err, &e) {
+		return e.status
+	}
+	return statusFailed
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+)
+
+// newNodeCommand is `salvor node`, in the grammar of `baremetal node`.
+func newNodeCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Machines: enroll, watch, rescue, power",
+		Long: `Machines: enroll, watch, rescue, power.
+
+The words and options are those of the baremetal command of OpenStack; output by -f json
+has the same keys. A node is named by its name or its UUID. Where [NODE...] stands,
+several may be named.
+
+Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out waiting.`,
+		Example: `  salvor node create --name rack1-7 --driver redfish --driver-info redfish_address=https://10.0.0.7 \
+      --driver-info redfish_username=admin --driver-info redfish_password=...
+  salvor node manage rack1-7 --wait && salvor node adopt rack1-7 --wait
+  salvor node rescue rack1-7 --wait
+  salvor node unrescue rack1-7 --wait`,
+	}
+	e.flags(cmd)
+	cmd.AddCommand(newNodeListCommand(e), newNodeShowCommand(e), newNodeCreateCommand(e), newNodeSetCommand(e), newNodeUnsetCommand(e),
+		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
+		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e))
+	cmd.AddCommand(newNodeProvisionCommands(e)...)
+	return cmd
+}
+
+// listing is the part of a list command that all lists have.
+type listing struct {
+	output
+	limit  int
+	marker string
+	sort   string
+	fields []string
+	long   bool
+}
+
+func (l *listing) flags(cmd *cobra.Command) {
+	l.output.flags(cmd)
+	f := cmd.Flags()
+	f.IntVar(&l.limit, "limit", 0, "at most so many; 0: all")
+	f.StringVar(&l.marker, "marker", "", "begin after this UUID")
+	f.StringVar(&l.sort, "sort", "", "KEY[:asc|:desc]")
+	f.StringSliceVar(&l.fields, "fields", nil, "the fields to show, separated by commas or spaces")
+	f.BoolVar(&l.long, "long", false, "show every field")
+	cmd.MarkFlagsMutuallyExclusive("fields", "long")
+}
+
+// query makes the query of the flags. more are the fields that --fields left behind it.
+func (l *listing) query(cmd *cobra.Command, filter url.Values, more []string) (client.Query, error) {
+	q := client.Query{Filter: filter, Limit: l.limit, Marker: l.marker, Detail: l.long}
+	if err := l.check(cmd); err != nil {
+		return q, err
+	}
+	if l.limit < 0 {
+		return q, usagef(cmd, "--limit %d: want 0 or more", l.limit)
+	}
+	if len(more) > 0 && len(l.fields) == 0 {
+		return q, usagef(cmd, "unexpected argument %q", more[0])
+	}
+	l.fields = append(l.fields, more...)
+	q.Fields = l.fields
+	key, direction, _ := strings.Cut(l.sort, ":")
+	switch direction {
+	case "", "asc":
+	case "desc":
+		q.SortDescending = true
+	default:
+		return q, usagef(cmd, "--sort %s: want KEY, KEY:asc or KEY:desc", l.sort)
+	}
+	q.SortKey = key
+	return q, nil
+}
+
+// shown are the fields asked for, all of them with --long, or the list's own.
+func (l *listing) shown(own []string, records []client.Record) []column {
+	switch {
+	case len(l.fields) > 0:
+		return columnsOf(l.fields)
+	case !l.long:
+		return columnsOf(own)
+	}
+	fields := slices.Clone(own)
+	var rest []string
+	for _, r := range records {
+		for f := range r {
+			if !slices.Contains(fields, f) && !slices.Contains(rest, f) && !slices.Contains(hidden, f) {
+				rest = append(rest, f)
+			}
+		}
+	}
+	slices.Sort(rest)
+	return columnsOf(append(fields, rest...))
+}
+
+var nodeColumns = []string{"uuid", "name", "instance_uuid", "power_state", "provision_state", "maintenance"}
+
+// nodeFilters are the options of node list that the server filters by.
+var nodeFilters = []struct{ flag, parameter, usage string }{
+	{"provision-state", "provision_state", "in this provision state"},
+	{"driver", "driver", "with this driver"},
+	{"resource-class", "resource_class", "of this resource class"},
+	{"conductor-group", "conductor_group", "of this conductor group"},
+	{"conductor", "conductor", "worked on by this conductor"},
+	{"chassis", "chassis_uuid", "in this chassis"},
+	{"fault", "fault", "with this fault"},
+	{"owner", "owner", "of this owner"},
+	{"lessee", "lessee", "of this lessee"},
+	{"description-contains", "description_contains", "with these words in the description"},
+}
+
+// nodeChoices are pairs of switches, for a filter that is true or false.
+var nodeChoices = []struct{ yes, no, parameter, usage string }{
+	{"maintenance", "no-maintenance", "maintenance", "in maintenance"},
+	{"retired", "no-retired", "retired", "retired"},
+	{"associated", "unassociated", "associated", "with an instance"},
+}
+
+func newNodeListCommand(e *endpoint) *cobra.Command {
+	l := &listing{}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List nodes",
+		Example: `  salvor node list
+  salvor node list --provision-state "rescue failed" --fields name last_error
+  salvor node list --maintenance -f json`,
+		RunE: e.run(func(c *call) error {
+			filter := url.Values{}
+			for _, f := range nodeFilters {
+				if v, _ := c.Flags().GetString(f.flag); c.Flags().Changed(f.flag) {
+					filter.Set(f.parameter, v)
+				}
+			}
+			for _, f := range nodeChoices {
+				if yes, _ := c.Flags().GetBool(f.yes); yes {
+					filter.Set(f.parameter, "true")
+				}
+				if no, _ := c.Flags().GetBool(f.no); no {
+					filter.Set(f.parameter, "false")
+				}
+			}
+			q, err := l.query(c.Command, filter, c.args)
+			if err != nil {
+				return err
+			}
+			nodes, err := c.api.Nodes(c.context(), q)
+			if err != nil {
+				return err
+			}
+			records := make([]client.Record, len(nodes))
+			for i, n := range nodes {
+				records[i] = n.Record
+			}
+			return l.list(c.OutOrStdout(), l.shown(nodeColumns, records), records)
+		}),
+	}
+	l.flags(cmd)
+	for _, f := range nodeFilters {
+		cmd.Flags().String(f.flag, "", "only nodes "+f.usage)
+	}
+	for _, f := range nodeChoices {
+		cmd.Flags().Bool(f.yes, false, "only nodes "+f.usage)
+		cmd.Flags().Bool(f.no, false, "only nodes not "+f.usage)
+		cmd.MarkFlagsMutuallyExclusive(f.yes, f.no)
+	}
+	return cmd
+}
+
+func newNodeShowCommand(e *endpoint) *cobra.Command {
+	o, fields, instance := &output{}, []string{}, false
+	cmd := &cobra.Command{
+		Use: "show NODE", Short: "Show a node", Args: cobra.MinimumNArgs(1),
+		Example: `  salvor node show rack1-7
+  salvor node show rack1-7 --fields provision_state last_error
+  salvor node show rack1-7 -f value -c provision_state`,
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			if len(c.args) > 1 && len(fields) == 0 {
+				return usagef(c.Command, "unexpected argument %q", c.args[1])
+			}
+			fields = append(fields, c.args[1:]...)
+			if !instance {
+				n, err := c.api.Node(c.context(), c.args[0], fields...)
+				if err != nil {
+					return err
+				}
+				return o.show(c.OutOrStdout(), n.Record)
+			}
+			n, err := c.api.NodeByInstance(c.context(), c.args[0], fields...)
+			if err != nil {
+				return err
+			}
+			if n == nil {
+				return problem.NotFoundf("no node has the instance %s", c.args[0])
+			}
+			return o.show(c.OutOrStdout(), n.Record)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().StringSliceVar(&fields, "fields", nil, "the fields to show, separated by commas or spaces")
+	cmd.Flags().BoolVar(&instance, "instance", false, "NODE is the UUID of an instance")
+	return cmd
+}
+
+func newNodeDeleteCommand(e *endpoint) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NODE...", Short: "Forget nodes; the machines themselves are left alone", Args: cobra.MinimumNArgs(1),
+		Example: "  salvor node delete rack1-7",
+		RunE: e.run(func(c *call) error {
+			return c.each(func(ident string) error {
+				if err := c.api.DeleteNode(c.context(), ident); err != nil {
+					return err
+				}
+				c.say("Deleted node %s", harmless(ident))
+				return nil
+			})
+		}),
+	}
+}
+
+func newNodeValidateCommand(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "validate NODE", Short: "Tell by interface whether a node has all that it needs", Args: cobra.ExactArgs(1),
+		Example: "  salvor node validate rack1-7",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			interfaces, err := c.api.Validate(c.context(), c.args[0])
+			if err != nil {
+				return err
+			}
+			var records []client.Record
+			for name, v := range interfaces {
+				r := client.Record{"interface": name, "result": nil, "reason": v.Reason}
+				if v.Result != nil {
+					r["result"] = *v.Result
+				}
+				records = append(records, r)
+			}
+			slices.SortFunc(records, func(a, b client.Record) int { return strings.Compare(a.Text("interface"), b.Text("interface")) })
+			return o.list(c.OutOrStdout(), columnsOf([]string{"interface", "result", "reason"}), records)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newNodeHistoryCommand(e *endpoint) *cobra.Command {
+	l := &listing{}
+	run := e.run(func(c *call) error {
+		q, err := l.query(c.Command, nil, c.args[1:])
+		if err != nil {
+			return err
+		}
+		events, err := c.api.History(c.context(), c.args[0], q)
+		if err != nil {
+			return err
+		}
+		records := make([]client.Record, len(events))
+		for i, h := range events {
+			records[i] = client.Record{"uuid": h.UUID, "created_at": h.CreatedAt, "severity": h.Severity, "event": h.Event}
+			if l.long {
+				records[i]["event_type"], records[i]["conductor"], records[i]["user"] = h.EventType, h.Conductor, h.User
+			}
+		}
+		return l.list(c.OutOrStdout(), l.shown([]string{"uuid", "created_at", "severity", "event"}, records), records)
+	})
+	const example = `  salvor node history rack1-7
+  salvor node history list rack1-7 -f json`
+	cmd := &cobra.Command{Use: "history NODE", Short: "Tell what happened to a node, oldest first", Args: cobra.MinimumNArgs(1), Example: example, RunE: run}
+	list := &cobra.Command{Use: "list NODE", Short: cmd.Short, Args: cobra.MinimumNArgs(1), Example: example, RunE: run}
+	l.flags(cmd)
+	l.flags(list)
+	cmd.AddCommand(list)
+	return cmd
+}

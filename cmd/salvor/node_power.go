@@ -1,0 +1,146 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/wire/ironic"
+)
+
+func newNodeMaintenanceCommand(e *endpoint) *cobra.Command {
+	var reason string
+	set := &cobra.Command{
+		Use: "set NODE...", Short: "Take nodes out of salvor's hands", Args: cobra.MinimumNArgs(1),
+		Example: `  salvor node maintenance set rack1-7 --reason "new disk on Tuesday"`,
+		RunE: e.run(func(c *call) error {
+			return c.each(func(ident string) error { return c.api.SetMaintenance(c.context(), ident, reason) })
+		}),
+	}
+	set.Flags().StringVar(&reason, "reason", "", "why")
+	unset := &cobra.Command{
+		Use: "unset NODE...", Short: "Give nodes back into salvor's hands", Args: cobra.MinimumNArgs(1),
+		Example: "  salvor node maintenance unset rack1-7",
+		RunE: e.run(func(c *call) error {
+			return c.each(func(ident string) error { return c.api.UnsetMaintenance(c.context(), ident) })
+		}),
+	}
+	cmd := &cobra.Command{Use: "maintenance", Short: "Maintenance: nodes that salvor leaves alone"}
+	cmd.AddCommand(set, unset)
+	return cmd
+}
+
+// power is what the power commands share.
+type power struct {
+	soft    bool
+	timeout int
+	wait    waiting
+}
+
+func (p *power) command(e *endpoint, use, short, example, hard, soft string, result string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use + " NODE...", Short: short, Args: cobra.MinimumNArgs(1), Example: example,
+		RunE: e.run(func(c *call) error {
+			request := ironic.PowerRequest{Target: hard}
+			if p.soft {
+				request.Target = soft
+			}
+			if c.Flags().Changed("power-timeout") {
+				if p.timeout < 1 {
+					return usagef(c.Command, "--power-timeout %d: want at least 1", p.timeout)
+				}
+				request.Timeout = &p.timeout
+			}
+			if err := p.wait.check(c); err != nil {
+				return err
+			}
+			err := c.each(func(ident string) error { return c.api.SetPower(c.context(), ident, request) })
+			if err != nil || !p.wait.asked(c) {
+				return err
+			}
+			return p.wait.all(c, result, func(n *client.Node) bool {
+				return n.PowerState == result && n.TargetPowerState == "" && n.Reservation == ""
+			})
+		}),
+	}
+	if soft != "" {
+		cmd.Flags().BoolVar(&p.soft, "soft", false, "let the system shut itself down")
+	}
+	cmd.Flags().IntVar(&p.timeout, "power-timeout", 0, "seconds that the machine may take")
+	p.wait.flags(cmd)
+	return cmd
+}
+
+func newNodePowerCommand(e *endpoint) *cobra.Command {
+	cmd := &cobra.Command{Use: "power", Short: "Switch nodes on and off"}
+	cmd.AddCommand(
+		(&power{}).command(e, "on", "Switch nodes on", "  salvor node power on rack1-7 --wait", "power on", "", "power on"),
+		(&power{}).command(e, "off", "Switch nodes off", "  salvor node power off rack1-7 --soft --power-timeout 120", "power off", "soft power off", "power off"),
+	)
+	return cmd
+}
+
+func newNodeRebootCommand(e *endpoint) *cobra.Command {
+	return (&power{}).command(e, "reboot", "Switch nodes off and on again", "  salvor node reboot rack1-7 --soft", "rebooting", "soft rebooting", "power on")
+}
+
+func newNodeBootCommand(e *endpoint) *cobra.Command {
+	device := &cobra.Command{Use: "device", Short: "What a node boots from"}
+	device.AddCommand(newBootDeviceShowCommand(e), newBootDeviceSetCommand(e))
+	cmd := &cobra.Command{Use: "boot", Short: "What a node boots from"}
+	cmd.AddCommand(device)
+	return cmd
+}
+
+func newBootDeviceShowCommand(e *endpoint) *cobra.Command {
+	o, supported := &output{}, false
+	cmd := &cobra.Command{
+		Use: "show NODE", Short: "Ask the machine what it boots from", Args: cobra.ExactArgs(1),
+		Example: "  salvor node boot device show rack1-7",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			record := client.Record{}
+			if supported {
+				devices, err := c.api.SupportedBootDevices(c.context(), c.args[0])
+				if err != nil {
+					return err
+				}
+				record["supported_boot_devices"] = devices
+				return o.show(c.OutOrStdout(), record)
+			}
+			b, err := c.api.BootDevice(c.context(), c.args[0])
+			if err != nil {
+				return err
+			}
+			record["boot_device"], record["persistent"] = nil, nil
+			if b.Device != nil {
+				record["boot_device"] = *b.Device
+			}
+			if b.Persistent != nil {
+				record["persistent"] = *b.Persistent
+			}
+			return o.show(c.OutOrStdout(), record)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&supported, "supported", false, "list what it could boot from")
+	return cmd
+}
+
+func newBootDeviceSetCommand(e *endpoint) *cobra.Command {
+	var persistent bool
+	cmd := &cobra.Command{
+		Use: "set NODE DEVICE", Short: "Set what the machine boots from", Args: cobra.ExactArgs(2),
+		Example: `  salvor node boot device set rack1-7 pxe
+  salvor node boot device set rack1-7 disk --persistent`,
+		RunE: e.run(func(c *call) error { return c.api.SetBootDevice(c.context(), c.args[0], c.args[1], persistent) }),
+	}
+	cmd.Flags().BoolVar(&persistent, "persistent", false, "for good, not only for the next boot")
+	return cmd
+}
+
+// secondsOf turns a number of seconds into a duration.
+func secondsOf(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/wire/ironic"
+)
+
+// provisionVerb is a command that asks for a change of provision state.
+type provisionVerb struct {
+	word, target, short string
+	// reached are the states in which --wait ends well; none: any state of rest.
+	reached []string
+	// prepare adds what the verb takes besides; may be nil.
+	prepare func(*call, *ironic.ProvisionRequest) error
+	flags   func(*cobra.Command)
+	example string
+}
+
+var provisionVerbs = []provisionVerb{
+	{word: "manage", target: "manage", short: "Check that the BMC of nodes answers, and take them under management", reached: []string{"manageable"}},
+	{word: "provide", target: "provide", short: "Make nodes available, cleaned where that is configured", reached: []string{"available"}},
+	{word: "adopt", target: "adopt", short: "Take nodes over as active with the system that is on their disks", reached: []string{"active"}},
+	{word: "inspect", target: "inspect", short: "Find out what machines are made of", reached: []string{"manageable"}},
+	{word: "clean", target: "clean", short: "Run clean steps on nodes", reached: []string{"manageable"}, prepare: prepareClean, flags: cleanFlags,
+		example: `  salvor node clean rack1-7 --clean-steps '[{"interface": "deploy", "step": "erase_devices_metadata"}]' --wait`},
+	{word: "deploy", target: "active", short: "Deploy nodes", reached: []string{"active"}, prepare: prepareDeploy, flags: deployFlags},
+	{word: "rebuild", target: "rebuild", short: "Deploy nodes again", reached: []string{"active"}, prepare: prepareDeploy, flags: deployFlags},
+	{word: "undeploy", target: "deleted", short: "Give nodes back", reached: []string{"available", "manageable"}},
+	{word: "abort", target: "abort", short: "Give up the operation that nodes wait in"},
+	{word: "rescue", target: "rescue", short: "Boot nodes into their rescue ramdisk, to be mended over ssh", reached: []string{"rescue"}, prepare: prepareRescue, flags: rescueFlags,
+		example: `  salvor node rescue rack1-7 --wait                                  # asks for the password
+  salvor node rescue rack1-7 --rescue-password-file pw --wait=600    # or from a file
+  openssl rand -base64 12 | tee pw | salvor node rescue rack1-7 --rescue-password-file -
+then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
+	{word: "unrescue", target: "unrescue", short: "Boot nodes back into their own systems", reached: []string{"active"}},
+}
+
+func newNodeProvisionCommands(e *endpoint) []*cobra.Command {
+	var out []*cobra.Command
+	for _, v := range provisionVerbs {
+		out = append(out, v.command(e))
+	}
+	return out
+}
+
+func (v provisionVerb) command(e *endpoint) *cobra.Command {
+	w := &waiting{}
+	if v.example == "" {
+		v.example = "  salvor node " + v.word + " rack1-7 --wait\n  salvor node " + v.word + " rack1-7 --wait=600"
+	}
+	cmd := &cobra.Command{
+		Use: v.word + " NODE...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
+		RunE: e.run(func(c *call) error {
+			if err := w.check(c); err != nil {
+				return err
+			}
+			request := ironic.ProvisionRequest{Target: v.target}
+			if v.prepare != nil {
+				if err := v.prepare(c, &request); err != nil {
+					return err
+				}
+			}
+			err := c.each(func(ident string) error { return c.api.Provision(c.context(), ident, request) })
+			if err != nil || !w.asked(c) {
+				return err
+			}
+			until, want := client.State(v.reached...), v.word
+			if len(v.reached) == 0 {
+				until = func(n *client.Node) bool { return !client.Working(n.ProvisionState) }
+			} else {
+				want = v.reached[0]
+			}
+			return w.all(c, want, until)
+		}),
+	}
+	w.flags(cmd)
+	if v.flags != nil {
+		v.flags(cmd)
+	}
+	return cmd
+}
+
+func cleanFlags(cmd *cobra.Command) {
+	cmd.Flags().String("clean-steps", "", "the steps: JSON, a file, or - for standard input")
+	cmd.Flags().Bool("disable-ramdisk", false, "run only steps that need no ramdisk")
+	_ = cmd.MarkFlagRequired("clean-steps")
+}
+
+func prepareClean(c *call, r *ironic.ProvisionRequest) error {
+	steps, _ := c.Flags().GetString("clean-steps")
+	text, err := document(c.Command, "clean-steps", steps)
+	r.CleanSteps = text
+	if off, _ := c.Flags().GetBool("disable-ramdisk"); off {
+		r.DisableRamdisk = &off
+	}
+	return err
+}
+
+func deployFlags(cmd *cobra.Command) {
+	cmd.Flags().String("config-drive", "", "a config drive: base64 of a gzipped image, a URL, or a JSON object; - or @FILE reads it")
+	cmd.Flags().String("deploy-steps", "", "the steps: JSON, a file, or - for standard input")
+}
+
+func prepareDeploy(c *call, r *ironic.ProvisionRequest) error {
+	if steps, _ := c.Flags().GetString("deploy-steps"); steps != "" {
+		text, err := document(c.Command, "deploy-steps", steps)
+		if err != nil {
+			return err
+		}
+		r.DeploySteps = text
+	}
+	drive, _ := c.Flags().GetString("config-drive")
+	if drive == "" {
+		return nil
+	}
+	text, err := configDrive(c, drive)
+	r.ConfigDrive = text
+	return err
+}
+
+// configDrive is sent as the object that it is, or as a string.
+func configDrive(c *call, value string) (json.RawMessage, error) {
+	name, isFile := value, value == "-"
+	if value[0] == '@' {
+		name, isFile = value[1:], true
+	}
+	if isFile {
+		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
+		if err != nil {
+			return nil, usagef(c.Command, "--config-drive: %w", err)
+		}
+		value = string(text)
+	}
+	if json.Valid([]byte(value)) && value[0] == '{' {
+		return json.RawMessage(value), nil
+	}
+	return json.Marshal(value)
+}

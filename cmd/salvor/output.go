@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+// output is the form in which records are printed.
+type output struct {
+	format  string
+	columns []string
+}
+
+func (o *output) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&o.format, "format", "f", "table", "table, json or value")
+	f.StringSliceVarP(&o.columns, "column", "c", nil, "print only this column; may be repeated")
+}
+
+func (o *output) check(cmd *cobra.Command) error {
+	switch o.format {
+	case "table", "json", "value":
+		return nil
+	}
+	return usagef(cmd, "-f %s: want table, json or value", o.format)
+}
+
+// column is a field of a record and the title it goes by. The titles are those of the
+// baremetal command: scripts read the JSON by them.
+type column struct{ field, title string }
+
+var titles = map[string]string{
+	"uuid": "UUID", "provision_state": "Provisioning State", "instance_uuid": "Instance UUID", "chassis_uuid": "Chassis UUID",
+	"node_uuid": "Node UUID", "portgroup_uuid": "Portgroup UUID", "pxe_enabled": "PXE boot enabled", "is_smartnic": "Is Smart NIC port",
+	"raid_config": "Current RAID configuration", "target_raid_config": "Target RAID configuration", "bios_interface": "BIOS Interface",
+	"raid_interface": "RAID Interface", "allocation_uuid": "Allocation UUID",
+}
+
+func columnsOf(fields []string) []column {
+	out := make([]column, len(fields))
+	for i, f := range fields {
+		title := titles[f]
+		if title == "" {
+			words := strings.Split(f, "_")
+			for j, w := range words {
+				if w != "" {
+					words[j] = strings.ToUpper(w[:1]) + w[1:]
+				}
+			}
+			title = strings.Join(words, " ")
+		}
+		out[i] = column{f, title}
+	}
+	return out
+}
+
+// pick keeps the columns that were asked for by title or field, in the order asked.
+func (o *output) pick(all []column) ([]column, error) {
+	if len(o.columns) == 0 {
+		return all, nil
+	}
+	var out []column
+	for _, want := range o.columns {
+		i := slices.IndexFunc(all, func(c column) bool { return strings.EqualFold(c.title, want) || c.field == want })
+		if i < 0 {
+			return nil, withStatus(statusUsage, fmt.Errorf("-c %s: no such column", want))
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+// list prints records under the columns' titles.
+func (o *output) list(w io.Writer, all []column, records []client.Record) error {
+	columns, err := o.pick(all)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		rows := make([]object, len(records))
+		for i, r := range records {
+			for _, c := range columns {
+				rows[i] = append(rows[i], pair{c.title, r[c.field]})
+			}
+		}
+		return writeJSON(w, rows)
+	case "value":
+		for _, r := range records {
+			cells := make([]string, len(columns))
+			for i, c := range columns {
+				cells[i] = cell(r[c.field])
+			}
+			fmt.Fprintln(w, strings.Join(cells, " "))
+		}
+		return nil
+	}
+	rows := [][]string{make([]string, len(columns))}
+	for i, c := range columns {
+		rows[0][i] = c.title
+	}
+	for _, r := range records {
+		row := make([]string, len(columns))
+		for i, c := range columns {
+			row[i] = cell(r[c.field])
+		}
+		rows = append(rows, row)
+	}
+	return align(w, rows)
+}
+
+// hidden fields are links, of use to programs only.
+var hidden = []string{"links", "ports", "portgroups", "states", "volume", "bios", "history"}
+
+// show prints one record, a field a line, in the order of the alphabet.
+func (o *output) show(w io.Writer, r client.Record) error {
+	var all []column
+	for _, f := range slices.Sorted(maps.Keys(r)) {
+		if !slices.Contains(hidden, f) {
+			all = append(all, column{f, f})
+		}
+	}
+	columns, err := o.pick(all)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		var out object
+		for _, c := range columns {
+			out = append(out, pair{c.field, r[c.field]})
+		}
+		return writeJSON(w, out)
+	case "value":
+		for _, c := range columns {
+			fmt.Fprintln(w, cell(r[c.field]))
+		}
+		return nil
+	}
+	rows := [][]string{{"Field", "Value"}}
+	for _, c := range columns {
+		rows = append(rows, []string{c.field, cell(r[c.field])})
+	}
+	return align(w, rows)
+}
+
+// align pads the columns of rows; the first row is the head.
+func align(w io.Writer, rows [][]string) error {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for n, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			line.WriteString(c + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		if n == 0 {
+			for i, width := range widths {
+				b.WriteString(strings.Repeat("-", width))
+				if i < len(widths)-1 {
+					b.WriteString("  ")
+				}
+			}
+			b.WriteString("\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// cell writes a value as scripts for the baremetal command expect it: None, True, False.
+func cell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case string:
+		return harmless(v)
+	case []string:
+		return harmless(strings.Join(v, ", "))
+	case fmt.Stringer:
+		return v.String()
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return harmless(fmt.Sprint(v))
+	}
+	return harmless(string(text))
+}
+
+// harmless takes control characters out: what a BMC says must not steer a terminal.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || (r >= 0x7f && r < 0xa0) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// object is a JSON object that keeps the order of its keys.
+type object []pair
+
+type pair struct {
+	key   string
+	value any
+}
+
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, p := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		key, err := json.Marshal(p.key)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(p.value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/wire/ironic"
+)
+
+const maxPassword = 4096
+
+func rescueFlags(cmd *cobra.Command) {
+	cmd.Flags().String("rescue-password", "", "the password of the rescue session; other users of this machine may see it, so better:")
+	cmd.Flags().String("rescue-password-file", "", "a file with the password in its first line, or - for standard input")
+	cmd.MarkFlagsMutuallyExclusive("rescue-password", "rescue-password-file")
+	cmd.Long = `Boot nodes into their rescue ramdisk, to be mended over ssh.
+
+The password is for the user rescue of this rescue session. It is taken from
+--rescue-password-file, from --rescue-password, or asked for on the terminal. salvor
+keeps only its hash, and that no longer than until the ramdisk has it.`
+}
+
+func prepareRescue(c *call, r *ironic.ProvisionRequest) error {
+	password, err := rescuePassword(c)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(password) == "" {
+		return usagef(c.Command, "the rescue password is empty")
+	}
+	r.RescuePassword = password
+	return nil
+}
+
+func rescuePassword(c *call) (string, error) {
+	if c.Flags().Changed("rescue-password") {
+		return c.Flags().GetString("rescue-password")
+	}
+	if name, _ := c.Flags().GetString("rescue-password-file"); name != "" {
+		text, err := readArgument(c.InOrStdin(), name, maxPassword)
+		if err != nil {
+			return "", usagef(c.Command, "--rescue-password-file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		return strings.TrimSuffix(line, "\r"), nil
+	}
+	terminal, ok := c.InOrStdin().(*os.File)
+	if !ok || terminalWidth(terminal) == 0 {
+		return "", usagef(c.Command, "no rescue password: give --rescue-password-file FILE, or - to read it from standard input")
+	}
+	first, err := ask(terminal, c.ErrOrStderr(), "Rescue password: ")
+	if err != nil {
+		return "", err
+	}
+	second, err := ask(terminal, c.ErrOrStderr(), "Again: ")
+	if err != nil {
+		return "", err
+	}
+	if first != second {
+		return "", usagef(c.Command, "the two passwords differ")
+	}
+	return first, nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+// waiting is the --wait of a command.
+type waiting struct{ seconds int }
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait until it is done, at most so many seconds (--wait=SECONDS); 0 or none: until it ends")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "0"
+}
+
+func (w *waiting) asked(c *call) bool { return c.Flags().Changed("wait") }
+
+func (w *waiting) check(c *call) error {
+	if w.seconds < 0 {
+		return usagef(c.Command, "--wait=%d: want 0 or more", w.seconds)
+	}
+	return nil
+}
+
+// lookInterval is how often a node is looked at while somebody waits.
+var lookInterval = time.Second
+
+// all waits for every node named, one after the other, within one bound.
+func (w *waiting) all(c *call, want string, until func(*client.Node) bool) error {
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	return c.each(func(ident string) error {
+		p := newProgress(c.ErrOrStderr(), ident)
+		n, err := c.api.WaitProvision(ctx, ident, client.Wait{Until: until, Change: p.look, Interval: lookInterval})
+		p.end()
+		var ended *client.Ended
+		var late *client.TimedOut
+		switch {
+		case errors.As(err, &ended):
+			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(ended.Node)))
+		case errors.As(err, &late):
+			return withStatus(statusTimedOut, fmt.Errorf("wait for %q: %w\nthe operation goes on: see \"salvor node show %s\", or give it up by \"salvor node abort %s\"", want, clean{err}, ident, ident))
+		case err != nil:
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", harmless(ident), n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
+		return nil
+	})
+}
+
+// clean is an error without control characters: its text came from a machine.
+type clean struct{ error }
+
+func (c clean) Error() string { return harmless(c.error.Error()) }
+func (c clean) Unwrap() error { return c.error }
+
+// nextStep says what can be done with a node whose operation failed.
+func nextStep(n *client.Node) string {
+	name := harmless(n.Label())
+	words := map[string]string{
+		"enroll":          "mend driver_info (salvor node set NODE --driver-info KEY=VALUE), then: salvor node manage NODE",
+		"inspect failed":  "salvor node inspect NODE, or salvor node manage NODE",
+		"adopt failed":    "mend what is wrong, then: salvor node adopt NODE",
+		"clean failed":    "salvor node manage NODE, then clean or provide again",
+		"deploy failed":   "salvor node deploy NODE to try again, or salvor node undeploy NODE",
+		"rescue failed":   "salvor node rescue NODE to try again, or salvor node unrescue NODE to boot its own system",
+		"unrescue failed": "salvor node unrescue NODE to try again",
+		"error":           "salvor node undeploy NODE to try again",
+	}
+	next := words[n.ProvisionState]
+	if n.Maintenance {
+		next = "the node is in maintenance (" + firstOf(harmless(n.MaintenanceReason), harmless(n.Fault), "no reason given") + "): salvor node maintenance unset NODE when it is mended"
+	}
+	text := "what happened: salvor node history " + name
+	if next != "" {
+		text += "\nwhat next: " + strings.ReplaceAll(next, "NODE", name)
+	}
+	return text
+}
+
+// progress tells what a node waits for: on a terminal in one line that changes, else in
+// a line for each change.
+type progress struct {
+	out     io.Writer
+	name    string
+	width   int
+	last    string
+	elapsed time.Duration
+}
+
+func newProgress(out io.Writer, ident string) *progress {
+	return &progress{out: out, name: harmless(ident), width: terminalWidth(out)}
+}
+
+func (p *progress) look(at client.Progress) {
+	p.elapsed = at.Elapsed
+	what := "asking"
+	if at.Node != nil {
+		what = at.Node.ProvisionState
+		if at.Doing != "" && at.Doing != what {
+			what += ": " + at.Doing
+		}
+	}
+	if at.Silent != nil {
+		what += " (the API does not answer: " + at.Silent.Error() + ")"
+	}
+	what = harmless(what)
+	if p.width > 0 {
+		fmt.Fprintf(p.out, "\r\x1b[K%s", fit(fmt.Sprintf("%s  %4d s  %s", p.name, int(at.Elapsed.Seconds()), what), p.width-1))
+		return
+	}
+	if what != p.last {
+		fmt.Fprintf(p.out, "%s  %4d s  %s\n", p.name, int(at.Elapsed.Seconds()), what)
+		p.last = what
+	}
+}
+
+// end clears the line that changed.
+func (p *progress) end() {
+	if p.width > 0 {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// fit cuts a line that would wrap.
+func fit(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width || width < 4 {
+		return s
+	}
+	return string([]rune(s)[:width-3]) + "..."
+}

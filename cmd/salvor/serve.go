@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/api"
+	"salvor/boot/net"
+	"salvor/conductor"
+	"salvor/config"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/secret"
+	"salvor/store"
+)
+
+func newServeCommand() *cobra.Command {
+	var file string
+	flags := map[string]*config.Setting{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the control plane: API, conductor and boot services in one process",
+		Args:  cobra.NoArgs,
+		Example: `  # Everything at its default: SQLite in the state directory, API on 127.0.0.1:6385
+  salvor serve
+
+  # A configuration file with Ironic's sections and options
+  salvor serve --config /etc/salvor/salvor.conf
+
+  # PostgreSQL, another address
+  salvor serve --database postgres://salvor@db/salvor --listen 10.0.0.5:6385
+
+  # Every option, with its meaning and default
+  salvor config sample`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			source := config.Source{File: file, Env: os.Environ()}
+			for _, s := range flags {
+				if s.Value != "" {
+					source.Flags = append(source.Flags, *s)
+				}
+			}
+			if at := flags["listen"].Value; at != "" {
+				host, port, err := net.SplitHostPort(at)
+				if err != nil {
+					return fmt.Errorf("--listen %s: want ADDRESS:PORT", at)
+				}
+				source.Flags = append(source.Flags, config.Setting{Section: "api", Option: "host_ip", Value: host, From: "--listen"},
+					config.Setting{Section: "api", Option: "port", Value: port, From: "--listen"})
+			}
+			cfg, warnings, err := config.Load(source)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return serve(ctx, cfg, warnings)
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file")
+	for name, s := range map[string]config.Setting{
+		"database":  {Section: "database", Option: "connection"},
+		"state-dir": {Section: "DEFAULT", Option: "state_path"},
+	} {
+		s.From = "--" + name
+		flags[name] = &s
+	}
+	listen := &config.Setting{}
+	flags["listen"] = listen
+	cmd.Flags().StringVar(&listen.Value, "listen", "", "address and port of the API (default 127.0.0.1:6385)")
+	cmd.Flags().StringVar(&flags["database"].Value, "database", "", "sqlite:PATH or postgres://... (default: SQLite in the state directory)")
+	cmd.Flags().StringVar(&flags["state-dir"].Value, "state-dir", "", "where identity, key and SQLite live")
+	return cmd
+}
+
+// program is the control plane put together.
+type program struct {
+	cfg       *config.Config
+	log       *slog.Logger
+	state     *stateDir
+	key       *secret.Key
+	store     *store.Store
+	directory *metal.Directory
+	nodes     *metal.Nodes
+	conductor *conductor.Conductor
+	runner    *job.Runner
+	boot      *netboot.Server
+}
+
+func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
+	log := newLogger(cfg)
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	p, err := assemble(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	return p.run(ctx)
+}
+
+func newLogger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Default.LogLevel)); err != nil {
+		level = slog.LevelInfo
+	}
+	if cfg.Default.Debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// assemble opens what lasts (state directory, key, store) and wires the floors.
+func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*program, error) {
+	p := &program{cfg: cfg, log: log}
+	var err error
+	if p.state, err = openStateDir(cfg.Default.StatePath); err != nil {
+		return nil, err
+	}
+	if err := p.wire(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *program) wire(ctx context.Context) error {
+	keyFile := p.cfg.Secrets.KeyFile
+	if keyFile == "" {
+		keyFile = filepath.Join(p.state.path, "secrets.key")
+	}
+	var err error
+	if p.key, err = loadKey(keyFile); err != nil {
+		return err
+	}
+	url := p.databaseURL()
+	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log}); err != nil {
+		return err
+	}
+	kernel, ramdisk := p.rescueImages()
+	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond)
+	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
+	p.conductor = conductor.New(conductor.Config{
+		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
+		Drivers:      hardwareTypes(p.driverConfig(kernel, ramdisk)),
+		RescueKernel: kernel, RescueRamdisk: ramdisk,
+		RescueTimeout:    p.cfg.Conductor.RescueCallbackTimeout,
+		PasswordInLookup: p.cfg.Agent.RescuePasswordInLookup,
+		SoftOffTimeout:   p.cfg.Conductor.SoftPowerOffTimeout,
+		PowerTimeout:     p.cfg.Conductor.PowerStateChangeTimeout,
+	})
+	if err := p.newRunner(isSQLite(url)); err != nil {
+		return err
+	}
+	p.boot, err = netboot.New(p.netbootConfig(kernel, ramdisk))
+	return err
+}
+
+func (p *program) close() {
+	if p.store != nil {
+		if err := p.store.Close(); err != nil {
+			p.log.Error("close the database", "error", err)
+		}
+	}
+	_ = p.state.Close()
+}
+
+// grace is how long running actions may take to end at a stop.
+const grace = 20 * time.Second
+
+// run opens the doors and works until ctx ends or something that must not end does.
+func (p *program) run(ctx context.Context) error {
+	listeners, err := p.listen()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
+	start := func(name string, fn func(context.Context) error) {
+		running.Go(func() {
+			if err := fn(ctx); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	start("conductor", func(ctx context.Context) error { return p.runner.Run(ctx, grace) })
+	start("boot services", p.boot.Run)
+	start("power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil })
+	start("housekeeping", p.keepHouse)
+	for _, l := range listeners {
+		start(l.name, l.serve)
+		p.log.Info("listening", "door", l.name, "address", l.Addr().String())
+	}
+	<-ctx.Done()
+	running.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// door is a listener with what answers on it.
+type door struct {
+	net.Listener
+	name   string
+	server *http.Server
+}
+
+func (d door) serve(ctx context.Context) error {
+	stopped := context.AfterFunc(ctx, func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = d.server.Shutdown(bounded)
+	})
+	defer stopped()
+	if err := d.server.Serve(d.Listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// listen opens every door before anything runs, so that a taken port ends the start.
+func (p *program) listen() ([]door, error) {
+	main, ramdisk, err := p.handlers()
+	if err != nil {
+		return nil, err
+	}
+	type wanted struct {
+		name, address string
+		handler       http.Handler
+	}
+	doors := []wanted{{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), main}}
+	if p.cfg.Ramdisk.Listen != "" {
+		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, ramdisk})
+	}
+	var out []door
+	for _, w := range doors {
+		l, err := net.Listen("tcp", w.address)
+		if err != nil {
+			for _, d := range out {
+				d.Close()
+			}
+			return nil, fmt.Errorf("listen for the %s door: %w", w.name, err)
+		}
+		out = append(out, door{l, w.name, api.NewServer(w.handler, p.log)})
+	}
+	return out, nil
+}

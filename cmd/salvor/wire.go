@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/api"
+	"salvor/api/ironic"
+	"salvor/boot/net"
+	"salvor/boot/ramdisk"
+	"salvor/conductor"
+	"salvor/config"
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/secret"
+)
+
+// What each floor needs of the configuration.
+
+func isSQLite(url string) bool { return strings.HasPrefix(url, "sqlite:") }
+
+func (p *program) databaseURL() string {
+	if url := p.cfg.Database.Connection.Reveal(); url != "" {
+		return url
+	}
+	return "sqlite:" + filepath.Join(p.state.path, "salvor.db")
+}
+
+// rescueImages are the kernel and ramdisk for nodes that name none: configured, or
+// built by "salvor ramdisk build" into the state directory.
+func (p *program) rescueImages() (kernel, image string) {
+	if c := p.cfg.Conductor; c.RescueKernel != "" || c.RescueRamdisk != "" {
+		return c.RescueKernel, c.RescueRamdisk
+	}
+	dir := p.ramdiskDir()
+	kernel, image = filepath.Join(dir, ramdisk.FileKernel), filepath.Join(dir, ramdisk.FileInitramfs)
+	for _, f := range []string{kernel, image} {
+		if _, err := os.Stat(f); err != nil {
+			return "", ""
+		}
+	}
+	return kernel, image
+}
+
+func (p *program) ramdiskDir() string { return filepath.Join(p.state.path, "ramdisk") }
+
+// imageRoots are the directories whose files machines may be given.
+func (p *program) imageRoots(files ...string) []string {
+	roots := append([]string{p.ramdiskDir()}, p.cfg.Conductor.FileURLAllowedPaths...)
+	for _, f := range files {
+		if filepath.IsAbs(f) {
+			roots = append(roots, filepath.Dir(f))
+		}
+	}
+	return roots
+}
+
+// ramdiskURL is where ramdisks reach us: as configured, or the ramdisk door unless it is a wildcard.
+func (p *program) ramdiskURL() string {
+	if url := p.cfg.ServiceCatalog.EndpointOverride; url != "" {
+		return strings.TrimRight(url, "/")
+	}
+	host, _, err := net.SplitHostPort(p.cfg.Ramdisk.Listen)
+	if err != nil {
+		return ""
+	}
+	if a, err := netip.ParseAddr(host); host == "" || err == nil && a.IsUnspecified() {
+		return ""
+	}
+	return "http://" + p.cfg.Ramdisk.Listen
+}
+
+func (p *program) driverConfig(kernel, image string) driverConfig {
+	url := p.ramdiskURL()
+	return driverConfig{
+		Files:        driver.BootFiles{URL: url, APIURL: url, Append: p.cfg.PXE.KernelAppendParams, Dirs: p.imageRoots(kernel, image)},
+		RescueKernel: kernel, RescueRamdisk: image,
+	}
+}
+
+func nodeOptions(c *config.Config) metal.Options {
+	return metal.Options{
+		HashAlgorithm:                  c.Conductor.RescuePasswordHashAlgorithm,
+		RestrictLookup:                 c.API.RestrictLookup,
+		RescuePasswordInLookup:         c.Agent.RescuePasswordInLookup,
+		RequireTLS:                     c.Agent.RequireTLS,
+		AllowDeletingAvailable:         c.Conductor.AllowDeletingAvailableNodes,
+		AllowProvisioningInMaintenance: c.Conductor.AllowProvisioningMaintenance,
+		DefaultInterfaces:              c.Default.DefaultInterface,
+	}
+}
+
+func (p *program) newRunner(single bool) error {
+	catalog, err := json.Marshal(p.conductor.Catalog())
+	if err != nil {
+		return err
+	}
+	host := p.cfg.Default.Host
+	p.runner, err = job.NewRunner(job.Config{
+		Store: p.store, Definitions: p.conductor.Definitions(), Workers: p.cfg.Conductor.WorkersPoolSize, Leased: !single,
+		Now: time.Now, Log: p.log,
+		Conductor: job.Conductor{
+			ID: p.state.id, Incarnation: uuid.NewString(), Hostname: host,
+			Groups: []string{strings.ToLower(p.cfg.Conductor.ConductorGroup)}, Description: catalog, StartedAt: time.Now(),
+		},
+		Die: func(why string) {
+			p.log.Error("ending the process", "why", why)
+			os.Exit(70)
+		},
+	})
+	if err == nil {
+		p.conductor.SetAlive(p.runner.Alive)
+	}
+	return err
+}
+
+func (p *program) powerSync() conductor.PowerSync {
+	c := p.cfg.Conductor
+	return conductor.PowerSync{
+		Interval: c.SyncPowerStateInterval, Retries: c.PowerStateSyncMaxRetries, Force: c.ForcePowerStateDuringSync,
+		Workers: c.SyncPowerStateWorkers, Groups: []string{strings.ToLower(c.ConductorGroup)},
+	}
+}
+
+func (p *program) netbootConfig(kernel, image string) netboot.Config {
+	n := p.cfg.Netboot
+	out := netboot.Config{
+		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, Log: p.log,
+		Token: func(n *metal.Node) secret.Value { return metal.AgentToken(p.key, n.ID, n.BootNumber) },
+		Seen: func(n *metal.Node, what string) {
+			p.log.Info("boot", "node", n.ID, "saw", what)
+		},
+	}
+	for _, i := range n.Interfaces {
+		out.Interfaces = append(out.Interfaces, bootInterface(i, n.Lease))
+	}
+	return out
+}
+
+func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interface {
+	out := netboot.Interface{Name: i.Name, Mode: netboot.Mode(i.Mode), LeaseTime: lease, Guests: i.Guests}
+	if i.From.IsValid() {
+		bits := i.Bits
+		if bits == 0 {
+			bits = 24
+		}
+		network := netip.PrefixFrom(i.From, bits).Masked()
+		out.Ranges = []netboot.Range{{Network: network, From: i.From, To: i.To, Gateway: i.Gateway, DNS: i.DNS}}
+	}
+	return out
+}
+
+// keepHouse drops old timeline rows once in a while.
+func (p *program) keepHouse(ctx context.Context) error {
+	c := p.cfg.Conductor
+	ticker := time.NewTicker(max(c.NodeHistoryCleanupInterval, time.Minute))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		oldest := time.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
+		if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
+			p.log.Error("drop old timeline rows", "error", err)
+		}
+	}
+}
+
+// handlers make what answers on the main and on the ramdisk listener.
+func (p *program) handlers() (main, ramdisks http.Handler, err error) {
+	auth, err := p.authenticator()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := ironic.Config{
+		Nodes: p.nodes, Ports: metal.NewPorts(p.store, p.store, p.nodes), Directory: p.directory, Timeline: p.store,
+		Auth: auth, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
+		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), OldAgentDoors: p.cfg.Ramdisk.LegacyDoors, Log: p.log,
+	}
+	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil
+}
+
+// mount adds the boot files and the health check to a dialect.
+func (p *program) mount(dialect http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(metal.FilePrefix, p.boot.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := p.store.Conductors(r.Context()); err != nil {
+			http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.Handle("/", dialect)
+	return mux
+}
+
+func (p *program) authenticator() (api.Authenticator, error) {
+	if p.cfg.Default.AuthStrategy == config.BasicAuth {
+		return api.NewHTTPBasic(p.cfg.Default.HTTPBasicAuthUserFile)
+	}
+	return api.NoAuth{}, nil
+}
