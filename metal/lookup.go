@@ -33,6 +33,11 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup {
 		return Found{}, notFound
 	}
+	if _, err := s.directory.Driver(ctx, n); problem.Is(err, problem.Unavailable) {
+		return Found{}, problem.Invalidf("%w", err) // ramdisks expect a 400 where no conductor is
+	} else if err != nil {
+		return Found{}, err
+	}
 	found := Found{Node: n}
 	expected := n.ProvisionState.Info().Lookup
 	if expected && (n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
