@@ -2,7 +2,6 @@ package ipmi
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"salvor/driver"
@@ -134,82 +133,92 @@ func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error)
 	return out, nil
 }
 
-func flags(ctx context.Context, c channel) (rescue.Boot, error) {
+// flags are the boot flags of a BMC.
+type flags struct{ first, selector byte }
+
+func readFlags(ctx context.Context, c channel) (flags, error) {
 	answer, err := c.chassis(ctx, commandGetBoot, paramBootFlags, 0, 0)
 	if err != nil {
-		return rescue.Boot{}, err
+		return flags{}, err
 	}
 	// Version and parameter come before the five bytes of the flags.
 	if len(answer) < 4 {
-		return rescue.Boot{}, problem.Unavailablef("the boot flags have %d bytes, not 7", len(answer))
+		return flags{}, problem.Unavailablef("the boot flags have %d bytes, not 7", len(answer))
 	}
-	first, second := answer[2], answer[3]
-	code := second >> 2 & 0x0f
-	if first&flagValid == 0 || code == 0 {
-		return rescue.Boot{}, nil
-	}
-	out := rescue.Boot{Persistent: first&flagPersistent != 0, Mode: "bios"}
-	if first&flagUEFI != 0 {
-		out.Mode = "uefi"
+	return flags{answer[2], answer[3] >> 2 & 0x0f}, nil
+}
+
+// boot is the override in force. Flags that are not valid are used up: what they name is history.
+func (f flags) boot() rescue.Boot {
+	if f.first&flagValid == 0 {
+		return rescue.Boot{}
 	}
 	for _, s := range selectors {
-		if s.code == code {
-			out.Device = s.word
+		if s.code != f.selector {
+			continue
 		}
+		out := rescue.Boot{Device: s.word, Persistent: f.first&flagPersistent != 0, Mode: "bios"}
+		if f.first&flagUEFI != 0 {
+			out.Mode = "uefi"
+		}
+		return out
 	}
-	return out, nil
+	return rescue.Boot{}
 }
 
 // BootDevice reads the boot flags.
 func (d *Driver) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error) {
 	var out rescue.Boot
-	err := d.with(ctx, n, "read boot device", func(ctx context.Context, c channel) (err error) {
-		out, err = flags(ctx, c)
+	err := d.with(ctx, n, "read boot device", func(ctx context.Context, c channel) error {
+		now, err := readFlags(ctx, c)
+		out = now.boot()
 		return err
 	})
 	return out, err
 }
 
-// SetBootDevice writes the boot flags and reads them back. A BMC may answer that there
-// is no override where disk was set, for to some the disk is none.
-func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
-	code := byte(0)
-	if b.Device != "" {
-		i := slices.IndexFunc(selectors, func(s struct {
-			word string
-			code byte
-		}) bool {
-			return s.word == b.Device
-		})
-		if i < 0 {
-			return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Said(b.Device))
-		}
-		code = selectors[i].code
+// wanted are the flags for a boot.
+func wanted(b rescue.Boot) (flags, bool) {
+	if b.Device == "" {
+		return flags{}, true
 	}
-	first := byte(0)
-	if code != 0 {
-		first = flagValid
+	for _, s := range selectors {
+		if s.word != b.Device {
+			continue
+		}
+		f := flags{first: flagValid, selector: s.code}
 		if b.Persistent {
-			first |= flagPersistent
+			f.first |= flagPersistent
 		}
 		if b.Mode == "uefi" {
-			first |= flagUEFI
+			f.first |= flagUEFI
 		}
+		return f, true
+	}
+	return flags{}, false
+}
+
+// SetBootDevice writes the boot flags and reads the device back, and nothing else: not
+// every BMC shows the other flags. Nor does every one show the disk, which to some is no override.
+func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
+	want, known := wanted(b)
+	if !known {
+		return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Said(b.Device))
 	}
 	return d.with(ctx, n, "set boot device", func(ctx context.Context, c channel) error {
-		// Not every BMC has this parameter; those that forget early then do.
+		// Not every BMC has this parameter; one without it may forget the override after a minute.
 		if _, err := c.chassis(ctx, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
 			return err
 		}
-		if _, err := c.chassis(ctx, commandSetBoot, paramBootFlags, first, code<<2, 0, 0, 0); err != nil {
+		if _, err := c.chassis(ctx, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
 			return err
 		}
-		now, err := flags(ctx, c)
+		now, err := readFlags(ctx, c)
 		if err != nil {
 			return err
 		}
-		if now.Device != b.Device && !(b.Device == "disk" && now.Device == "") {
-			return problem.Unavailablef("the BMC took boot device %q, but reads %q", b.Device, now.Device)
+		if now.selector != want.selector && !(b.Device == "disk" && now.selector == 0) {
+			return problem.Unavailablef("the BMC took boot device selector %d, but reads %d", want.selector, now.selector)
 		}
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ const closeTimeout = time.Second
 type lan struct {
 	api  *client.Client
 	conf settings
+	wire *dialer
 }
 
 // native runs fn in a session. A panic of the library over an answer that it cannot
@@ -42,8 +44,9 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	for _, c := range conf.ciphers {
 		suites = append(suites, types.CipherSuiteID(c))
 	}
-	api.WithUDPProxy(&dialer{ctx: ctx, address: conf.address()}).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
-	l := &lan{api: api, conf: conf}
+	wire := &dialer{ctx: ctx, address: conf.address()}
+	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
+	l := &lan{api: api, conf: conf, wire: wire}
 	if err := api.Connect(ctx); err != nil {
 		// Without a session there is nobody to say goodbye to; this only closes the socket.
 		gone, cancel := context.WithCancel(ctx)
@@ -70,10 +73,6 @@ func (l *lan) chassis(ctx context.Context, command byte, data ...byte) ([]byte, 
 	return answer.Response, nil
 }
 
-// credentials are the words by which the library reports that a login was refused; its
-// error of several cipher suites does not wrap them.
-var credentials = []string{client.ErrRAKPAuthentication.Error(), types.RmcpStatusCodeUnauthorizedName.String(), types.RmcpStatusCodeInvalidIntegrityCheckValue.String()}
-
 // fault gives an error of the library its kind.
 func (l *lan) fault(ctx context.Context, err error) error {
 	var known *problem.Error
@@ -84,18 +83,8 @@ func (l *lan) fault(ctx context.Context, err error) error {
 		return refuse(byte(answer.CompletionCode()))
 	}
 	text := err.Error()
-	for _, word := range credentials {
-		if strings.Contains(text, word) {
-			return problem.Invalidf("the BMC refuses %s or %s: %s", UsernameKey, PasswordKey, word)
-		}
-	}
-	if strings.Contains(text, types.RmcpStatusCodeUnauthorizedRoleOfPriLevel.String()) {
-		return problem.Invalidf("%s lacks the privilege of an administrator", UsernameKey)
-	}
-	for _, code := range []types.RmcpStatusCode{types.RmcpStatusCodeNoCipherSuiteMatch, types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg} {
-		if strings.Contains(text, code.String()) {
-			return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %s", l.conf.ciphers, CipherKey, code)
-		}
+	if refusal := l.refusal(text); refusal != nil {
+		return refusal
 	}
 	var timeout net.Error
 	switch {
@@ -109,11 +98,39 @@ func (l *lan) fault(ctx context.Context, err error) error {
 	return problem.Unavailablef("%s", driver.Said(text, l.conf.password))
 }
 
-// dialer connects the library to a BMC and keeps from it the datagrams that it would
-// not survive: it parses some of them where nobody can recover from its panic.
+// refusal tells why the BMC opened no session, or nil if it never said no. The library's
+// error does not tell reliably, so the status codes come from the wire.
+func (l *lan) refusal(text string) error {
+	said := func(codes ...types.RmcpStatusCode) bool {
+		for _, c := range codes {
+			if l.wire.refused.Load()&(1<<c) != 0 {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case strings.Contains(text, client.ErrRAKPAuthentication.Error()),
+		said(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
+		return problem.Invalidf("the BMC refuses %s or %s", UsernameKey, PasswordKey)
+	case said(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
+		return problem.Invalidf("%s lacks the privilege of an administrator", UsernameKey)
+	case said(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):
+		return problem.Unavailablef("the BMC has no session free")
+	case said(types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeInvalidConfidentAlg,
+		types.RmcpStatusCodeNoMatchingAuthPayload, types.RmcpStatusCodeNoMatchingIntegrityPayload, types.RmcpStatusCodeNoCipherSuiteMatch):
+		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s", l.conf.ciphers, CipherKey)
+	}
+	return nil
+}
+
+// dialer connects the library to a BMC, notes the status codes with which the BMC
+// refuses a session, and keeps from the library the datagrams that it would not
+// survive: it parses some of them where nobody can recover from its panic.
 type dialer struct {
 	ctx     context.Context
 	address string
+	refused atomic.Uint32 // one bit for each status code heard
 }
 
 // Dial ignores the address that the library makes up, which is wrong for IPv6.
@@ -122,19 +139,42 @@ func (d *dialer) Dial(_, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sieve{conn}, nil
+	return &sieve{conn, &d.refused}, nil
 }
 
-type sieve struct{ net.Conn }
+type sieve struct {
+	net.Conn
+	refused *atomic.Uint32
+}
 
 // Read drops datagrams that are no IPMI messages.
 func (s *sieve) Read(b []byte) (int, error) {
 	for {
 		n, err := s.Conn.Read(b)
-		if err != nil || sound(b[:n]) {
+		if err != nil {
 			return n, err
 		}
+		if code := sessionStatus(b[:n]); code > 0 && code < 32 {
+			s.refused.Or(1 << code)
+		}
+		if sound(b[:n]) {
+			return n, nil
+		}
 	}
+}
+
+// sessionStatus is the status code of an answer to Open Session, RAKP 1 or RAKP 3
+// (IPMI 2.0, 13.17 to 13.24), 0 of everything else.
+func sessionStatus(b []byte) byte {
+	const header, rmcpPlus, status = 4, 6, 17
+	if len(b) <= status || b[header] != rmcpPlus {
+		return 0
+	}
+	switch b[header+1] {
+	case 0x11, 0x13, 0x15:
+		return b[status]
+	}
+	return 0
 }
 
 func sound(datagram []byte) (ok bool) {

@@ -46,7 +46,7 @@ func (t *tool) run(ctx context.Context, command byte, data ...byte) ([]byte, err
 	if err := driver.Pass(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
-	args := []string{"-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-E"}
+	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-E"}
 	if t.conf.username != "" {
 		args = append(args, "-U", t.conf.username)
 	}

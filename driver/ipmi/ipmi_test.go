@@ -1,0 +1,258 @@
+package ipmi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+const password = "hunter2-Tr0ub4dor"
+
+// sim is Debian's ipmi_sim with a shell script for a machine.
+type sim struct {
+	dir  string
+	port int
+	cmd  *exec.Cmd
+}
+
+// script is what ipmi_sim runs: MC get|set|check PARAMETER [VALUE] ... (ipmi_lan(5)).
+const script = `#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+shift; verb=$1; shift
+case $verb in
+get) for p; do case $p in
+	power) [ -e on ] && echo power:1 || echo power:0 ;;
+	boot) if [ -e boot ]; then read -r b <boot; echo "boot:$b"; else echo boot:none; fi ;;
+	esac; done ;;
+set) while [ $# -ge 2 ]; do p=$1 v=$2; shift 2
+	[ -e liar ] && continue
+	case $p in
+	power) if [ "$v" = 1 ]; then : >on; else rm -f on; fi ;;
+	shutdown) rm -f on ;;
+	boot) if [ "$v" = none ]; then rm -f boot; else echo "$v" >boot; fi ;;
+	esac; done ;;
+esac
+exit 0
+`
+
+const config = `name "machine"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 %d
+    priv_limit admin
+    allowed_auths_callback none md2 md5 straight
+    allowed_auths_user none md2 md5 straight
+    allowed_auths_operator none md2 md5 straight
+    allowed_auths_admin none md2 md5 straight
+    guid a123456789abcdefa123456789abcdef
+  endlan
+  chassis_control "%s/chassis 0x20"
+  user 1 false "" "" user 10 none md2 md5 straight
+  user 2 true "admin" "%s" admin 10 none md2 md5 straight
+`
+
+const commands = `mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+sel_enable 0x20 1000 0x0a
+mc_enable 0x20
+`
+
+func startSim(t *testing.T) *sim {
+	t.Helper()
+	program, err := exec.LookPath("ipmi_sim")
+	if err != nil {
+		t.Fatal("ipmi_sim is missing: install the package openipmi")
+	}
+	s := &sim{dir: t.TempDir()}
+	for range 5 {
+		// ipmi_sim wants a number: one that was free a moment ago.
+		probe, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.port = probe.LocalAddr().(*net.UDPAddr).Port
+		_ = probe.Close()
+		for name, text := range map[string]string{"chassis": script, "lan.conf": fmt.Sprintf(config, s.port, s.dir, password), "sim.emu": commands} {
+			if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state := filepath.Join(s.dir, "state")
+		_ = os.Mkdir(state, 0o700)
+		s.cmd = exec.Command(program, "-c", s.dir+"/lan.conf", "-f", s.dir+"/sim.emu", "-s", state, "-n")
+		if err := s.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if s.up() {
+			t.Cleanup(s.stop)
+			return s
+		}
+		s.stop()
+	}
+	t.Fatal("ipmi_sim does not come up")
+	return nil
+}
+
+// up waits until the simulator holds its port.
+func (s *sim) up() bool {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		probe, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: s.port})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return true
+		}
+		if err == nil {
+			_ = probe.Close()
+		}
+	}
+	return false
+}
+
+func (s *sim) stop() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+func (s *sim) on() bool { _, err := os.Stat(s.dir + "/on"); return err == nil }
+
+func (s *sim) node() *metal.Node {
+	return &metal.Node{ID: "11111111-2222-3333-4444-555555555555", DriverInfo: metal.Object{
+		AddressKey: "127.0.0.1", PortKey: float64(s.port), UsernameKey: "admin", PasswordKey: password,
+	}}
+}
+
+// babbler answers every datagram with bytes that look more and more like IPMI.
+func babbler(t *testing.T) int {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	answers := [][]byte{{}, {6}, {6, 0, 0xff, 7}, {6, 0, 0xff, 7, 6}, {6, 0, 0xff, 7, 0, 0, 0}, []byte(password), append([]byte{6, 0, 0xff, 7, 6, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 1, 2), append([]byte{6, 0, 0xff, 7}, make([]byte, 40)...)}
+	go func() {
+		in := make([]byte, 2048)
+		for i := 0; ; i++ {
+			_, peer, err := conn.ReadFromUDP(in)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteToUDP(answers[i%len(answers)], peer)
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).Port
+}
+
+func rig(t *testing.T, client Client) drivertest.Rig {
+	s := startSim(t)
+	n := s.node()
+	d := &Driver{Lanes: &driver.Lanes{}, Client: client}
+	return drivertest.Rig{
+		Node: n, Power: d, Management: d, On: s.on, Hidden: true,
+		Break: func(f drivertest.Fault) bool {
+			switch f {
+			case drivertest.Down:
+				s.stop()
+			case drivertest.Silent:
+				if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			case drivertest.Liar:
+				if err := os.WriteFile(s.dir+"/liar", nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			case drivertest.Rubbish:
+				n.DriverInfo[PortKey] = fmt.Sprint(babbler(t))
+			default:
+				return false // the protocol has no such answers
+			}
+			return true
+		},
+		Secrets: []string{password},
+		Wrong: map[string]func(*metal.Node){
+			"no address":     func(n *metal.Node) { delete(n.DriverInfo, AddressKey) },
+			"option":         func(n *metal.Node) { n.DriverInfo[AddressKey] = "-v" },
+			"port":           func(n *metal.Node) { n.DriverInfo[PortKey] = "70000" },
+			"cipher":         func(n *metal.Node) { n.DriverInfo[CipherKey] = "x" },
+			"long user":      func(n *metal.Node) { n.DriverInfo[UsernameKey] = strings.Repeat("u", 17) },
+			"long password":  func(n *metal.Node) { n.DriverInfo[PasswordKey] = strings.Repeat("p", 21) },
+			"wrong password": func(n *metal.Node) { n.DriverInfo[PasswordKey] = "x" },
+			"wrong user":     func(n *metal.Node) { n.DriverInfo[UsernameKey] = "nobody" },
+			"no such cipher": func(n *metal.Node) { n.DriverInfo[CipherKey] = 17.0 },
+		},
+	}
+}
+
+func TestContract(t *testing.T) {
+	for _, client := range []Client{Native, IPMITool} {
+		t.Run(string(client), func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath("ipmitool"); err != nil {
+				t.Fatal("ipmitool is missing: install the package ipmitool")
+			}
+			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, client) })
+		})
+	}
+}
+
+func TestNoProgram(t *testing.T) {
+	n := (&sim{port: 1}).node()
+	_, err := (&Driver{Client: IPMITool, Program: "/no/such/ipmitool"}).PowerState(t.Context(), n)
+	if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "no such program") {
+		t.Fatal(err)
+	}
+	if _, err := (&Driver{Client: "telepathy"}).PowerState(t.Context(), n); !problem.Is(err, problem.Invalid) {
+		t.Fatal(err)
+	}
+}
+
+// Flags as real BMCs give them; ipmi_sim leaves the first byte empty.
+func TestFlags(t *testing.T) {
+	for _, b := range []rescue.Boot{
+		{}, {Device: "pxe", Mode: "bios"}, {Device: "disk", Persistent: true, Mode: "uefi"}, {Device: "cdrom", Mode: "uefi"},
+	} {
+		f, known := wanted(b)
+		if got := f.boot(); !known || got != b {
+			t.Errorf("%+v came back as %+v", b, got)
+		}
+	}
+	if got := (flags{first: flagPersistent, selector: 1}).boot(); got != (rescue.Boot{}) {
+		t.Errorf("flags that are not valid gave %+v", got)
+	}
+}
+
+// The password must reach ipmitool, and be in no argument that a process list shows.
+func TestToolHidesThePassword(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "ipmitool")
+	text := "#!/bin/sh\necho \"$@\" >" + dir + "/args\necho \"$IPMI_PASSWORD\" >" + dir + "/password\necho ' 01 00 00'\n"
+	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	power, err := (&Driver{Client: IPMITool, Program: program}).PowerState(t.Context(), (&sim{port: 1}).node())
+	if err != nil || power != metal.PowerOn {
+		t.Fatalf("%q, %v", power, err)
+	}
+	args, _ := os.ReadFile(dir + "/args")
+	given, _ := os.ReadFile(dir + "/password")
+	if strings.Contains(string(args), password) || strings.TrimSpace(string(given)) != password {
+		t.Fatalf("arguments %q, password %q", args, given)
+	}
+}
+
+func FuzzSound(f *testing.F) {
+	f.Add([]byte{6, 0, 0xff, 7, 6, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff})
+	f.Fuzz(func(_ *testing.T, b []byte) { sound(b) })
+}

@@ -1,0 +1,129 @@
+//go:build e2e
+
+package network
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+const inside = "SALVOR_NETWORK_TEST_NAMESPACE"
+
+// TestBridge runs itself again in a user and network namespace of its own, where it may make bridges.
+func TestBridge(t *testing.T) {
+	if os.Getenv(inside) == "" {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestBridge$", "-test.v")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "PASS") {
+			t.Fatalf("in a namespace: %v\n%s", err, out)
+		}
+		return
+	}
+	runtime.LockOSThread()
+	for _, name := range []string{"br-prov", "br-rescue", "br-tenant", "br-other", "br-two"} {
+		add(t, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}})
+	}
+	for _, name := range []string{"tap0", "tap1", "tapown"} {
+		add(t, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP})
+	}
+	b, err := NewBridge(bridges, "br-two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &metal.Node{ID: "n1"}
+	ctx := t.Context()
+	ports := []*metal.Port{port("tap0", nil), port("tap1", "br-two")}
+	for range 2 {
+		if err := b.Attach(ctx, n, ports, driver.Tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "tap0", "br-tenant")
+	want(t, "tap1", "br-two")
+	for range 2 {
+		if err := b.Attach(ctx, n, ports, driver.Rescuing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "tap0", "br-rescue")
+	// Off a network that it is not on: nothing happens.
+	if err := b.Detach(ctx, n, ports, driver.Tenant); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "tap0", "br-rescue")
+	for range 2 {
+		if err := b.Detach(ctx, n, ports, driver.Rescuing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "tap0", "")
+	refusals(t, b, n)
+}
+
+func refusals(t *testing.T, b *Bridge, n *metal.Node) {
+	ctx := t.Context()
+	own, _ := netlink.LinkByName("tapown")
+	address, _ := netlink.ParseAddr("192.0.2.1/24")
+	if err := netlink.AddrAdd(own, address); err != nil {
+		t.Fatal(err)
+	}
+	tap, _ := netlink.LinkByName("tap1")
+	other, _ := netlink.LinkByName("br-other")
+	if err := netlink.LinkSetMaster(tap, other); err != nil {
+		t.Fatal(err)
+	}
+	for link, kind := range map[string]problem.Kind{"tapown": problem.Invalid, "lo": problem.Invalid, "br-other": problem.Invalid, "tap1": problem.Conflict, "tap9": problem.Unavailable} {
+		if err := b.Attach(ctx, n, []*metal.Port{port(link, nil)}, driver.Tenant); !problem.Is(err, kind) {
+			t.Errorf("attach %s: %v, want %s", link, err, kind)
+		}
+	}
+	want(t, "tap1", "br-other")
+	if err := b.Attach(ctx, n, []*metal.Port{port("tap0", nil)}, driver.CleaningNet); !problem.Is(err, problem.Invalid) {
+		t.Errorf("attach to a bridge that is not there: %v", err)
+	}
+	if err := b.Detach(ctx, n, []*metal.Port{port("tap9", nil)}, driver.Tenant); err != nil {
+		t.Errorf("detach what is not there: %v", err)
+	}
+}
+
+func add(t *testing.T, l netlink.Link) {
+	t.Helper()
+	if err := netlink.LinkAdd(l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, link, bridge string) {
+	t.Helper()
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	if index := l.Attrs().MasterIndex; index != 0 {
+		master, err := netlink.LinkByIndex(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = master.Attrs().Name
+	}
+	if got != bridge {
+		t.Fatalf("%s is on %q, want %q", link, got, bridge)
+	}
+}
