@@ -86,8 +86,12 @@ func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
 	case c.plan.Road == metal.RoadMedia || c.kind == kindPlain || c.kind == kindForeign:
 		// Firmware that gets an address without a file goes on to its next boot device, the media.
 	case c.kind == kindIPXE:
-		// In this mode no second server is to be waited for: it saves iPXE two seconds.
-		resp.UpdateOption(dhcpv4.OptGeneric(optionIPXE, []byte{176, 1, 1}))
+		if r.Mode == Authoritative {
+			// No second server is to be waited for: it saves iPXE two seconds.
+			resp.UpdateOption(dhcpv4.OptGeneric(optionIPXE, []byte{176, 1, 1}))
+		}
+		// From a second server iPXE takes a file only with a next server, which the URL does not need.
+		resp.ServerIPAddr = r.addr.AsSlice()
 		bootFile(resp, r.fileURL(c.plan, metal.BootScript))
 		what = "boot script named"
 	case c.kind == kindHTTP:
