@@ -115,7 +115,7 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.As(err, &known):
 		return problem.New(known.Kind, "%w", err)
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
-		return problem.Invalidf("its certificate is not trusted: %w", err)
+		return problem.Invalidf("its certificate is not trusted: %s", Said(err.Error(), secrets...))
 	case errors.Is(err, errElsewhere):
 		return problem.Unavailablef("refused to follow: %w", err)
 	case errors.Is(err, context.Canceled):

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"slices"
 
 	"salvor/problem"
@@ -57,7 +58,7 @@ func verify(state tls.ConnectionState, pinned []*x509.Certificate, roots *x509.C
 		opts.DNSName = state.ServerName
 	}
 	if _, err := leaf.Verify(opts); err != nil {
-		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: errors.Join(errUntrusted, err)}
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: fmt.Errorf("%w: %w", errUntrusted, err)}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package redfish
 import (
 	"context"
 	"encoding/pem"
+	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -191,7 +193,9 @@ func TestInspect(t *testing.T) {
 
 func TestCertificates(t *testing.T) {
 	bmc := drivertest.NewBMC("admin", password)
-	server := httptest.NewTLSServer(bmc)
+	server := httptest.NewUnstartedServer(bmc)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {

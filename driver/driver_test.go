@@ -1,0 +1,278 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+func TestLanes(t *testing.T) {
+	var lanes Lanes
+	var inside, total atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			leave, err := lanes.Enter(t.Context(), "bmc")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer leave()
+			if i%50 == 0 { // another address is no hindrance
+				other, err := lanes.Enter(t.Context(), "other "+string(rune('a'+i/50)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				other()
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two in one lane")
+			}
+			total.Add(1)
+			inside.Add(-1)
+		})
+	}
+	wg.Wait()
+	if total.Load() != 200 || len(lanes.lanes) != 0 {
+		t.Errorf("%d went through, %d lanes are left", total.Load(), len(lanes.lanes))
+	}
+}
+
+func TestLaneGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lanes Lanes
+		leave, err := lanes.Enter(t.Context(), "bmc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := lanes.Enter(ctx, "bmc"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		leave()
+		again, err := lanes.Enter(t.Context(), "bmc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again()
+		if len(lanes.lanes) != 0 {
+			t.Error("a lane is left")
+		}
+	})
+	var none *Lanes
+	leave, err := none.Enter(t.Context(), "bmc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
+func TestProve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		done, err := Prove(t.Context(), func(context.Context) (bool, error) {
+			reads++
+			if reads < 4 {
+				return false, problem.Unavailablef("deaf for a moment")
+			}
+			return reads == 6, nil
+		})
+		if !done || err != nil || reads != 6 {
+			t.Errorf("%t, %v after %d reads", done, err, reads)
+		}
+		began := time.Now()
+		done, err = Prove(t.Context(), func(context.Context) (bool, error) { return false, nil })
+		if done || err != nil || time.Since(began) != ProveTimeout {
+			t.Errorf("never: %t, %v after %s", done, err, time.Since(began))
+		}
+		done, err = Prove(t.Context(), func(context.Context) (bool, error) { return false, problem.Invalidf("no") })
+		if done || !problem.Is(err, problem.Invalid) {
+			t.Errorf("no use: %t, %v", done, err)
+		}
+	})
+}
+
+func TestGate(t *testing.T) {
+	if err := Pass(t.Context()); err != nil {
+		t.Error(err)
+	}
+	shut := errors.New("the lease is over")
+	if err := Pass(WithGate(t.Context(), func() error { return shut })); !errors.Is(err, shut) {
+		t.Error(err)
+	}
+	gone, cancel := context.WithCancel(WithGate(t.Context(), func() error { return nil }))
+	cancel()
+	if err := Pass(gone); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestWireStaysAtHome(t *testing.T) {
+	var strays atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strays.Add(1) }))
+	defer elsewhere.Close()
+	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+		case "/near":
+			http.Redirect(w, r, "/here", http.StatusFound)
+		case "/round":
+			http.Redirect(w, r, "/round", http.StatusFound)
+		}
+	}))
+	defer home.Close()
+	base, _ := url.Parse(home.URL)
+	client, release := Wire{Base: base, Redirects: true}.Client()
+	defer release()
+	get := func(c *http.Client, url string) error {
+		resp, err := c.Get(url)
+		if err == nil {
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusOK {
+				return errors.New(resp.Status)
+			}
+		}
+		return err
+	}
+	if err := get(client, home.URL+"/near"); err != nil {
+		t.Errorf("a redirect at home: %v", err)
+	}
+	for _, url := range []string{home.URL + "/away", elsewhere.URL, home.URL + "/round", strings.Replace(home.URL, "http://", "http://u:p@", 1)} {
+		if err := get(client, url); err == nil {
+			t.Errorf("%s was followed", url)
+		}
+	}
+	still, release := Wire{Base: base}.Client()
+	defer release()
+	if err := get(still, home.URL+"/near"); err == nil {
+		t.Error("a redirect was followed that should be the answer")
+	}
+	if strays.Load() != 0 {
+		t.Errorf("%d requests went elsewhere", strays.Load())
+	}
+}
+
+func TestTroubleHidesURLs(t *testing.T) {
+	inner := &url.Error{Op: "Get", URL: "http://h/?agent_token=s3cret", Err: &url.Error{Op: "Get", URL: "http://h/?agent_token=s3cret", Err: errors.New("reset, you sent s3cret")}}
+	err := Trouble(inner, secret.New("s3cret"))
+	if strings.Contains(err.Error(), "s3cret") || !problem.Is(err, problem.Unavailable) {
+		t.Error(err)
+	}
+	if err := Trouble(problem.Invalidf("known")); !problem.Is(err, problem.Invalid) {
+		t.Error(err)
+	}
+}
+
+func TestSaid(t *testing.T) {
+	got := Said("a\r\n\tb \x00\x1b[31m\u202e s3cret "+strings.Repeat("é", 500), secret.New("s3cret"), secret.Value{})
+	if strings.ContainsAny(got, "\r\n\t\x00\x1b\u202e") || strings.Contains(got, "s3cret") || len([]rune(got)) > maxSaid+3 || !strings.HasPrefix(got, "a b [31m ******") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	dir := t.TempDir()
+	inside, outside := filepath.Join(dir, "images", "kernel"), filepath.Join(dir, "secret")
+	if err := os.MkdirAll(filepath.Dir(inside), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{inside, outside} {
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "images", "link")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	files := BootFiles{URL: "http://192.0.2.1/", APIURL: "http://192.0.2.1:6385", Append: "console=ttyS0", Dirs: []string{filepath.Join(dir, "images")}}
+	plan := func(n *metal.Node, kernel string, params ...string) (*metal.BootPlan, error) {
+		return files.Plan(n, Ramdisk{Kernel: kernel, Image: "https://images.example/r", Params: params}, metal.RoadIPXE)
+	}
+	n := &metal.Node{ID: "n1", DriverInfo: metal.Object{AppendKey: "%default% nomodeset"}}
+	p, err := plan(n, "file://"+inside, "rescue=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ipa-api-url=http://192.0.2.1:6385", "rescue=1", "console=ttyS0", "nomodeset"}; !slices.Equal(p.Params, want) || p.Kernel != inside || p.URL != "http://192.0.2.1" {
+		t.Errorf("plan %+v, want parameters %q", p, want)
+	}
+	for _, kernel := range []string{"", "kernel", outside, link, filepath.Dir(inside) + "/../secret", "ftp://h/k", "http:///k", "file:kernel", "\x7f:"} {
+		if _, err := plan(n, kernel); !problem.Is(err, problem.Invalid) {
+			t.Errorf("kernel %q: %v", kernel, err)
+		}
+	}
+	for _, append := range []any{
+		"a\nb", "a\x00b", "a${net0/mac}", "a && shell", "a `id`", "a;b", `a"b`, "ipa-api-url=http://evil", "IPA-AGENT-TOKEN=x", "BOOTIF=01", "initrd=x", "-- sh", strings.Repeat("x", 3000), 7.0,
+	} {
+		n := &metal.Node{ID: "n1", InstanceInfo: metal.Object{AppendKey: append}}
+		if _, err := plan(n, inside); !problem.Is(err, problem.Invalid) {
+			t.Errorf("parameters %q: %v", append, err)
+		}
+	}
+	if _, err := plan(n, inside, "two words"); !problem.Is(err, problem.Invalid) {
+		t.Errorf("a parameter with a blank: %v", err)
+	}
+	files.APIURL = ""
+	if _, err := plan(n, inside); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "[ramdisk]listen") {
+		t.Errorf("no API to call: %v", err)
+	}
+}
+
+func TestBootMode(t *testing.T) {
+	for _, c := range []struct {
+		n    metal.Node
+		want string
+	}{
+		{metal.Node{}, ""},
+		{metal.Node{BootMode: "bios"}, "bios"},
+		{metal.Node{BootMode: "bios", Properties: metal.Object{"capabilities": "x:y,boot_mode:uefi"}}, "uefi"},
+		{metal.Node{InstanceInfo: metal.Object{"capabilities": metal.Object{"boot_mode": "bios"}}, Properties: metal.Object{"capabilities": "boot_mode:uefi"}}, "bios"},
+		{metal.Node{BootMode: "strange", Properties: metal.Object{"capabilities": 7.0}}, ""},
+	} {
+		if got := BootMode(&c.n); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.n.Properties, got, c.want)
+		}
+	}
+}
+
+func FuzzParams(f *testing.F) {
+	for _, seed := range []string{"", "console=ttyS0 quiet", "%default%", "a\nb", "-- x", "ipa-api-url =x"} {
+		f.Add(seed)
+	}
+	files := BootFiles{URL: "http://192.0.2.1", APIURL: "http://192.0.2.1", Append: "d=1"}
+	f.Fuzz(func(t *testing.T, text string) {
+		n := &metal.Node{ID: "n1", InstanceInfo: metal.Object{AppendKey: text}}
+		p, err := files.Plan(n, Ramdisk{Kernel: "/k", Image: "/r"}, metal.RoadIPXE)
+		if err != nil {
+			if !problem.Is(err, problem.Invalid) {
+				t.Error(err)
+			}
+			return
+		}
+		for i, param := range p.Params {
+			name, _, _ := strings.Cut(strings.ToLower(param), "=")
+			if strings.ContainsAny(param, " \t\n\r\x00`$;|<>{}\"'\\#") || (i > 0 && ours[name]) {
+				t.Errorf("%q let %q through", text, param)
+			}
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package fake
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/driver/drivertest"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+func node(id string) *metal.Node {
+	return &metal.Node{ID: id, PowerState: metal.PowerOff, DriverInfo: metal.Object{}}
+}
+
+var boot = Boot{Files: driver.BootFiles{URL: "http://192.0.2.1", APIURL: "http://192.0.2.1:6385"}}
+
+func TestContract(t *testing.T) {
+	drivertest.Run(t, func(*testing.T) drivertest.Rig {
+		return drivertest.Rig{
+			Node: node("n1"), Power: Hardware{}, Management: Hardware{}, Boot: boot, Hidden: true,
+			Ramdisk: driver.Ramdisk{Kernel: "/k", Image: "/r", Params: []string{"x=y"}, BootNumber: 1},
+			Wrong: map[string]func(*metal.Node){
+				"delay": func(n *metal.Node) { n.DriverInfo[DelayKey] = "soon" },
+				"never": func(n *metal.Node) { n.DriverInfo[DelayKey] = 1e9 },
+				"NaN":   func(n *metal.Node) { n.DriverInfo[DelayKey] = "NaN" },
+			},
+		}
+	})
+}
+
+func TestThousandAtOnce(t *testing.T) {
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			n := node(fmt.Sprint(i))
+			n.DriverInfo[DelayKey] = 0.001
+			if err := (Hardware{}).SetPower(t.Context(), n, metal.PowerOn); err != nil {
+				t.Error(err)
+			}
+			if err := (Rescue{}).Finalize(t.Context(), n, driver.Agent{}, driver.Finalize{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDelayEndsWithItsContext(t *testing.T) {
+	n := node("n1")
+	n.DriverInfo[DelayKey] = 60.0
+	ctx := driver.WithGate(t.Context(), func() error { return problem.Unavailablef("shut") })
+	began := time.Now()
+	if _, err := (Hardware{}).PowerState(ctx, n); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "shut") || time.Since(began) > time.Second {
+		t.Fatal(err)
+	}
+}
+
+func TestInspectKeepsWhatIsKnown(t *testing.T) {
+	n := node("n1")
+	n.Properties = metal.Object{"cpus": 8.0}
+	found, _, err := (Hardware{}).Inspect(t.Context(), n)
+	if err != nil || found["cpus"] != 8.0 || found["cpu_arch"] != "x86_64" {
+		t.Fatal(found, err)
+	}
+}

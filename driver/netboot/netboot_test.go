@@ -1,0 +1,87 @@
+package netboot
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+var files = driver.BootFiles{URL: "http://192.0.2.1:8088/", APIURL: "http://192.0.2.1:6385"}
+
+// bmc remembers what it was told.
+type bmc struct {
+	boots []rescue.Boot
+	urls  []string
+}
+
+func (b *bmc) set(_ context.Context, _ *metal.Node, boot rescue.Boot) error {
+	b.boots = append(b.boots, boot)
+	return nil
+}
+
+func (b *bmc) url(_ context.Context, _ *metal.Node, url string) error {
+	b.urls = append(b.urls, url)
+	return nil
+}
+
+func plan(t *testing.T, b *Boot, n *metal.Node) {
+	t.Helper()
+	p, err := b.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r", Ports: []*metal.Port{{Address: "52:54:00:AA:BB:CC"}, {Address: "52:54:00:aa:bb:cc"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.MACs) != 1 || p.MACs[0] != "52:54:00:aa:bb:cc" {
+		t.Errorf("MACs %q", p.MACs)
+	}
+	n.Plan = p
+}
+
+func TestIPXE(t *testing.T) {
+	told := &bmc{}
+	b := IPXE(files, told.set)
+	n := &metal.Node{ID: "n1", Properties: metal.Object{"capabilities": "a:b, boot_mode:bios"}}
+	if err := b.PrepareRamdisk(t.Context(), n); !problem.Is(err, problem.Invalid) {
+		t.Errorf("without a plan: %v", err)
+	}
+	plan(t, b, n)
+	if n.Plan.Road != metal.RoadIPXE {
+		t.Errorf("road %q", n.Plan.Road)
+	}
+	saved := rescue.Boot{Device: "disk", Persistent: true}
+	for _, err := range []error{b.PrepareRamdisk(t.Context(), n), b.CleanUpRamdisk(t.Context(), n), b.PrepareInstance(t.Context(), n, saved)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if len(told.boots) != 3 || told.boots[0] != (rescue.Boot{Device: "pxe", Mode: "bios"}) || told.boots[1] != (rescue.Boot{}) || told.boots[2] != saved {
+		t.Errorf("the BMC was told %+v", told.boots)
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	told := &bmc{}
+	b := HTTP(files, told.set, told.url)
+	n := &metal.Node{ID: "n1"}
+	plan(t, b, n)
+	if err := b.PrepareRamdisk(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if want := "http://192.0.2.1:8088/boot/" + n.Plan.Path + "/boot.efi"; len(told.urls) != 1 || told.urls[0] != want {
+		t.Errorf("the BMC was told %q, want %q", told.urls, want)
+	}
+	if err := HTTP(files, told.set, nil).PrepareRamdisk(t.Context(), n); err != nil || len(told.boots) != 1 || told.boots[0] != (rescue.Boot{Device: "pxe", Mode: "uefi"}) {
+		t.Errorf("%v, the BMC was told %+v", err, told.boots)
+	}
+	n.BootMode = "bios"
+	if _, err := b.Plan(n, driver.Ramdisk{Kernel: "/k", Image: "/r", Ports: []*metal.Port{{Address: "52:54:00:aa:bb:cc"}}}); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "UEFI") {
+		t.Errorf("HTTP boot of a BIOS machine: %v", err)
+	}
+	if _, err := b.Plan(&metal.Node{ID: "n2"}, driver.Ramdisk{Kernel: "/k", Image: "/r"}); !problem.Is(err, problem.Invalid) {
+		t.Errorf("no ports: %v", err)
+	}
+}
