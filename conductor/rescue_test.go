@@ -26,6 +26,9 @@ func (b *bench) run(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Join(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx, 0) }()
@@ -185,7 +188,7 @@ func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	b.con.PasswordInLookup = true
-	b.nodes = metal.NewNodes(b.store, b.store, b.key, metal.NewDirectory(b.store, time.Now, 0), metal.Options{RestrictLookup: true, RescuePasswordInLookup: true}, time.Now)
+	b.nodes = metal.NewNodes(b.store, b.store, b.key, metal.NewDirectory(b.store, time.Now, 0, 0), metal.Options{RestrictLookup: true, RescuePasswordInLookup: true}, time.Now)
 	b.con.Nodes = b.nodes
 	b.run(t)
 	if err := b.ask(t, metal.ToRescue); err != nil {

@@ -173,7 +173,7 @@ func newBench(t *testing.T, state metal.State) *bench {
 	}
 	t.Cleanup(func() { st.Close() })
 	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, store: st, key: key}
-	directory := metal.NewDirectory(st, time.Now, 0)
+	directory := metal.NewDirectory(st, time.Now, 0, 0)
 	b.nodes = metal.NewNodes(st, st, key, directory, metal.Options{RestrictLookup: true}, time.Now)
 	b.con = New(Config{Store: st, Nodes: b.nodes, Key: key, Drivers: []driver.HardwareType{b.hardware()}, Log: quiet, Now: time.Now, RescueTimeout: timeout})
 	catalog, err := json.Marshal(b.con.Catalog())

@@ -63,7 +63,7 @@ func (r *Runner) beat(ctx context.Context) {
 	r.mu.Lock()
 	r.me.Incarnation = uuid.NewString()
 	r.mu.Unlock()
-	if err := r.join(ctx); err != nil && ctx.Err() == nil {
+	if err := r.Join(ctx); err != nil && ctx.Err() == nil {
 		r.log.Error("join again", "error", err)
 	}
 }

@@ -79,11 +79,9 @@ func NewRunner(c Config) (*Runner, error) {
 	return r, nil
 }
 
-// Run works until ctx ends, then lets running actions come to an end within grace and hands over what is left.
+// Run works until ctx ends, then lets running actions come to an end within grace and
+// hands over what is left. Join comes first.
 func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
-	if err := r.join(ctx); err != nil {
-		return err
-	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
@@ -104,8 +102,8 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 	return r.store.Retire(context.WithoutCancel(ctx), r.me)
 }
 
-// join registers this incarnation and opens a new epoch for actions.
-func (r *Runner) join(ctx context.Context) error {
+// Join registers this incarnation, which frees the jobs of the former ones, and opens a new epoch for actions.
+func (r *Runner) Join(ctx context.Context) error {
 	if err := r.store.Register(ctx, r.me); err != nil {
 		return fmt.Errorf("register conductor %s: %w", r.me.Hostname, err)
 	}

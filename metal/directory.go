@@ -12,14 +12,15 @@ import (
 	"salvor/problem"
 )
 
-// conductorSilence is how long a conductor's counter may stand still before it counts as dead.
-const conductorSilence = 7 * time.Second
+// ConductorSilence is how long a conductor's counter may stand still before it counts as dead.
+const ConductorSilence = 7 * time.Second
 
 // Directory knows which conductors live and what they offer. It times the silence
 // of their counters on its own clock, so no two clocks are ever compared.
 type Directory struct {
-	leases job.Leases
-	now    func() time.Time // monotonic
+	leases  job.Leases
+	now     func() time.Time // monotonic
+	silence time.Duration
 
 	mu    sync.Mutex
 	read  time.Time
@@ -33,9 +34,11 @@ type seenConductor struct {
 	moved   time.Time // when the counter last changed here
 }
 
-// NewDirectory makes a directory that reads the rows at most once every fresh.
-func NewDirectory(leases job.Leases, now func() time.Time, fresh time.Duration) *Directory {
-	return &Directory{leases: leases, now: now, fresh: fresh}
+// NewDirectory makes a directory that reads the rows at most once every fresh. A
+// conductor whose counter stands still for silence is dead; 0 where a lock on the
+// store lets only one live, which then needs no counter.
+func NewDirectory(leases job.Leases, now func() time.Time, fresh, silence time.Duration) *Directory {
+	return &Directory{leases: leases, now: now, fresh: fresh, silence: silence}
 }
 
 // LiveConductor is a conductor with whether it lives.
@@ -54,7 +57,7 @@ func (d *Directory) Conductors(ctx context.Context) ([]LiveConductor, error) {
 	}
 	out := make([]LiveConductor, len(d.rows))
 	for i, r := range d.rows {
-		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.now().Sub(r.moved) < conductorSilence}
+		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.silence == 0 || d.now().Sub(r.moved) < d.silence}
 	}
 	return out, nil
 }

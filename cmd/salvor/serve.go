@@ -47,7 +47,7 @@ func newServeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			source := config.Source{File: file, Env: os.Environ()}
 			for _, s := range flags {
-				if s.Value != "" {
+				if s.Value != "" && s.Section != "" {
 					source.Flags = append(source.Flags, *s)
 				}
 			}
@@ -150,7 +150,7 @@ func (p *program) wire(ctx context.Context) error {
 		return err
 	}
 	kernel, ramdisk := p.rescueImages()
-	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond)
+	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
 	p.conductor = conductor.New(conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
@@ -184,6 +184,10 @@ const grace = 20 * time.Second
 func (p *program) run(ctx context.Context) error {
 	listeners, err := p.listen()
 	if err != nil {
+		return err
+	}
+	// Before any door answers: what it would ask for a driver must find one.
+	if err := p.runner.Join(ctx); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)

@@ -30,6 +30,14 @@ import (
 
 func isSQLite(url string) bool { return strings.HasPrefix(url, "sqlite:") }
 
+// silence is how long another conductor of this database may be silent; SQLite has no other.
+func silence(url string) time.Duration {
+	if isSQLite(url) {
+		return 0
+	}
+	return metal.ConductorSilence
+}
+
 func (p *program) databaseURL() string {
 	if url := p.cfg.Database.Connection.Reveal(); url != "" {
 		return url

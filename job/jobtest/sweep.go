@@ -241,6 +241,9 @@ func conduct(t *testing.T, w *World, store job.Store) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Join(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx, 0) }()
