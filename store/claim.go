@@ -134,7 +134,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 // first statement changes nothing but waits for a signal that is being counted, so
 // that the second sees it (PostgreSQL; see Signal).
 func (s *Store) unlock(tx *Tx, subject job.Subject) error {
-	n, err := tx.exec(`UPDATE job SET signals = signals WHERE subject_kind = $1 AND subject_id = $2 AND class = 'operation' AND state = 'waiting'`,
+	n, err := tx.exec(`UPDATE job SET signals = signals WHERE subject_kind = $1 AND subject_id = $2 AND `+unended+` AND state = 'waiting'`,
 		subject.Kind, subject.ID)
 	if err != nil || n == 0 {
 		return err

@@ -137,7 +137,7 @@ func (s *Store) Signal(t job.Tx, subject job.Subject) error {
 func (s *Store) revive(tx *Tx, subject job.Subject) error {
 	now := micros(s.stamp())
 	n, err := tx.exec(`UPDATE job SET state = 'ready', due = $3, updated_at = $3
-		WHERE subject_kind = $1 AND subject_id = $2 AND class = 'operation' AND state = 'waiting' AND signals <> seen
+		WHERE subject_kind = $1 AND subject_id = $2 AND `+unended+` AND state = 'waiting' AND signals <> seen
 		AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = $1 AND l.subject_id = $2 AND `+locks+`)`,
 		subject.Kind, subject.ID, now)
 	if err != nil {

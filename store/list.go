@@ -90,6 +90,9 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	if f.ConductorGroup != nil {
 		c.and(`n.conductor_group = ` + c.arg(*f.ConductorGroup))
 	}
+	if f.InstanceUUID != "" {
+		c.and(`n.instance_uuid <> ''`) // so that the index, which leaves the empty out, is seen to fit
+	}
 	c.filled("n.instance_uuid", f.Associated)
 	c.filled("n.shard", f.Sharded)
 	for _, e := range []struct {

@@ -189,7 +189,8 @@ func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, 
 	if ident == "" {
 		return nil, problem.NotFoundf("Node %s could not be found.", ident)
 	}
-	nodes, err := s.nodes(ctx, t, selectNodes+` WHERE n.id = $1 OR n.name = $1 ORDER BY CASE WHEN n.id = $1 THEN 0 ELSE 1 END LIMIT 1`, ident)
+	nodes, err := s.nodes(ctx, t, selectNodes+` WHERE n.id = COALESCE((SELECT id FROM node WHERE id = $1),
+		(SELECT id FROM node WHERE name = $1 AND name <> ''))`, ident)
 	return one(nodes, err, "Node %s could not be found.", ident)
 }
 
@@ -362,7 +363,8 @@ func (s *Store) DeleteNode(t job.Tx, n *metal.Node) error {
 		return err
 	}
 	for _, text := range []string{
-		`DELETE FROM job WHERE subject_kind = 'node' AND subject_id = $1 AND (state = 'ended' OR class = 'ask')`,
+		`DELETE FROM job WHERE subject_kind = 'node' AND subject_id = $1 AND state = 'ended'`,
+		`DELETE FROM job WHERE subject_kind = 'node' AND subject_id = $1 AND state <> 'ended' AND class = 'ask'`,
 		`DELETE FROM event WHERE subject_kind = 'node' AND subject_id = $1`,
 		`DELETE FROM event_counter WHERE subject_kind = 'node' AND subject_id = $1`,
 	} {

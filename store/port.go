@@ -72,8 +72,8 @@ func (s *Store) ports(ctx context.Context, t job.Tx, text string, args ...any) (
 
 // Port is metal.PortStore's.
 func (s *Store) Port(ctx context.Context, t job.Tx, ident string) (*metal.Port, error) {
-	out, err := s.ports(ctx, t, selectPorts+` WHERE p.id = $1 OR p.name = $1 AND p.name <> '' OR p.address = $2
-		ORDER BY CASE WHEN p.id = $1 THEN 0 WHEN p.name = $1 THEN 1 ELSE 2 END LIMIT 1`, ident, strings.ToLower(ident))
+	out, err := s.ports(ctx, t, selectPorts+` WHERE p.id = COALESCE((SELECT id FROM port WHERE id = $1),
+		(SELECT id FROM port WHERE name = $1 AND name <> ''), (SELECT id FROM port WHERE address = $2))`, ident, strings.ToLower(ident))
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,7 @@ CREATE UNIQUE INDEX job_lock ON job (subject_kind, subject_id)
 CREATE UNIQUE INDEX job_operation ON job (subject_kind, subject_id)
     WHERE class = 'operation' AND state <> 'ended';
 CREATE INDEX job_unended ON job (subject_kind, subject_id) WHERE state <> 'ended';
-CREATE INDEX job_subject ON job (subject_kind, subject_id);
+CREATE INDEX job_history ON job (subject_kind, subject_id) WHERE state = 'ended';
 CREATE INDEX job_claim ON job (due) WHERE owner = '' AND state IN ('ready', 'undoing');
 CREATE INDEX job_owner ON job (owner) WHERE owner <> '';
 CREATE INDEX job_expires ON job (group_name, expires) WHERE state = 'waiting' AND expires > 0;

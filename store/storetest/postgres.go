@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -38,6 +39,10 @@ var server struct {
 func Main(m *testing.M) int {
 	server.managed = true
 	defer stopServer()
+	// A third of rapid's own number of walks is enough beside all other tests; -rapid.checks still overrules it.
+	if f := flag.Lookup("rapid.checks"); f != nil {
+		_ = f.Value.Set("30")
+	}
 	return m.Run()
 }
 
@@ -62,6 +67,25 @@ func Postgres(t testing.TB) string {
 		}
 	})
 	return serverURL(name)
+}
+
+// Disconnect cuts every connection to the database.
+func Disconnect(t testing.TB, d Database) {
+	t.Helper()
+	u, err := url.Parse(d.URL)
+	if err == nil {
+		_, err = server.db.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", u.Path[1:])
+	}
+	if err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", err)
+	}
+}
+
+func checkpoint(t testing.TB) {
+	t.Helper()
+	if _, err := server.db.Exec("CHECKPOINT"); err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", err)
+	}
 }
 
 // serverURL names a database on the server, which listens on a socket in its directory only.

@@ -60,6 +60,9 @@ func testSecretsSealed(b *bench) {
 	}
 	b.save(&j, true)
 	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
+	if b.db.Flush != nil {
+		b.db.Flush(b)
+	}
 	if len(found(b, b.db.Dirs, marker)) == 0 {
 		b.Fatal("the search finds nothing at all")
 	}

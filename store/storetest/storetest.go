@@ -24,6 +24,8 @@ type Database struct {
 	Shared bool
 	// Dirs hold all files of the database, for the search for what must not be in them.
 	Dirs []string
+	// Flush brings all that was committed to the files; nil where it is there already.
+	Flush func(t testing.TB)
 }
 
 // OnSQLite makes a SQLite database.
@@ -34,7 +36,7 @@ func OnSQLite(t testing.TB) Database {
 
 // OnPostgres makes a PostgreSQL database.
 func OnPostgres(t testing.TB) Database {
-	return Database{URL: Postgres(t), Key: NewKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}}
+	return Database{URL: Postgres(t), Key: NewKey(t), Shared: true, Dirs: []string{filepath.Join(server.dir, "data")}, Flush: checkpoint}
 }
 
 // NewKey makes a key that nobody else has.

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// recorder notes every statement on its way to the engine.
+type recorder struct {
+	engine
+	sent map[string][]any
+}
+
+type recording struct {
+	runner
+	sent map[string][]any
+}
+
+func (r *recorder) reader() runner { return recording{r.engine.reader(), r.sent} }
+
+func (r *recorder) do(ctx context.Context, fn func(context.Context, runner) error) error {
+	return r.engine.do(ctx, func(ctx context.Context, run runner) error { return fn(ctx, recording{run, r.sent}) })
+}
+
+func (r recording) exec(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	r.sent[text] = args
+	return r.runner.exec(ctx, text, args...)
+}
+
+func (r recording) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	r.sent[text] = args
+	return r.runner.query(ctx, text, args...)
+}
+
+// TestNoScan holds that what is asked often finds its rows by an index, however
+// many nodes and jobs there are. The tables of conductors are small.
+func TestNoScan(t *testing.T) {
+	s := openHere(t)
+	r := &recorder{s.engine, map[string][]any{}}
+	s.engine = r
+	ctx := t.Context()
+	n := &metal.Node{ID: "n", ProvisionState: metal.Active, Plan: &metal.BootPlan{Path: "p", MACs: []string{"m"}}}
+	j := &job.Job{ID: "j", Kind: "work", Subject: job.Node("n")}
+	do := func(fn func(job.Tx) error) {
+		t.Helper()
+		if err := s.Do(ctx, fn); err != nil && !problem.Is(err, problem.Conflict) {
+			t.Fatal(err)
+		}
+	}
+	do(func(tx job.Tx) error { return s.InsertNode(tx, n) })
+	do(func(tx job.Tx) error { return s.SaveNode(tx, n) })
+	do(func(tx job.Tx) error { return s.SaveContact(tx, metal.Contact{NodeID: "n"}) })
+	do(func(tx job.Tx) error { return s.Insert(tx, j) })
+	do(func(tx job.Tx) error { return s.Append(tx, job.Event{Subject: job.Node("n")}) })
+	jobs, err := s.Claim(ctx, "c/1", time.Now(), []string{"", "north"}, map[job.Kind]int{"work": 0, "other": 1}, 5)
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(jobs, err)
+	}
+	jobs[0].State = job.Waiting
+	do(func(tx job.Tx) error { return s.Save(tx, &jobs[0], false) })
+	do(func(tx job.Tx) error { return s.Signal(tx, job.Node("n")) })
+	do(func(tx job.Tx) error { return s.Interrupt(tx, "j", job.Undoing, nil) })
+	do(func(tx job.Tx) error { _, err := s.TellToken(tx, "n", 1); return err })
+	for _, read := range []func() error{
+		func() error { _, err := s.Node(ctx, nil, "n"); return err },
+		func() error { _, err := s.NodeByMAC(ctx, "m"); return err },
+		func() error { _, err := s.NodeByBootPath(ctx, "p"); return err },
+		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{}); return err },
+		func() error { _, err := s.Contacts(ctx, []string{"n", "m"}); return err },
+		func() error { _, err := s.Ports(ctx, metal.PortFilter{NodeID: "n"}, metal.Page{Limit: 9}); return err },
+		func() error { _, err := s.Ports(ctx, metal.PortFilter{MACs: []string{"m"}}, metal.Page{}); return err },
+		func() error { _, err := s.Unended(nil, job.Node("n")); return err },
+		func() error { _, err := s.Job(ctx, nil, "j"); return err },
+		func() error { _, err := s.Events(ctx, job.Node("n"), 3, 5); return err },
+		func() error { _, err := s.Expired(ctx, []string{"", "north"}, 5); return err },
+		func() error { _, err := s.NextDue(ctx, []string{"", "north"}); return err },
+		func() error { _, err := s.Release(ctx, []string{"c/1"}); return err },
+		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },
+	} {
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Port(ctx, nil, "p"); !problem.Is(err, problem.NotFound) {
+		t.Fatal(err)
+	}
+	if len(r.sent) < 30 {
+		t.Fatalf("only %d statements were seen", len(r.sent))
+	}
+	for text, args := range r.sent {
+		for _, step := range explain(t, s, text, args) {
+			for _, table := range []string{"n", "node", "job", "l", "port", "p", "event", "e", "contact", "k", "boot_mac", "b"} {
+				if strings.HasPrefix(step+" ", "SCAN "+table+" ") && !strings.Contains(step, "INDEX job_claim") {
+					t.Errorf("%s:\n%s", step, text)
+				}
+			}
+		}
+	}
+}
+
+func explain(t *testing.T, s *Store, text string, args []any) (steps []string) {
+	t.Helper()
+	e := s.engine.(*recorder).engine.(*sqliteEngine)
+	rows, err := e.read.Query("EXPLAIN QUERY PLAN "+text, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a, b, c int
+		var step string
+		if err := rows.Scan(&a, &b, &c, &step); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+func openHere(t *testing.T) *Store {
+	t.Helper()
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), fmt.Sprint("sqlite:", filepath.Join(t.TempDir(), "s.db")), key, Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
