@@ -33,6 +33,14 @@ const inside = "SALVOR_NETBOOT_E2E"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "set loopback up:", err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -178,9 +186,6 @@ func makeBridge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lo, err := netlink.LinkByName("lo")
-	must(err)
-	must(netlink.LinkSetUp(lo))
 	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge}}
 	must(netlink.LinkAdd(br))
 	t.Cleanup(func() { _ = netlink.LinkDel(br) })
@@ -309,15 +314,17 @@ func addressServer(t *testing.T) {
 		"ip link set " + peer + " master " + bridge + " up",
 		"ip address add 10.77.0.2/24 dev " + own + " noprefixroute",
 		"ip link set " + own + " up",
-		// Each address answers for itself: both interfaces are this machine's.
-		"sysctl -q -w net.ipv4.conf.all.arp_ignore=1",
 	} {
 		words := strings.Fields(cmd)
 		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s (packages iproute2, procps)", cmd, err, out)
+			t.Fatalf("%s: %v: %s (package iproute2)", cmd, err, out)
 		}
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", own).Run() })
+	// Each address answers for itself: both interfaces are this machine's.
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
 	s, err := New(Config{Plans: &plans{}, Interfaces: []Interface{{Name: own, Mode: Authoritative, Ranges: []Range{bootNet}, Guests: true}}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)

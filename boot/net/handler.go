@@ -1,6 +1,7 @@
 package netboot
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -66,23 +67,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveFile answers with one file of a plan. An error means that nothing was written yet.
 func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.Node, plan *metal.BootPlan, name string) error {
-	line := ""
-	if name != metal.BootKernel && name != metal.BootRamdisk {
-		var err error
-		if line, err = params(node, plan, s.cfg.Token); err != nil {
-			return err
-		}
-	}
 	var content io.ReadSeeker
-	var size int64
 	kind := "application/octet-stream"
 	switch name {
-	case metal.BootScript:
-		text, err := script(plan, line)
-		if err != nil {
-			return err
-		}
-		kind, content, size = "text/plain; charset=us-ascii", strings.NewReader(text), int64(len(text))
 	case metal.BootKernel, metal.BootRamdisk:
 		ref := plan.Kernel
 		if name == metal.BootRamdisk {
@@ -96,40 +83,68 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 			http.Redirect(w, r, target, http.StatusFound)
 			return nil
 		}
-		f, info, err := openFile(s.cfg.Roots, ref)
+		f, _, err := openFile(s.cfg.Roots, ref)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		content, size = f, info.Size()
+		content = f
 	default:
-		imgKind := imageISO
-		if name == metal.BootEFI {
-			imgKind, kind = imageEFI, "application/efi" // UEFI tells images by it
-		}
-		img, release, err := s.images.get(r.Context(), imgKind, plan.Kernel, plan.Ramdisk)
+		made, release, err := s.render(r.Context(), node, plan, name)
 		if err != nil {
 			return err
 		}
 		defer release()
-		blob, err := img.Open(line)
-		if err != nil {
-			return err
-		}
-		content, size = blob, blob.Size()
+		content = made
 	}
-	limitTime(w, size)
+	switch name {
+	case metal.BootScript:
+		kind = "text/plain; charset=us-ascii"
+	case metal.BootEFI:
+		kind = "application/efi" // UEFI tells images by it
+	}
 	w.Header().Set("Content-Type", kind)
+	limitTime(w, content)
 	if r.Method == http.MethodGet {
-		s.cfg.Seen(node, "fetching "+name)
+		s.seen.tell(node, "fetching "+name)
 	}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	return nil
 }
 
+// render makes what holds the machine's kernel parameters: script or image.
+func (s *Server) render(ctx context.Context, node *metal.Node, plan *metal.BootPlan, name string) (io.ReadSeeker, func(), error) {
+	line, err := params(node, plan, s.cfg.Token)
+	if err != nil {
+		return nil, nil, err
+	}
+	if name == metal.BootScript {
+		text, err := script(plan, line)
+		return strings.NewReader(text), func() {}, err
+	}
+	kind := imageISO
+	if name == metal.BootEFI {
+		kind = imageEFI
+	}
+	img, release, err := s.images.get(ctx, kind, plan.Kernel, plan.Ramdisk)
+	if err != nil {
+		return nil, nil, err
+	}
+	blob, err := img.Open(line)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return blob, release, nil
+}
+
 // limitTime replaces the listener's time-out, which is made for short answers, by one
 // that suits the size. Writers without deadlines keep what they have.
-func limitTime(w http.ResponseWriter, size int64) {
+func limitTime(w http.ResponseWriter, content io.Seeker) {
+	size, err := content.Seek(0, io.SeekEnd)
+	if err != nil {
+		return
+	}
 	deadline := time.Now().Add(stall + time.Duration(size/slowest)*time.Second)
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline)
 }

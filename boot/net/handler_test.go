@@ -26,7 +26,7 @@ type site struct {
 }
 
 // newSite serves a plan whose kernel and ramdisk lie in a directory of its own.
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{plans: &plans{node: testNode()}, dir: t.TempDir(), log: &bytes.Buffer{}}
 	s.plans.node.Plan.Kernel, s.plans.node.Plan.Ramdisk = filepath.Join(s.dir, "kernel"), filepath.Join(s.dir, "ramdisk")
@@ -46,7 +46,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

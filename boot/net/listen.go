@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,7 +40,7 @@ type link struct {
 
 // listen opens the sockets of an interface.
 func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
-	addr, err := ownAddress(c)
+	c, addr, err := own(c)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +49,9 @@ func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
 		return nil, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
 	}
 	l := &link{server: s, resp: s.responder(c, addr), index: ifc.Index}
+	if c.Mode == Authoritative && !slices.ContainsFunc(c.Ranges, func(r Range) bool { return r.Network.Contains(addr) }) {
+		s.log.Warn("no DHCP range of an interface is in its own network: only relayed requests are answered", "interface", c.Name, "address", addr)
+	}
 	ports := []int{portServer}
 	if c.Mode == Proxy {
 		ports = append(ports, portBINL)
@@ -139,7 +143,7 @@ func (l *link) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if addr, err := ownAddress(l.resp.Interface); err != nil || ifc.Index != l.index || addr != l.resp.addr {
+		if _, addr, err := own(l.resp.Interface); err != nil || ifc.Index != l.index || addr != l.resp.addr {
 			return fmt.Errorf("interface %s was remade or has another address", l.resp.Name)
 		}
 	}

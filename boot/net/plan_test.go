@@ -100,7 +100,7 @@ func TestNewRefuses(t *testing.T) {
 		"no name":         {Plans: &plans{}, Interfaces: []Interface{{Mode: Proxy}}},
 		"no mode":         {Plans: &plans{}, Interfaces: []Interface{{Name: "br0"}}},
 		"no range":        {Plans: &plans{}, Interfaces: []Interface{{Name: "br0", Mode: Authoritative}}},
-		"twice":           {Plans: &plans{}, Interfaces: []Interface{good, good}},
+		"twice, not same": {Plans: &plans{}, Interfaces: []Interface{good, {Name: "br0", Mode: Proxy}}},
 		"short lease":     {Plans: &plans{}, Interfaces: []Interface{{Name: "br0", Mode: Proxy, LeaseTime: time.Second}}},
 		"range elsewhere": {Plans: &plans{}, Interfaces: []Interface{{Name: "br0", Mode: Authoritative, Ranges: []Range{{Network: testRange.Network, From: testRange.From, To: netip.MustParseAddr("192.0.3.1")}}}}},
 		"huge range":      {Plans: &plans{}, Interfaces: []Interface{{Name: "br0", Mode: Authoritative, Ranges: []Range{{Network: netip.MustParsePrefix("10.0.0.0/8"), From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.9.0.1")}}}}},
@@ -113,6 +113,57 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := New(Config{Plans: &plans{}, Interfaces: []Interface{good}}); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestInterfaceListedAgainAddsItsRanges(t *testing.T) {
+	far := Range{Network: netip.MustParsePrefix("198.51.100.0/24"), From: netip.MustParseAddr("198.51.100.10"), To: netip.MustParseAddr("198.51.100.20")}
+	s, err := New(Config{Plans: &plans{}, Interfaces: []Interface{
+		{Name: "br0", Mode: Authoritative, Ranges: []Range{testRange}}, {Name: "br0", Mode: Authoritative, Ranges: []Range{far}},
+	}})
+	if err != nil || len(s.cfg.Interfaces) != 1 || len(s.cfg.Interfaces[0].Ranges) != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// The loopback interface stands for any: every machine has it, with a known network.
+func TestRangeTakesTheNetworkOfItsInterface(t *testing.T) {
+	near := Range{From: netip.MustParseAddr("127.0.5.1"), To: netip.MustParseAddr("127.0.5.9")}
+	c, addr, err := own(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{near}})
+	if err != nil || c.Ranges[0].Network != netip.MustParsePrefix("127.0.0.0/8") || addr != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("%+v, %s, %v", c, addr, err)
+	}
+	far := Range{From: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("192.0.2.9")}
+	if _, _, err := own(Interface{Name: "lo", Mode: Authoritative, Ranges: []Range{far}}); !problem.Is(err, problem.Invalid) {
+		t.Error(err)
+	}
+}
+
+func TestSeenIsToldOnceInAWhile(t *testing.T) {
+	var told []string
+	s := newSeen(func(_ *metal.Node, what string) { told = append(told, what) })
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	n := testNode()
+	s.tell(n, "a")
+	s.tell(n, "a")
+	s.tell(n, "b")
+	now = now.Add(seenPause)
+	s.tell(n, "a")
+	again := n.Clone()
+	again.BootNumber++
+	s.tell(again, "a")
+	if got := strings.Join(told, ""); got != "abaa" {
+		t.Error(got)
+	}
+	for i := range 3 * maxSeen {
+		n := testNode()
+		n.BootNumber = int64(i)
+		s.tell(n, "c")
+	}
+	if len(s.last) > maxSeen {
+		t.Errorf("%d are remembered", len(s.last))
+	}
+	newSeen(nil).tell(n, "a")
 }
 
 func TestRunRefusesAnInterfaceThatIsNotThere(t *testing.T) {

@@ -12,12 +12,15 @@ import (
 
 // Range is a stretch of addresses that is leased on one network.
 type Range struct {
-	// Network is the network with its prefix length; relayed requests find their range by it.
+	// Network is the network with its prefix length; relayed requests find their range by it. Zero: that
+	// of the interface's address.
 	Network netip.Prefix
 	// From and To are the first and the last address, both included.
 	From, To netip.Addr
-	Gateway  netip.Addr // none where zero
-	DNS      []netip.Addr
+	// Gateway is needed where the URLs of plans lie in another network; our own address does, where
+	// that network is on this machine too. None where zero.
+	Gateway netip.Addr
+	DNS     []netip.Addr
 }
 
 // maxRange bounds the memory that a flood of invented MACs can take.

@@ -27,7 +27,8 @@ const (
 	Proxy Mode = "proxy"
 )
 
-// Interface is a network interface that is served. No other is ever answered on.
+// Interface is a network interface that is served. No other is ever answered on. One that is listed
+// again, with the same settings, has the ranges of both.
 type Interface struct {
 	Name string
 	Mode Mode
@@ -49,8 +50,8 @@ type Config struct {
 	Plans Plans
 	// Token derives the agent token of the node's current boot; nil: no plan carries one.
 	Token func(*metal.Node) secret.Value
-	// Seen hears of each contact of a machine with a plan: "boot loader named", "fetching
-	// kernel". It is called often, by many goroutines, and must return at once. May be nil.
+	// Seen hears of contacts of a machine with a plan: "boot loader named", "fetching kernel".
+	// The same of the same boot is told at most every 30 s, by any goroutine. It must return at once. May be nil.
 	Seen func(n *metal.Node, what string)
 	// Roots are the directories below which kernels and ramdisks may lie.
 	Roots []string
@@ -86,6 +87,7 @@ type Server struct {
 	cfg    Config
 	log    *slog.Logger
 	images *images
+	seen   *seen
 }
 
 // New checks the configuration; problem.Invalid says what is wrong with it.
@@ -95,9 +97,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Seen == nil {
-		cfg.Seen = func(*metal.Node, string) {}
 	}
 	for _, dir := range cfg.Roots {
 		if !filepath.IsAbs(dir) {
@@ -112,30 +111,42 @@ func New(cfg Config) (*Server, error) {
 			return nil, problem.Invalidf("boot server: boot loader %q is not a plain file name", name)
 		}
 	}
-	cfg.Interfaces = slices.Clone(cfg.Interfaces)
-	names := map[string]bool{}
-	for i := range cfg.Interfaces {
-		c := &cfg.Interfaces[i]
-		if err := c.check(); err != nil {
-			return nil, err
-		}
-		if names[c.Name] {
-			return nil, problem.Invalidf("boot server: interface %s is listed twice", c.Name)
-		}
-		names[c.Name] = true
+	var err error
+	if cfg.Interfaces, err = checkInterfaces(cfg.Interfaces); err != nil {
+		return nil, err
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
 	if cfg.Client == nil {
 		cfg.Client = defaultClient()
 	}
 	d := &downloads{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
-	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}}, nil
+	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen)}, nil
 }
 
 func setDefault(s *string, value string) {
 	if *s == "" {
 		*s = value
 	}
+}
+
+// checkInterfaces sets defaults and joins the ranges of an interface that is listed again.
+func checkInterfaces(in []Interface) ([]Interface, error) {
+	var out []Interface
+	for _, c := range in {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(out, func(o Interface) bool { return o.Name == c.Name })
+		if i < 0 {
+			out = append(out, c)
+			continue
+		}
+		if o := out[i]; o.Mode != c.Mode || o.LeaseTime != c.LeaseTime || o.Guests != c.Guests || o.Advertise != c.Advertise {
+			return nil, problem.Invalidf("boot server: interface %s is listed twice with different settings", c.Name)
+		}
+		out[i].Ranges = slices.Concat(out[i].Ranges, c.Ranges)
+	}
+	return out, nil
 }
 
 func (c *Interface) check() error {
@@ -149,6 +160,9 @@ func (c *Interface) check() error {
 		return problem.Invalidf("boot server: interface %s: mode %s needs an address range", c.Name, c.Mode)
 	}
 	for _, r := range c.Ranges {
+		if !r.Network.IsValid() && r.From.Is4() {
+			continue // checked with the interface's own network
+		}
 		if err := r.check(); err != nil {
 			return problem.Invalidf("boot server: interface %s: %w", c.Name, err)
 		}
@@ -177,6 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 			cancel()
 			return err
 		}
+		s.log.Info("boot server listens", "interface", c.Name, "mode", c.Mode, "address", l.resp.addr)
 		wg.Go(func() { s.keep(ctx, c, l) })
 	}
 	<-ctx.Done()
@@ -210,7 +225,7 @@ func (s *Server) keep(ctx context.Context, c Interface, l *link) {
 // responder makes the part that answers for an interface with this address.
 func (s *Server) responder(c Interface, addr netip.Addr) *responder {
 	r := &responder{
-		Interface: c, plans: s.cfg.Plans, seen: s.cfg.Seen, addr: addr, now: time.Now,
+		Interface: c, plans: s.cfg.Plans, seen: s.seen.tell, addr: addr, now: time.Now,
 		bios: s.cfg.BIOSLoader, uefi: s.cfg.UEFILoader,
 	}
 	if s.cfg.HTTPPort != 0 {
@@ -222,34 +237,56 @@ func (s *Server) responder(c Interface, addr netip.Addr) *responder {
 	return r
 }
 
-// ownAddress finds the address that an interface answers with: the one in its own
-// range, else the first.
-func ownAddress(c Interface) (netip.Addr, error) {
-	ifc, err := net.InterfaceByName(c.Name)
+// own is what an interface answers with: its own address, and its configuration with the
+// network of each range that named none.
+func own(c Interface) (Interface, netip.Addr, error) {
+	prefixes, err := prefixesOf(c.Name)
 	if err != nil {
-		return netip.Addr{}, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
+		return c, netip.Addr{}, err
+	}
+	addr := prefixes[0].Addr()
+	local := c.Mode == Proxy
+	c.Ranges = slices.Clone(c.Ranges)
+	for i := range c.Ranges {
+		r := &c.Ranges[i]
+		for _, p := range prefixes {
+			if !r.Network.IsValid() && p.Contains(r.From) {
+				r.Network = p.Masked()
+			}
+			if r.Network.IsValid() && r.Network.Contains(p.Addr()) && !local {
+				addr, local = p.Addr(), true
+			}
+		}
+		if !r.Network.IsValid() {
+			return c, addr, problem.Invalidf("boot server: interface %s has no address in the network of %s: the range needs its prefix length", c.Name, r.From)
+		}
+		if err := r.check(); err != nil {
+			return c, addr, problem.Invalidf("boot server: interface %s: %w", c.Name, err)
+		}
+	}
+	return c, addr, nil
+}
+
+// prefixesOf lists the IPv4 addresses of an interface; there is at least one.
+func prefixesOf(name string) ([]netip.Prefix, error) {
+	ifc, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, problem.Unavailablef("boot server: interface %s: %w", name, err)
 	}
 	addrs, err := ifc.Addrs()
 	if err != nil {
-		return netip.Addr{}, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
+		return nil, problem.Unavailablef("boot server: interface %s: %w", name, err)
 	}
-	var first netip.Addr
+	var out []netip.Prefix
 	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err != nil || !p.Addr().Is4() {
-			continue
-		}
-		if slices.ContainsFunc(c.Ranges, func(r Range) bool { return r.Network.Masked().Contains(p.Addr()) }) {
-			return p.Addr(), nil
-		}
-		if !first.IsValid() {
-			first = p.Addr()
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			out = append(out, p)
 		}
 	}
-	if !first.IsValid() {
-		return first, problem.Unavailablef("boot server: interface %s has no IPv4 address", c.Name)
+	if len(out) == 0 {
+		return nil, problem.Unavailablef("boot server: interface %s has no IPv4 address", name)
 	}
-	return first, nil
+	return out, nil
 }
 
 // isClosed tells the end of a socket that we closed from its failure.
