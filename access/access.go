@@ -27,12 +27,12 @@ type Principal struct {
 type Need int
 
 const (
-	// Open needs nothing: booting machines have no credential.
-	Open Need = iota
+	// Write needs the right to change. It is the zero Need, so a forgotten one closes the door.
+	Write Need = iota
 	// Read needs the right to see.
 	Read
-	// Write needs the right to change.
-	Write
+	// Open needs nothing: booting machines have no credential.
+	Open
 )
 
 // Allow refuses (Forbidden) what the principal may not do. action names it in the error.

@@ -43,6 +43,7 @@ type server struct {
 	Config
 	versions api.Microversions
 	routes   *router
+	open     bool // serves nothing that takes a credential
 }
 
 // New serves the whole API: /, /v1 and what lies below.
@@ -62,7 +63,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{Config: c, versions: api.Microversions{
+	s := &server{Config: c, open: ramdiskOnly, versions: api.Microversions{
 		Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
 	s.routes = newRouter(s.table(), func(r *route) bool {
@@ -77,42 +78,42 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 // table is every route. A path part in braces is an argument.
 func (s *server) table() []route {
 	return []route{
-		{method: "GET", path: "/", do: s.root, plain: true},
-		{method: "GET", path: "/v1", do: s.v1},
-		{method: "GET", path: "/v1/lookup", since: 22, do: s.lookup},
-		{method: "POST", path: "/v1/heartbeat/{node}", since: 22, do: s.heartbeat},
-		{method: "POST", path: "/v1/drivers/{driver}/vendor_passthru/lookup", do: s.oldLookup, old: true},
-		{method: "POST", path: "/v1/nodes/{node}/vendor_passthru/heartbeat", do: s.oldHeartbeat, old: true},
+		{method: "GET", path: "/", need: access.Open, do: s.root, plain: true},
+		{method: "GET", path: "/v1", need: access.Open, do: s.v1},
+		{method: "GET", path: "/v1/lookup", need: access.Open, since: 22, do: s.lookup},
+		{method: "POST", path: "/v1/heartbeat/{node}", need: access.Open, since: 22, do: s.heartbeat},
+		{method: "POST", path: "/v1/drivers/{driver}/vendor_passthru/lookup", need: access.Open, do: s.oldLookup, old: true},
+		{method: "POST", path: "/v1/nodes/{node}/vendor_passthru/heartbeat", need: access.Open, do: s.oldHeartbeat, old: true},
 
 		{method: "GET", path: "/v1/nodes", need: access.Read, do: s.listNodes},
-		{method: "POST", path: "/v1/nodes", need: access.Write, do: s.createNode},
+		{method: "POST", path: "/v1/nodes", do: s.createNode},
 		{method: "GET", path: "/v1/nodes/detail", need: access.Read, do: s.listNodesDetail},
 		{method: "GET", path: "/v1/nodes/{node}", need: access.Read, do: s.getNode},
-		{method: "PATCH", path: "/v1/nodes/{node}", need: access.Write, do: s.patchNode},
-		{method: "DELETE", path: "/v1/nodes/{node}", need: access.Write, do: s.deleteNode},
+		{method: "PATCH", path: "/v1/nodes/{node}", do: s.patchNode},
+		{method: "DELETE", path: "/v1/nodes/{node}", do: s.deleteNode},
 		{method: "GET", path: "/v1/nodes/{node}/validate", need: access.Read, do: s.validateNode},
-		{method: "PUT", path: "/v1/nodes/{node}/maintenance", need: access.Write, do: s.setMaintenance},
-		{method: "DELETE", path: "/v1/nodes/{node}/maintenance", need: access.Write, do: s.clearMaintenance},
+		{method: "PUT", path: "/v1/nodes/{node}/maintenance", do: s.setMaintenance},
+		{method: "DELETE", path: "/v1/nodes/{node}/maintenance", do: s.clearMaintenance},
 		{method: "GET", path: "/v1/nodes/{node}/states", need: access.Read, do: s.getStates},
-		{method: "PUT", path: "/v1/nodes/{node}/states/power", need: access.Write, do: s.setPower},
-		{method: "PUT", path: "/v1/nodes/{node}/states/provision", need: access.Write, do: s.provision},
-		{method: "PUT", path: "/v1/nodes/{node}/states/raid", need: access.Write, since: 12, do: s.unsupported("raid")},
+		{method: "PUT", path: "/v1/nodes/{node}/states/power", do: s.setPower},
+		{method: "PUT", path: "/v1/nodes/{node}/states/provision", do: s.provision},
+		{method: "PUT", path: "/v1/nodes/{node}/states/raid", since: 12, do: s.unsupported("raid")},
 		{method: "GET", path: "/v1/nodes/{node}/states/console", need: access.Read, do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/console", need: access.Write, do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/boot_mode", need: access.Write, since: 76, do: s.unsupported("set_boot_mode")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/secure_boot", need: access.Write, since: 76, do: s.unsupported("set_secure_boot_state")},
+		{method: "PUT", path: "/v1/nodes/{node}/states/console", do: s.unsupported("console")},
+		{method: "PUT", path: "/v1/nodes/{node}/states/boot_mode", since: 76, do: s.unsupported("set_boot_mode")},
+		{method: "PUT", path: "/v1/nodes/{node}/states/secure_boot", since: 76, do: s.unsupported("set_secure_boot_state")},
 		{method: "GET", path: "/v1/nodes/{node}/management/boot_device", need: access.Read, do: s.getBootDevice},
-		{method: "PUT", path: "/v1/nodes/{node}/management/boot_device", need: access.Write, do: s.setBootDevice},
+		{method: "PUT", path: "/v1/nodes/{node}/management/boot_device", do: s.setBootDevice},
 		{method: "GET", path: "/v1/nodes/{node}/management/boot_device/supported", need: access.Read, do: s.supportedBootDevices},
-		{method: "PUT", path: "/v1/nodes/{node}/management/inject_nmi", need: access.Write, since: 29, do: s.unsupported("inject_nmi")},
+		{method: "PUT", path: "/v1/nodes/{node}/management/inject_nmi", since: 29, do: s.unsupported("inject_nmi")},
 		{method: "GET", path: "/v1/nodes/{node}/management/indicators", need: access.Read, since: 63, do: s.unsupported("get_supported_indicators")},
 		{method: "GET", path: "/v1/nodes/{node}/vendor_passthru/methods", need: access.Read, do: s.nodeMethods},
-		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", need: access.Write, do: s.unsupported("vendor_passthru")},
+		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", do: s.unsupported("vendor_passthru")},
 		{method: "GET", path: "/v1/nodes/{node}/traits", need: access.Read, since: 37, do: s.getTraits},
-		{method: "PUT", path: "/v1/nodes/{node}/traits", need: access.Write, since: 37, do: s.setTraits},
-		{method: "DELETE", path: "/v1/nodes/{node}/traits", need: access.Write, since: 37, do: s.clearTraits},
-		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", need: access.Write, since: 37, do: s.addTrait},
-		{method: "DELETE", path: "/v1/nodes/{node}/traits/{trait}", need: access.Write, since: 37, do: s.removeTrait},
+		{method: "PUT", path: "/v1/nodes/{node}/traits", since: 37, do: s.setTraits},
+		{method: "DELETE", path: "/v1/nodes/{node}/traits", since: 37, do: s.clearTraits},
+		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.addTrait},
+		{method: "DELETE", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.removeTrait},
 		{method: "GET", path: "/v1/nodes/{node}/vifs", need: access.Read, since: 28, do: s.listVIFs},
 		{method: "GET", path: "/v1/nodes/{node}/bios", need: access.Read, since: 40, do: s.listBIOS},
 		{method: "GET", path: "/v1/nodes/{node}/bios/{setting}", need: access.Read, since: 40, do: s.getBIOS},
@@ -123,11 +124,11 @@ func (s *server) table() []route {
 		{method: "GET", path: "/v1/nodes/{node}/ports/detail", need: access.Read, do: s.listNodePortsDetail},
 
 		{method: "GET", path: "/v1/ports", need: access.Read, do: s.listPorts},
-		{method: "POST", path: "/v1/ports", need: access.Write, do: s.createPort},
+		{method: "POST", path: "/v1/ports", do: s.createPort},
 		{method: "GET", path: "/v1/ports/detail", need: access.Read, do: s.listPortsDetail},
 		{method: "GET", path: "/v1/ports/{port}", need: access.Read, do: s.getPort},
-		{method: "PATCH", path: "/v1/ports/{port}", need: access.Write, do: s.patchPort},
-		{method: "DELETE", path: "/v1/ports/{port}", need: access.Write, do: s.deletePort},
+		{method: "PATCH", path: "/v1/ports/{port}", do: s.patchPort},
+		{method: "DELETE", path: "/v1/ports/{port}", do: s.deletePort},
 
 		{method: "GET", path: "/v1/drivers", need: access.Read, do: s.listDrivers},
 		{method: "GET", path: "/v1/drivers/{driver}", need: access.Read, do: s.getDriver},

@@ -30,7 +30,7 @@ type world struct {
 	ports   *metal.Ports
 	config  ironic.Config
 	handler http.Handler
-	token   func(node *metal.Node) string // the agent token of the node's boot
+	secret  *secret.Key
 	log     *lockedBuffer
 }
 
@@ -109,16 +109,26 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.secret = key
+	w.withOptions(metal.Options{RestrictLookup: true, AllowDeletingAvailable: true})
+	return w
+}
+
+// withOptions makes the services anew.
+func (w *world) withOptions(opts metal.Options) {
 	now := func() time.Time { return born }
-	dir := metal.NewDirectory(s, now, time.Second)
-	w.nodes = metal.NewNodes(s, s, key, dir, metal.Options{RestrictLookup: true, AllowDeletingAvailable: true}, now)
-	w.ports = metal.NewPorts(s, s, w.nodes)
+	dir := metal.NewDirectory(w.store, now, time.Second, 0)
+	w.nodes = metal.NewNodes(w.store, w.store, w.secret, dir, opts, now)
+	w.ports = metal.NewPorts(w.store, w.store, w.nodes)
 	w.config = ironic.Config{
-		Nodes: w.nodes, Ports: w.ports, Directory: dir, Timeline: s, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Nodes: w.nodes, Ports: w.ports, Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	w.handler = ironic.New(w.config)
-	w.token = func(n *metal.Node) string { return metal.AgentToken(key, n.ID, n.BootNumber).Reveal() }
-	return w
+}
+
+// token gives the agent token of the node's boot.
+func (w *world) token(n *metal.Node) string {
+	return metal.AgentToken(w.secret, n.ID, n.BootNumber).Reveal()
 }
 
 // answer is what came back.

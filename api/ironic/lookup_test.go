@@ -1,0 +1,279 @@
+package ironic_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/ironic"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/secret"
+)
+
+// booting makes a node whose ramdisk is about to ask.
+func (w *world) booting(edit func(*metal.Node)) *metal.Node {
+	w.Helper()
+	n := w.node(func(n *metal.Node) {
+		n.ProvisionState, n.BootNumber = metal.RescueWait, 3
+		n.Plan = &metal.BootPlan{Road: metal.RoadIPXE, Path: "p", BootNumber: 3}
+		n.DriverInfo, n.InstanceInfo = metal.Object{"fake_password": "hush"}, metal.Object{"image_url": "hush", "root_gb": 1.0}
+		if edit != nil {
+			edit(n)
+		}
+	})
+	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+n.ID+`","address":"52:54:00:00:00:01"}`)
+	return n
+}
+
+func token(t testing.TB, a answer) string {
+	t.Helper()
+	config := a.object(t)["config"].(map[string]any)
+	return config["agent_token"].(string)
+}
+
+func TestLookup(t *testing.T) {
+	w := newWorld(t)
+	n := w.booting(nil)
+	const path = "/v1/lookup?addresses=nonsense,52-54-00-00-00-01"
+	w.want(404, "GET", path, "1.21", "")
+	for _, version := range []string{"1.22", "1.31", "1.61"} {
+		if got := token(t, w.want(200, "GET", path, version, "")); got != "******" {
+			t.Errorf("token at %s: %q", version, got)
+		}
+	}
+	a := w.want(200, "GET", path, "1.62", "")
+	if got := token(t, a); got != w.token(n) {
+		t.Errorf("first lookup told %q", got)
+	}
+	for _, version := range []string{"1.62", "1.68", "1.82", "1.22"} {
+		if got := token(t, w.want(200, "GET", path, version, "")); got != "******" {
+			t.Errorf("second lookup at %s told %q", version, got)
+		}
+	}
+	if strings.Contains(a.body, "hush") || strings.Contains(a.body, "driver_info") && strings.Contains(a.body, "fake_password") {
+		t.Errorf("lookup tells secrets: %s", a.body)
+	}
+	if strings.Contains(w.log.String(), w.token(n)) {
+		t.Error("the token is in the log")
+	}
+	want := `{"node":{"uuid":"` + nodeID + `","properties":{},"instance_info":{"image_url":"******","root_gb":1},` +
+		`"driver_internal_info":{"agent_secret_token":"******"},"links":[{"href":"http://salvor.example/v1/nodes/` + nodeID + `","rel":"self"},` +
+		`{"href":"http://salvor.example/nodes/` + nodeID + `","rel":"bookmark"}]},"config":{"heartbeat_timeout":300,"agent_token":"` + w.token(n) + `",` +
+		`"agent_token_required":true,"agent_md5_checksum_enable":false,"disable_deep_image_inspection":false,"permitted_image_formats":["raw","gpt","qcow2","iso"],` +
+		`"metrics":{"backend":"noop","global_prefix":null,"prepend_host":false,"prepend_host_reverse":true,"prepend_uuid":false},` +
+		`"metrics_statsd":{"statsd_host":"localhost","statsd_port":8125}}}`
+	if diff := cmp.Diff(want, a.body); diff != "" {
+		t.Errorf("lookup (-want +got):\n%s", diff)
+	}
+}
+
+func TestLookupRefuses(t *testing.T) {
+	w := newWorld(t)
+	w.booting(nil)
+	w.refuse([]refusal{
+		{"GET", "/v1/lookup", "1.82", "", 400, "At least one of 'addresses' and 'node_uuid' parameters is required"},
+		{"GET", "/v1/lookup?addresses=", "1.82", "", 400, "At least one"},
+		{"GET", "/v1/lookup?addresses=x,y,,z", "1.82", "", 400, "At least one"},
+		{"GET", "/v1/lookup?node_uuid=n1", "1.82", "", 400, "Expected a UUID"},
+		{"GET", "/v1/lookup?bogus=1", "1.82", "", 400, "Unexpected arguments"},
+		{"GET", "/v1/lookup?node_uuid=" + strings.Replace(nodeID, "1", "2", 1), "1.82", "", 404, "Resource could not be found."},
+		{"GET", "/v1/lookup?addresses=52:54:00:00:00:99", "1.82", "", 404, "Resource could not be found."},
+		{"GET", "/v1/lookup?addresses=" + strings.Repeat("52:54:00:00:00:99,", 200), "1.82", "", 400, "addresses"},
+	})
+	const path = "/v1/lookup?node_uuid=" + nodeID
+	w.edit(nodeID, func(n *metal.Node) { n.BootNumber = 4 })
+	w.refuse([]refusal{{"GET", path, "1.82", "", 409, "being prepared"}})
+	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState = metal.Active })
+	w.refuse([]refusal{{"GET", path, "1.82", "", 404, "Resource could not be found."}})
+	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState, n.Plan.BootNumber, n.Driver = metal.RescueWait, 4, "gone" })
+	w.refuse([]refusal{{"GET", path, "1.82", "", 400, "no live conductor"}})
+	w.edit(nodeID, func(n *metal.Node) { n.Driver, n.Plan.CarryToken = "fake-hardware", true })
+	if got := token(t, w.want(200, "GET", path, "1.82", "")); got != "******" {
+		t.Errorf("a carried token was told: %q", got)
+	}
+}
+
+func testCertificate(t testing.TB) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func beat(pairs ...string) string {
+	m := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	b, _ := json.Marshal(m)
+	return string(b)
+}
+
+func TestHeartbeat(t *testing.T) {
+	w := newWorld(t)
+	n := w.booting(nil)
+	tok, ca := w.token(n), testCertificate(t)
+	post := func(version, body string, status int, words string) refusal {
+		return refusal{"POST", "/v1/heartbeat/" + nodeID, version, body, status, words}
+	}
+	w.refuse([]refusal{
+		post("1.21", beat("callback_url", "http://a"), 404, ""),
+		post("1.22", beat("callback_url", "http://a", "agent_version", "1"), 400, `Field "agent_version" not recognised in this version`),
+		post("1.67", beat("callback_url", "http://a", "agent_verify_ca", ca), 400, `Field "agent_verify_ca" not recognised in this version`),
+		post("1.71", beat("callback_url", "http://a", "agent_status", "start"), 400, `Field "agent_status" not recognised in this version`),
+		post("1.82", `{}`, 400, "callback_url"), post("1.82", ``, 400, "JSON"), post("1.82", `{"callback_url":7}`, 400, "callback_url"),
+		post("1.82", beat("callback_url", "http://a", "bogus", "x"), 400, "Unexpected arguments: bogus"),
+		post("1.82", beat("callback_url", "http://a"), 400, "version is required"),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1"), 400, "Agent token is required for heartbeat processing."),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "wrong"), 400, "Invalid or missing agent token received."),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "******"), 400, "Invalid or missing agent token received."),
+		post("1.82", beat("callback_url", "ftp://a", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
+		post("1.82", beat("callback_url", "http://", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
+		post("1.82", beat("callback_url", "http://"+strings.Repeat("a", 3000), "agent_version", "1", "agent_token", tok), 400, "longer"),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_verify_ca", "x"), 400, "PEM"),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok, "agent_status", "odd"), 400, "agent_status"),
+		{"POST", "/v1/heartbeat/nope", "1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", tok), 404, ""},
+	})
+	good := beat("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", ca)
+	w.lock(nodeID)
+	w.refuse([]refusal{post("1.68", good, 409, "locked")})
+	w.free()
+	for range 2 {
+		if a := w.want(202, "POST", "/v1/heartbeat/"+nodeID, "1.68", good); a.body != "" {
+			t.Errorf("body %q", a.body)
+		}
+	}
+	w.lock(nodeID)
+	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", good)
+	w.free()
+	w.refuse([]refusal{
+		post("1.68", strings.Replace(good, "agent:9999", "other:9999", 1), 400, `Detected change in ramdisk provided "callback_url"`),
+		post("1.68", beat("callback_url", "https://agent:9999", "agent_version", "9.1", "agent_token", tok, "agent_verify_ca", testCertificate(t)), 400, "agent_verify_ca"),
+	})
+	info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
+	want := map[string]any{
+		"agent_url": "https://agent:9999", "agent_version": "9.1", "agent_verify_ca": ca, "agent_secret_token": "******", "agent_last_heartbeat": "2026-03-04T05:06:07+00:00",
+	}
+	if diff := cmp.Diff(want, info); diff != "" {
+		t.Errorf("driver_internal_info (-want +got):\n%s", diff)
+	}
+	w.edit(nodeID, func(n *metal.Node) { n.BootNumber = 4 })
+	w.refuse([]refusal{post("1.68", good, 400, "Invalid or missing agent token received.")})
+	info = w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
+	if diff := cmp.Diff(map[string]any{"agent_version": "9.1", "agent_last_heartbeat": "2026-03-04T05:06:07+00:00"}, info); diff != "" {
+		t.Errorf("after the boot is void (-want +got):\n%s", diff)
+	}
+	if strings.Contains(w.log.String(), tok) {
+		t.Error("the token is in the log")
+	}
+}
+
+func TestHeartbeatWithoutSupport(t *testing.T) {
+	w := newWorld(t)
+	n := w.booting(func(n *metal.Node) { n.Interfaces = map[string]string{"deploy": "fake"} })
+	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
+	if log := w.log.String(); !strings.Contains(log, "does not support heartbeats") || !strings.Contains(log, "level=WARN") {
+		t.Errorf("no warning in %s", log)
+	}
+	if info := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"].(map[string]any); info["agent_version"] != nil {
+		t.Errorf("it did something: %v", info)
+	}
+	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = nil })
+	w.want(202, "POST", "/v1/heartbeat/n1", "1.68", beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)))
+}
+
+func TestRescueHashInLookup(t *testing.T) {
+	w := newWorld(t)
+	w.withOptions(metal.Options{RestrictLookup: true, RescuePasswordInLookup: true})
+	w.booting(nil)
+	err := w.store.Do(t.Context(), func(tx job.Tx) error {
+		return w.store.Insert(tx, &job.Job{Kind: "rescue", Class: job.Operation, Subject: job.Node(nodeID), State: job.Waiting, Args: json.RawMessage(`{}`), Secret: secret.New("$5$hash")})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rescuePassword := func() any {
+		return w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").object(t)["node"].(map[string]any)["instance_info"].(map[string]any)["rescue_password"]
+	}
+	if first, second := rescuePassword(), rescuePassword(); first != "$5$hash" || second != nil {
+		t.Errorf("hash told: %v, then %v", first, second)
+	}
+	if strings.Contains(w.log.String(), "$5$hash") {
+		t.Error("the hash is in the log")
+	}
+}
+
+func TestOldAgentDoors(t *testing.T) {
+	w := newWorld(t)
+	n := w.booting(nil)
+	const lookup = `{"version":"2","inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:01"}]}}`
+	const lookupPath, beatPath = "/v1/drivers/agent_ipmitool/vendor_passthru/lookup", "/v1/nodes/" + nodeID + "/vendor_passthru/heartbeat"
+	w.want(404, "POST", lookupPath, "", lookup)
+	w.want(404, "POST", beatPath, "", "{}")
+	w.config.OldAgentDoors = true
+	w.handler = ironic.New(w.config)
+	got := w.want(200, "POST", lookupPath, "", lookup).object(t)
+	if got["heartbeat_timeout"] != 300.0 || got["node"].(map[string]any)["uuid"] != nodeID || got["config"] != nil {
+		t.Errorf("old lookup: %v", got)
+	}
+	w.refuse([]refusal{
+		{"POST", lookupPath, "", `{}`, 400, "version"}, {"POST", lookupPath, "", `{"version":"1"}`, 400, "version"},
+		{"POST", lookupPath, "", `{"version":"2"}`, 400, "inventory"}, {"POST", lookupPath, "", `{"version":"2","inventory":{}}`, 400, "interfaces"},
+		{"POST", lookupPath, "", `{"version":"2","inventory":{"interfaces":[7]}}`, 404, ""},
+		{"POST", lookupPath, "", `{"version":"2","inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:09"}]}}`, 404, ""},
+		{"POST", beatPath, "", `{}`, 400, "agent_url"}, {"POST", beatPath, "", `{"agent_url":"http://a"}`, 400, "token"},
+	})
+	w.want(202, "POST", beatPath, "", beat("agent_url", "http://a", "agent_token", w.token(n)))
+}
+
+func TestRamdiskListener(t *testing.T) {
+	w := newWorld(t)
+	n := w.booting(nil)
+	w.config.Auth = refuseAll{}
+	for name, h := range map[string]struct {
+		other int
+	}{"ramdisk": {404}, "main": {401}} {
+		handler := ironic.NewRamdisk(w.config)
+		if name == "main" {
+			handler = ironic.New(w.config)
+		}
+		for _, r := range []struct {
+			method, path, body string
+			status             int
+		}{
+			{"GET", "/", "", 200}, {"GET", "/v1", "", 200}, {"GET", "/v1/", "", 200}, {"GET", "/v1/lookup?node_uuid=" + nodeID, "", 200},
+			{"POST", "/v1/heartbeat/" + nodeID, beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)), 202},
+			{"GET", "/v1/nodes", "", h.other}, {"POST", "/v1/nodes", "{}", h.other}, {"GET", "/v1/nodes/" + nodeID, "", h.other}, {"GET", "/v1/ports", "", h.other},
+			{"POST", "/v1/continue_inspection", "{}", h.other}, {"GET", "/v1/drivers", "", h.other}, {"GET", "/nothing", "", h.other},
+		} {
+			if a := ask(handler, r.method, r.path, "1.82", r.body); a.status != r.status {
+				t.Errorf("%s: %s %s: %d, want %d: %s", name, r.method, r.path, a.status, r.status, a.body)
+			}
+		}
+	}
+}
+
+// refuseAll knows nobody.
+type refuseAll struct{}
+
+func (refuseAll) Authenticate(*http.Request) (access.Principal, error) {
+	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "Authorization required."}
+}
