@@ -1,0 +1,261 @@
+//go:build e2e
+
+package ramdisk
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"salvor/boot/media"
+)
+
+// bootLimit is ten times what a boot takes on an idle machine.
+const bootLimit = 120 * time.Second
+
+// built is the ramdisk under test; one build serves all roads.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "salvor-ramdisk-test-")
+	if err != nil {
+		return "", err
+	}
+	agent := filepath.Join(dir, "salvor-agent")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", agent, "salvor/cmd/salvor-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build salvor-agent: %w\n%s", err, out)
+	}
+	profile := Profile(os.Getenv("SALVOR_TEST_PROFILE"))
+	_, err = Build(context.Background(), Options{Out: filepath.Join(dir, "out"), Agent: agent, Profile: profile,
+		Compression: Compression(os.Getenv("SALVOR_TEST_COMPRESSION"))})
+	return dir, err
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := built(); dir != "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func products(t *testing.T) string {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "out")
+}
+
+func openImage(t *testing.T, name string) *media.Image {
+	t.Helper()
+	dir := products(t)
+	m, err := ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	image, err := media.NewImage(f, m.Files[name].Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// uefi is OVMF with variables of its own.
+func uefi(t *testing.T) []string {
+	t.Helper()
+	vars, err := os.ReadFile("/usr/share/OVMF/OVMF_VARS_4M.fd")
+	if err != nil {
+		t.Fatalf("%v (package ovmf)", err)
+	}
+	file := filepath.Join(t.TempDir(), "vars.fd")
+	if err := os.WriteFile(file, vars, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd",
+		"-drive", "if=pflash,unit=1,format=raw,file=" + file}
+}
+
+// road is one way in which a machine comes to the ramdisk.
+type road struct {
+	name string
+	nic  string
+	args func(t *testing.T, c *controller) []string
+}
+
+var roads = []road{
+	{name: "kernel and initramfs", args: func(t *testing.T, c *controller) []string {
+		return []string{"-kernel", filepath.Join(c.dir, FileKernel), "-initrd", filepath.Join(c.dir, FileInitramfs), "-append", c.params}
+	}},
+	{name: "ISO by BIOS", args: func(t *testing.T, c *controller) []string { return cd(c) }},
+	{name: "ISO by UEFI", args: func(t *testing.T, c *controller) []string { return append(uefi(t), cd(c)...) }},
+	{name: "UKI by UEFI", args: func(t *testing.T, c *controller) []string {
+		opened, err := openImage(t, FileUKI).Open(c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := make([]byte, opened.Size())
+		if _, err := opened.ReadAt(raw, 0); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "rescue.efi")
+		if err := os.WriteFile(file, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return append(uefi(t), "-kernel", file)
+	}},
+	{name: "iPXE", nic: "bootindex=0", args: func(*testing.T, *controller) []string { return nil }},
+}
+
+// cd is a drive whose medium QEMU reads by HTTP ranges, as a BMC does.
+func cd(c *controller) []string {
+	return []string{"-drive", "if=none,id=cd,format=raw,readonly=on,media=cdrom,file=" + c.server.URL + "/rescue.iso",
+		"-device", "ide-cd,drive=cd,bootindex=0"}
+}
+
+// TestRescueByEveryRoad boots the real agent and proves what a rescued machine is:
+// the password opens ssh, nothing else listens, the agent is gone.
+func TestRescueByEveryRoad(t *testing.T) {
+	for _, r := range roads {
+		t.Run(r.name, func(t *testing.T) {
+			c := newController(t, products(t), openImage(t, FileISO))
+			if r.name == "ISO by BIOS" || r.name == "ISO by UEFI" {
+				// The longest parameters that are allowed reach the kernel whole.
+				c.params += " filler=" + strings.Repeat("x", media.MaxParams-len(c.params)-len(" filler= last=1")) + " last=1"
+			}
+			began := time.Now()
+			m := boot(t, c, r)
+			m.waitFor(t, c, "ssh started on 10.0.2.15")
+			listening := time.Since(began)
+			if out, err := m.ssh("sesame", "id -u"); err != nil || strings.TrimSpace(out) != "0" {
+				t.Fatalf("ssh: %v: %s\n%s", err, out, m.console())
+			}
+			t.Logf("after power on: ssh listens %.1f s, a command by ssh is done %.1f s", listening.Seconds(), time.Since(began).Seconds())
+			for _, line := range m.stages() {
+				t.Log(line)
+			}
+			m.check(t, c)
+		})
+	}
+}
+
+// check is done once ssh works.
+func (m *machine) check(t *testing.T, c *controller) {
+	t.Helper()
+	out, err := m.ssh("sesame", "cat /proc/net/tcp /proc/net/tcp6; echo ==; ps; echo ==; cat /etc/shadow; echo ==; cat /proc/cmdline; modprobe ext4 && modprobe isofs && echo modules fine")
+	if err != nil {
+		t.Fatalf("ssh: %v: %s", err, out)
+	}
+	parts := strings.Split(out, "==\n")
+	listening := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A`).FindAllStringSubmatch(parts[0], -1)
+	if len(listening) != 1 || listening[0][1] != "0016" {
+		t.Errorf("listening ports (hex): %v", listening)
+	}
+	if strings.Contains(parts[1], "salvor-agent") || strings.Contains(parts[1], "udhcpc") {
+		t.Errorf("processes left:\n%s", parts[1])
+	}
+	if !strings.Contains(parts[2], "root:*:") || !strings.Contains(parts[2], "rescue:$5$") {
+		t.Errorf("accounts:\n%s", parts[2])
+	}
+	if !strings.Contains(parts[3], c.params[len(c.params)-10:]) || !strings.Contains(parts[3], "modules fine") {
+		t.Errorf("command line or modules:\n%s", parts[3])
+	}
+	if out, err := m.ssh("wrong", "true"); err == nil {
+		t.Errorf("a wrong password opened ssh: %s", out)
+	}
+	if text := c.lastFailure(); text != "" {
+		t.Errorf("the control plane saw: %s", text)
+	}
+}
+
+type machine struct {
+	serial string
+	port   int
+	exited chan struct{}
+}
+
+func boot(t *testing.T, c *controller, r road) *machine {
+	t.Helper()
+	m := &machine{serial: filepath.Join(t.TempDir(), "serial"), port: freePort(t), exited: make(chan struct{})}
+	nic := "virtio-net-pci,netdev=n0," + r.nic
+	if r.nic == "" {
+		nic = "virtio-net-pci,netdev=n0,romfile="
+	}
+	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot",
+		"-serial", "file:" + m.serial, "-device", nic, "-netdev",
+		fmt.Sprintf("user,id=n0,bootfile=%s,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:9999", c.guestURL("/boot.ipxe"), m.port, c.agentPort)}
+	cmd := exec.Command("qemu-system-x86_64", append(args, r.args(t, c)...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	// A test that runs into its time limit must not leave a machine behind.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v (package qemu-system-x86)", err)
+	}
+	go func() {
+		cmd.Wait()
+		close(m.exited)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-m.exited
+		if t.Failed() {
+			t.Logf("qemu: %s\nconsole:\n%s", stderr.String(), m.console())
+		}
+	})
+	return m
+}
+
+func (m *machine) console() string {
+	b, _ := os.ReadFile(m.serial)
+	return string(b)
+}
+
+func (m *machine) stages() []string {
+	return regexp.MustCompile(`salvor: \[[0-9.]+\].*`).FindAllString(m.console(), -1)
+}
+
+func (m *machine) waitFor(t *testing.T, c *controller, text string) {
+	t.Helper()
+	limit := time.After(bootLimit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(m.console(), text) {
+		select {
+		case <-tick.C:
+			if failure := c.lastFailure(); failure != "" {
+				t.Fatalf("before %q the control plane saw: %s", text, failure)
+			}
+		case <-m.exited:
+			t.Fatalf("qemu ended before %q", text)
+		case <-limit:
+			t.Fatalf("no %q within %v", text, bootLimit)
+		}
+	}
+}
+
+func (m *machine) ssh(password, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sshpass", "-e", "ssh", "-p", strconv.Itoa(m.port), "-o", "StrictHostKeyChecking=no",
+		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "PreferredAuthentications=password", "rescue@127.0.0.1", command)
+	cmd.Env = append(os.Environ(), "SSHPASS="+password)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
