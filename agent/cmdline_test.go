@@ -92,7 +92,7 @@ func TestShadow(t *testing.T) {
 	if err := os.Chmod(file, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := setPasswords(file, testHash, []string{"rescue"}); err != nil {
+	if err := setPasswords(root, testHash, []string{"rescue"}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
@@ -111,13 +111,26 @@ func TestShadow(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := setPasswords(file, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
+	if err := setPasswords(root, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("no file: %v", err)
 	}
 	if err := os.Symlink(outside, file); err != nil {
 		t.Fatal(err)
 	}
-	if err := setPasswords(file, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
+	if err := setPasswords(root, testHash, []string{"rescue"}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("a link: %v", err)
+	}
+	// A folder that leads out is as bad.
+	if err := os.RemoveAll(filepath.Join(root, "etc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(outside), filepath.Join(root, "etc")); err != nil {
+		t.Fatal(err)
+	}
+	if err := setPasswords(root, testHash, []string{"rescue"}); err == nil {
+		t.Error("a folder that leads out of the root was followed")
+	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != testShadow {
+		t.Errorf("a file outside of the root was changed: %q, %v", text, err)
 	}
 }

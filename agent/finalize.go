@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"net"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ func (a *Agent) finalize(order wire.FinalizeParams) error {
 	if a.params.RootPassword || (order.Salvor != nil && order.Salvor.RootPassword) {
 		users = append(users, rootUser)
 	}
-	if err := setPasswords(filepath.Join(a.config.Root, "/etc/shadow"), hash, users); err != nil {
+	if err := setPasswords(a.config.Root, hash, users); err != nil {
 		network.RemovePlan(a.config.Root)
 		return err
 	}

@@ -3,33 +3,43 @@ package agent
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
+	"salvor/agent/network"
 	"salvor/problem"
 )
 
-const maxShadow = 1 << 20
+const (
+	shadow    = "etc/shadow"
+	maxShadow = 1 << 20
+)
 
-// setPasswords puts the hash into a shadow file for the users, adding those that are
-// missing. The file is replaced in one step: sshd sees the old or the new one.
-func setPasswords(file, hash string, users []string) error {
-	info, err := os.Lstat(file)
+// setPasswords puts the hash into the shadow file of a tree for the users, adding
+// those that are missing. The file is replaced in one step: sshd sees the old or the
+// new one. Nothing outside of the tree is touched, whatever links lie in it.
+func setPasswords(root, hash string, users []string) error {
+	tree, err := network.OpenRoot(root)
+	if err != nil {
+		return fmt.Errorf("set password: %w", err)
+	}
+	defer tree.Close()
+	info, err := tree.Lstat(shadow)
 	if err != nil {
 		return problem.Unavailablef("set password: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxShadow {
-		return problem.Unavailablef("set password: %s is not a file of a sane size", file)
+		return problem.Unavailablef("set password: %s is not a file of a sane size", shadow)
 	}
-	old, err := os.ReadFile(file)
+	old, err := tree.ReadFile(shadow)
 	if err != nil {
 		return fmt.Errorf("set password: %w", err)
 	}
-	// Every other bit would let somebody else read the hash.
-	mode := info.Mode().Perm() & 0o640
-	return replaceFile(file, withPasswords(string(old), hash, users), mode|0o600, info)
+	if err := replaceShadow(tree, withPasswords(string(old), hash, users), info); err != nil {
+		return fmt.Errorf("set password: replace %s: %w", shadow, err)
+	}
+	return nil
 }
 
 // withPasswords is the text of a shadow file with the users' hashes set.
@@ -65,30 +75,32 @@ func withPassword(fields []string, hash string) string {
 	return strings.Join(fields, ":")
 }
 
-func replaceFile(file, text string, mode os.FileMode, like os.FileInfo) error {
-	temporary, err := os.CreateTemp(filepath.Dir(file), ".shadow-*")
+func replaceShadow(tree *os.Root, text string, like os.FileInfo) error {
+	const temporary = shadow + ".salvor"
+	_ = tree.Remove(temporary) // of a try that was cut off
+	file, err := tree.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("set password: %w", err)
+		return err
 	}
-	defer os.Remove(temporary.Name()) // gone already once renamed
-	_, err = temporary.WriteString(text)
+	_, err = file.WriteString(text)
+	// Every bit beyond these would let somebody else read the hash.
 	if err == nil {
-		err = temporary.Chmod(mode)
+		err = file.Chmod(like.Mode().Perm()&0o640 | 0o600)
 	}
 	if owner, ok := like.Sys().(*syscall.Stat_t); ok && err == nil && os.Geteuid() == 0 {
-		err = temporary.Chown(int(owner.Uid), int(owner.Gid))
+		err = file.Chown(int(owner.Uid), int(owner.Gid))
 	}
 	if err == nil {
-		err = temporary.Sync()
+		err = file.Sync()
 	}
-	if cerr := temporary.Close(); err == nil {
+	if cerr := file.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(temporary.Name(), file)
+		err = tree.Rename(temporary, shadow)
 	}
 	if err != nil {
-		return fmt.Errorf("set password: replace %s: %w", file, err)
+		_ = tree.Remove(temporary)
 	}
-	return nil
+	return err
 }

@@ -68,7 +68,7 @@ func TestInGuest(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		listen, err := os.ReadFile(ListenFile)
+		listen, err := os.ReadFile("/" + ListenFile)
 		lines := strings.Fields(string(listen))
 		slices.Sort(lines)
 		if err != nil || !slices.Equal(lines, []string{"10.0.2.15", "10.79.0.5", "2001:db8::5"}) {

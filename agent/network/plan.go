@@ -5,6 +5,7 @@
 package network
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,12 +21,13 @@ import (
 // Files that the agent, this package and the ramdisk's init share, below the root.
 const (
 	// PlanFile is written by the agent when it ends, mode 0600, and removed once applied.
-	PlanFile = "/run/salvor/rescue.json"
+	PlanFile = "run/salvor/rescue.json"
 	// ListenFile holds the addresses for ssh, one a line.
-	ListenFile = "/run/salvor/ssh-listen"
+	ListenFile = "run/salvor/ssh-listen"
 	// LeasePrefix and a NIC's name make the file in which init may have left what
 	// udhcpc told it, as lines like serverid=192.0.2.1.
-	LeasePrefix = "/run/salvor/dhcp-"
+	LeasePrefix = "run/salvor/dhcp-"
+	resolver    = "etc/resolv.conf"
 )
 
 const maxPlan = 4 << 20
@@ -61,39 +63,64 @@ func WritePlan(root string, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(root, PlanFile)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	return replace(root, PlanFile, text, 0o600)
+}
+
+// OpenRoot opens the tree to work in. What is done by it stays in it, whatever links
+// lie there. Empty is the machine's own.
+func OpenRoot(root string) (*os.Root, error) { return os.OpenRoot(cmp.Or(root, "/")) }
+
+// replace writes a file in one step.
+func replace(root, name string, text []byte, mode os.FileMode) error {
+	tree, err := OpenRoot(root)
+	if err != nil {
 		return err
 	}
-	temporary := file + ".new"
-	if err := os.WriteFile(temporary, text, 0o600); err != nil {
+	defer tree.Close()
+	if err := tree.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.Rename(temporary, file)
+	if err := tree.WriteFile(name+".new", text, mode); err != nil {
+		return err
+	}
+	return tree.Rename(name+".new", name)
+}
+
+func read(root, name string) ([]byte, error) {
+	tree, err := OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	return tree.ReadFile(name)
 }
 
 // ReadPlan is the reverse of WritePlan.
 func ReadPlan(root string) (Plan, error) {
-	file := filepath.Join(root, PlanFile)
 	var plan Plan
-	text, err := os.ReadFile(file)
+	text, err := read(root, PlanFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return plan, problem.NotFoundf("%s is missing: the agent has not finalized a rescue", file)
+		return plan, problem.NotFoundf("%s is missing: the agent has not finalized a rescue", PlanFile)
 	}
 	if err != nil {
 		return plan, err
 	}
 	if len(text) > maxPlan {
-		return plan, problem.Invalidf("%s is longer than %d bytes", file, maxPlan)
+		return plan, problem.Invalidf("%s is longer than %d bytes", PlanFile, maxPlan)
 	}
 	if err := json.Unmarshal(text, &plan); err != nil {
-		return plan, problem.Invalidf("%s: %w", file, err)
+		return plan, problem.Invalidf("%s: %w", PlanFile, err)
 	}
 	return plan, nil
 }
 
 // RemovePlan takes the plan away again; a missing one is fine.
-func RemovePlan(root string) { _ = os.Remove(filepath.Join(root, PlanFile)) }
+func RemovePlan(root string) {
+	if tree, err := OpenRoot(root); err == nil {
+		_ = tree.Remove(PlanFile)
+		_ = tree.Close()
+	}
+}
 
 // Leases notes what the NICs hold now.
 func Leases(root string) ([]Lease, error) {
@@ -123,7 +150,7 @@ func Leases(root string) ([]Lease, error) {
 
 // leaseServer reads the server's address from what init left, if it did.
 func leaseServer(root, nic string) string {
-	text, err := os.ReadFile(filepath.Join(root, LeasePrefix+filepath.Base(nic)))
+	text, err := read(root, LeasePrefix+filepath.Base(nic))
 	if err != nil {
 		return ""
 	}

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -198,14 +196,10 @@ func (s *Setup) writeListen(listen []netip.Addr) error {
 	for _, a := range listen {
 		fmt.Fprintln(&text, a)
 	}
-	file := filepath.Join(s.Root, ListenFile)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := replace(s.Root, ListenFile, []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write the addresses for ssh: %w", err)
 	}
-	if err := os.WriteFile(file+".new", []byte(text.String()), 0o644); err != nil {
-		return fmt.Errorf("write the addresses for ssh: %w", err)
-	}
-	return os.Rename(file+".new", file)
+	return nil
 }
 
 // writeResolver leaves the file alone where nobody named a server, unless what stands
@@ -220,9 +214,5 @@ func (s *Setup) writeResolver() error {
 			fmt.Fprintln(&text, "nameserver", a)
 		}
 	}
-	file := filepath.Join(s.Root, "/etc/resolv.conf")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(text.String()), 0o644)
+	return replace(s.Root, resolver, []byte(text.String()), 0o644)
 }
