@@ -23,13 +23,14 @@ type answer struct {
 func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready map[int]bool) ([]netip.Addr, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, len(asking))
+	open := map[int]bool{} // links by index
 	for _, link := range asking {
+		open[link.Attrs().Index] = true
 		go func() { answers <- s.ask(ctx, link) }()
 	}
-	open := len(asking)
 	defer func() {
 		cancel()
-		for ; open > 0; open-- { // nobody changes the network once Run is over
+		for range open { // nobody changes the network once Run is over
 			<-answers
 		}
 	}()
@@ -44,23 +45,34 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 		if len(listen) > 0 && first.IsZero() {
 			first = time.Now()
 		}
-		if len(listen) > 0 && (open == 0 || time.Since(first) > others) {
+		if len(listen) > 0 && (!plugged(open) || time.Since(first) > others) {
 			s.leave(asking, ready)
 			return listen, nil
 		}
 		if time.Since(said) > sayEvery {
 			said = time.Now()
-			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", open)
+			s.Log.Warn("waiting for an address for ssh", "since", time.Since(s.begun).Round(time.Second), "move", s.plan.Move, "links asking", len(open))
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-ticker.C:
 		case a := <-answers:
-			open--
+			delete(open, a.link.Attrs().Index)
 			ready = s.take(a, ready)
 		}
 	}
+}
+
+// plugged tells whether one of the links has a carrier: one without is not waited for.
+func plugged(links map[int]bool) bool {
+	for index := range links {
+		nic, err := net.InterfaceByIndex(index)
+		if err == nil && nic.Flags&net.FlagRunning != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // take puts a lease on its link.
