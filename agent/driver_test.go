@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/agent/network"
+	"salvor/driver"
+	driveragent "salvor/driver/agent"
+	"salvor/metal"
+	"salvor/secret"
+	wire "salvor/wire/agent"
+	"salvor/wire/ironic"
+)
+
+// TestWithOurServer lets salvor's own rescue interface finish the rescue: the two ends
+// of the wire are written apart.
+func TestWithOurServer(t *testing.T) {
+	f := newIronic(t)
+	a, root, _, _ := newAgent(t, f, "")
+	rescue := driveragent.Rescue{Lanes: &driver.Lanes{}}
+	node := &metal.Node{ID: testNode}
+	ended := make(chan error, 2)
+	f.onBeat = func(url string, beat ironic.Heartbeat) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		at := driver.Agent{URL: url, Version: beat.AgentVersion, CA: beat.AgentVerifyCA, Token: secret.New("wrong")}
+		order := driver.Finalize{Hash: secret.New(testHash), Extras: &wire.Extras{SSHInterfaces: []string{testMAC}, TenantMove: true, NetworkData: json.RawMessage(`{"links":[]}`)}}
+		if err := rescue.Finalize(ctx, node, at, order); err == nil || !strings.Contains(err.Error(), "token") {
+			t.Errorf("a wrong token: %v", err)
+		}
+		at.Token = secret.New(testToken)
+		ended <- rescue.Finalize(ctx, node, at, order)
+		for i := 0; i < 200; i++ { // the port closes right after the answer
+			if err := rescue.Finalize(ctx, node, at, order); errors.Is(err, driver.ErrGone) {
+				ended <- nil
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		ended <- errors.New("the port does not close")
+	}
+	if err := runAgent(t, a); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	plan, err := network.ReadPlan(root)
+	if err != nil || plan.Move != network.MoveYes || !slices.Equal(plan.SSHInterfaces, []string{testMAC}) || !strings.Contains(shadowOf(t, root), testHash) {
+		t.Errorf("plan %+v, %v", plan, err)
+	}
+}
