@@ -182,6 +182,6 @@ func Prove(ctx context.Context, read func(context.Context) (done bool, err error
 const ProveTimeout = 60 * time.Second
 
 const (
-	proveFirst = 100 * time.Millisecond
+	proveFirst = 25 * time.Millisecond
 	proveMost  = 2 * time.Second
 )

@@ -188,6 +188,7 @@ func (h hardware) networks() []choice[driver.Network] {
 	bridge, err := network.NewBridge(h.cfg.Bridges)
 	if err != nil {
 		info.Broken = err.Error()
+		bridge = &network.Bridge{} // which knows no network, so every use of it is refused
 	}
 	return []choice[driver.Network]{{info, bridge}, noopNetwork}
 }

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
@@ -35,6 +37,8 @@ const (
 )
 
 var node = &metal.Node{ID: "11111111-2222-3333-4444-555555555555"}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func agentAt(url string) driver.Agent {
 	return driver.Agent{URL: url, Version: wire.Product + "1.0", Token: secret.New(token)}

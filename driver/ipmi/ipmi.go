@@ -7,6 +7,7 @@ package ipmi
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 
 	"salvor/driver"
@@ -72,6 +73,9 @@ const (
 	defaultPort = 623
 )
 
+// suites are the cipher suites that may be asked for (IPMI 2.0, table 22-20).
+var suites = []int{1, 2, 3, 6, 7, 8, 11, 12, 15, 16, 17}
+
 // read takes the settings out of a record. All errors are Invalid.
 func read(n *metal.Node) (settings, error) {
 	s := settings{host: n.Info(AddressKey), port: defaultPort, username: n.Info(UsernameKey), password: secret.New(n.Info(PasswordKey)), ciphers: []int{3, 17}}
@@ -96,8 +100,8 @@ func read(n *metal.Node) (settings, error) {
 	}
 	if text := n.Info(CipherKey); text != "" {
 		cipher, err := strconv.Atoi(text)
-		if err != nil || cipher < 0 || cipher > 17 {
-			return s, problem.Invalidf("%s must be a number from 0 to 17", CipherKey)
+		if err != nil || !slices.Contains(suites, cipher) {
+			return s, problem.Invalidf("%s must be one of %v; the others authenticate nobody or encrypt by RC4", CipherKey, suites)
 		}
 		s.ciphers = []int{cipher}
 	}

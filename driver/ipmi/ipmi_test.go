@@ -1,8 +1,10 @@
 package ipmi
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bougou/go-ipmi/pkg/client"
+	"go.uber.org/goleak"
 
 	"salvor/driver"
 	"salvor/driver/drivertest"
@@ -155,10 +160,12 @@ func babbler(t *testing.T) int {
 	return conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-func rig(t *testing.T, client Client) drivertest.Rig {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func rig(t *testing.T, c Client) drivertest.Rig {
 	s := startSim(t)
 	n := s.node()
-	d := &Driver{Lanes: &driver.Lanes{}, Client: client}
+	d := &Driver{Lanes: &driver.Lanes{}, Client: c}
 	return drivertest.Rig{
 		Node: n, Power: d, Management: d, On: s.on, Hidden: true,
 		Break: func(f drivertest.Fault) bool {
@@ -196,13 +203,13 @@ func rig(t *testing.T, client Client) drivertest.Rig {
 }
 
 func TestContract(t *testing.T) {
-	for _, client := range []Client{Native, IPMITool} {
-		t.Run(string(client), func(t *testing.T) {
+	for _, c := range []Client{Native, IPMITool} {
+		t.Run(string(c), func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath("ipmitool"); err != nil {
 				t.Fatal("ipmitool is missing: install the package ipmitool")
 			}
-			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, client) })
+			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, c) })
 		})
 	}
 }
@@ -216,6 +223,66 @@ func TestNoProgram(t *testing.T) {
 	if _, err := (&Driver{Client: "telepathy"}).PowerState(t.Context(), n); !problem.Is(err, problem.Invalid) {
 		t.Fatal(err)
 	}
+}
+
+// scrambler passes datagrams on to a BMC, and changes about every fourth answer.
+func scrambler(t *testing.T, bmc int) int {
+	t.Helper()
+	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = front.Close() })
+	random := rand.New(rand.NewPCG(1, 2))
+	go func() {
+		in, out := make([]byte, 2048), make([]byte, 2048)
+		for {
+			n, peer, err := front.ReadFromUDP(in)
+			if err != nil {
+				return
+			}
+			back, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: bmc})
+			if err != nil {
+				return
+			}
+			_, _ = back.Write(in[:n])
+			_ = back.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if n, err = back.Read(out); err == nil {
+				answer := out[:n]
+				switch random.IntN(12) {
+				case 0:
+					answer = answer[:random.IntN(n)]
+				case 1, 2:
+					answer[random.IntN(n)] ^= byte(1 + random.IntN(255))
+				}
+				_, _ = front.WriteToUDP(answer, peer)
+			}
+			_ = back.Close()
+		}
+	}()
+	return front.LocalAddr().(*net.UDPAddr).Port
+}
+
+// A BMC, or somebody on the way, that garbles the protocol from within must not take the conductor down.
+func TestScrambled(t *testing.T) {
+	s := startSim(t)
+	n := s.node()
+	n.DriverInfo[PortKey] = float64(scrambler(t, s.port))
+	d := &Driver{}
+	failed := 0
+	for range 25 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := d.BootDevice(ctx, n)
+		cancel()
+		if err == nil {
+			continue
+		}
+		failed++
+		if problem.Is(err, problem.Internal) || strings.Contains(err.Error(), password) || strings.ContainsAny(err.Error(), "\n\x00") {
+			t.Errorf("%q", err)
+		}
+	}
+	t.Logf("%d of 25 failed", failed)
 }
 
 // Flags as real BMCs give them; ipmi_sim leaves the first byte empty.
@@ -252,7 +319,17 @@ func TestToolHidesThePassword(t *testing.T) {
 	}
 }
 
-func FuzzSound(f *testing.F) {
+// FuzzDatagram: whatever comes before a session is there is survived.
+func FuzzDatagram(f *testing.F) {
 	f.Add([]byte{6, 0, 0xff, 7, 6, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff})
-	f.Fuzz(func(_ *testing.T, b []byte) { sound(b) })
+	f.Add([]byte{6, 0, 0xff, 7, 6, 0xc0, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 2, 3, 4})
+	f.Add([]byte{6, 0, 0xff, 6, 0, 0, 0x11, 0xbe, 0x40, 0, 0, 0})
+	api, err := client.NewClient("127.0.0.1", 1, "u", "p")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		sessionStatus(b)
+		digestible(api, b)
+	})
 }

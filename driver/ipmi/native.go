@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,7 +43,7 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	for _, c := range conf.ciphers {
 		suites = append(suites, types.CipherSuiteID(c))
 	}
-	wire := &dialer{ctx: ctx, address: conf.address()}
+	wire := &dialer{ctx: ctx, address: conf.address(), api: api}
 	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
 	l := &lan{api: api, conf: conf, wire: wire}
 	if err := api.Connect(ctx); err != nil {
@@ -122,66 +121,4 @@ func (l *lan) refusal(text string) error {
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s", l.conf.ciphers, CipherKey)
 	}
 	return nil
-}
-
-// dialer connects the library to a BMC, notes the status codes with which the BMC
-// refuses a session, and keeps from the library the datagrams that it would not
-// survive: it parses some of them where nobody can recover from its panic.
-type dialer struct {
-	ctx     context.Context
-	address string
-	refused atomic.Uint32 // one bit for each status code heard
-}
-
-// Dial ignores the address that the library makes up, which is wrong for IPv6.
-func (d *dialer) Dial(_, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(d.ctx, "udp", d.address)
-	if err != nil {
-		return nil, err
-	}
-	return &sieve{conn, &d.refused}, nil
-}
-
-type sieve struct {
-	net.Conn
-	refused *atomic.Uint32
-}
-
-// Read drops datagrams that are no IPMI messages.
-func (s *sieve) Read(b []byte) (int, error) {
-	for {
-		n, err := s.Conn.Read(b)
-		if err != nil {
-			return n, err
-		}
-		if code := sessionStatus(b[:n]); code > 0 && code < 32 {
-			s.refused.Or(1 << code)
-		}
-		if sound(b[:n]) {
-			return n, nil
-		}
-	}
-}
-
-// sessionStatus is the status code of an answer to Open Session, RAKP 1 or RAKP 3
-// (IPMI 2.0, 13.17 to 13.24), 0 of everything else.
-func sessionStatus(b []byte) byte {
-	const header, rmcpPlus, status = 4, 6, 17
-	if len(b) <= status || b[header] != rmcpPlus {
-		return 0
-	}
-	switch b[header+1] {
-	case 0x11, 0x13, 0x15:
-		return b[status]
-	}
-	return 0
-}
-
-func sound(datagram []byte) (ok bool) {
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	return (&types.Rmcp{}).Unpack(append([]byte(nil), datagram...)) == nil
 }

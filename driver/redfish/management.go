@@ -108,32 +108,30 @@ func (s *session) setBoot(ctx context.Context, b rescue.Boot) error {
 	if err != nil {
 		return err
 	}
+	// The mode is written only to change it: many BMCs refuse it beside a target.
+	mode := modeOf(b.Mode)
+	if sys.Boot.Mode == "" || sys.Boot.Mode == mode {
+		mode = ""
+	}
 	if b.Device == "" {
-		return s.clearBoot(ctx, sys)
+		return s.clearBoot(ctx, sys, mode)
 	}
 	target, err := sys.Boot.targetOf(b.Device)
 	if err != nil {
 		return err
 	}
-	want := overrides{Target: target, Enabled: enabledOnce}
+	want := overrides{Target: target, Enabled: enabledOnce, Mode: mode}
 	if b.Persistent {
 		want.Enabled = enabledForever
-	}
-	// The mode is written only to change it: many BMCs refuse it beside a target.
-	if mode := modeOf(b.Mode); mode != "" && sys.Boot.Mode != "" && sys.Boot.Mode != mode {
-		want.Mode = mode
 	}
 	return s.override(ctx, sys, want)
 }
 
-func (s *session) clearBoot(ctx context.Context, sys *system) error {
-	if now := sys.Boot; now.current().Device == "" && (now.Enabled == enabledNever || now.Target == targetNone || now.Target == "") {
-		return nil
-	}
-	err := s.override(ctx, sys, overrides{Target: targetNone, Enabled: enabledNever})
+func (s *session) clearBoot(ctx context.Context, sys *system, mode string) error {
+	err := s.override(ctx, sys, overrides{Target: targetNone, Enabled: enabledNever, Mode: mode})
 	if problem.Is(err, problem.Invalid) {
 		// Some take Disabled, but no target beside it.
-		return s.override(ctx, sys, overrides{Enabled: enabledNever})
+		return s.override(ctx, sys, overrides{Enabled: enabledNever, Mode: mode})
 	}
 	return err
 }
@@ -183,10 +181,13 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 
 // holds tells whether what is wanted is in force.
 func (b boot) holds(want overrides) bool {
-	if want.Enabled == enabledNever {
-		return b.Enabled == enabledNever || b.Target == targetNone || (b.Enabled == "" && b.Target == "")
+	if want.Mode != "" && b.Mode != want.Mode {
+		return false
 	}
-	return b.Enabled == want.Enabled && b.Target == want.Target && (want.Mode == "" || b.Mode == want.Mode)
+	if want.Enabled == enabledNever {
+		return b.Enabled == enabledNever || b.Target == targetNone || b.Target == ""
+	}
+	return b.Enabled == want.Enabled && b.Target == want.Target
 }
 
 // SetHTTPBoot has the firmware fetch a URL at its next boot. Where the BMC cannot hold

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -193,10 +194,21 @@ func (s *session) fault(err error) error {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return problem.Unsupportedf("%d: the BMC cannot do it: %s", code, text)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		if unreachable(answer) {
+			return problem.Unavailablef("%d: the BMC cannot fetch it: %s", code, text)
+		}
 		return problem.Invalidf("%d: the BMC refuses the request: %s", code, text)
 	default:
 		return problem.Unavailablef("%d: %s", code, text)
 	}
+}
+
+// unreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,
+// as the Base registry words it; it may well get there later.
+func unreachable(e *schemas.Error) bool {
+	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool {
+		return strings.Contains(info.MessageID, "ResourceAtUri") || strings.Contains(info.MessageID, "CouldNotEstablishConnection")
+	})
 }
 
 // message takes the most telling text out of a Redfish error.

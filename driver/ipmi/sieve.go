@@ -1,0 +1,77 @@
+package ipmi
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+
+	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/types"
+)
+
+// dialer connects the library to a BMC by a sieve.
+type dialer struct {
+	ctx     context.Context
+	address string
+	api     *client.Client
+	refused atomic.Uint32 // one bit for each status code with which a session was refused
+}
+
+// Dial ignores the address that the library makes up, which is wrong for IPv6.
+func (d *dialer) Dial(_, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(d.ctx, "udp", d.address)
+	if err != nil {
+		return nil, err
+	}
+	return &sieve{conn, d}, nil
+}
+
+// sieve stands between the library and the network. It notes why a BMC refuses a
+// session, which the library loses, and drops the datagrams that the library would not
+// survive: it decrypts what anybody sends, in goroutines where nobody can recover from its panic.
+type sieve struct {
+	net.Conn
+	dialer *dialer
+}
+
+// Read gives the next datagram that can be digested.
+func (s *sieve) Read(b []byte) (int, error) {
+	for {
+		n, err := s.Conn.Read(b)
+		if err != nil {
+			return n, err
+		}
+		if code := sessionStatus(b[:n]); code > 0 && code < 32 {
+			s.dialer.refused.Or(1 << code)
+		}
+		if digestible(s.dialer.api, b[:n]) {
+			return n, nil
+		}
+	}
+}
+
+// digestible has the library parse and decrypt a datagram here, where its panic ends
+// nothing. A datagram that it parses to an error is let through: it copes with that.
+func digestible(api *client.Client, datagram []byte) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	_ = api.ParseRmcpResponse(context.Background(), append([]byte(nil), datagram...), types.Command{}, &client.CommandRawResponse{})
+	return true
+}
+
+// sessionStatus is the status code of an answer to Open Session, RAKP 1 or RAKP 3
+// (IPMI 2.0, 13.17 to 13.24), 0 of everything else.
+func sessionStatus(b []byte) byte {
+	const header, rmcpPlus, status = 4, 6, 17
+	if len(b) <= status || b[header] != rmcpPlus {
+		return 0
+	}
+	switch b[header+1] {
+	case 0x11, 0x13, 0x15:
+		return b[status]
+	}
+	return 0
+}
