@@ -42,26 +42,31 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return withStatus(statusUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath()))
 }
 
-// strict gives a command and all below it exit status 2 for wrong flags and arguments,
-// and a group of commands an answer to a word that it does not know.
+// strict gives every command of a tree its exit status: an error that a command itself
+// returns is a failure unless it says otherwise, every other one is wrong usage (main
+// sees to that). A group of commands gets an answer to a word that it does not know.
 func strict(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
-	for _, c := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
-		if c != cmd {
-			strict(c)
-			continue
-		}
-		if check := c.Args; check != nil {
-			c.Args = func(cmd *cobra.Command, args []string) error {
-				if err := check(cmd, args); err != nil {
-					return usagef(cmd, "%w", err)
-				}
-				return nil
+	cmd.SuggestionsMinimumDistance = 2
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usagef(cmd, "%w", err)
 			}
+			return nil
 		}
-		if c.HasSubCommands() && c.RunE == nil && c.Run == nil {
-			c.RunE = unknownWord
+	}
+	switch run := cmd.RunE; {
+	case run != nil:
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			return withStatus(statusOf(err), err)
 		}
+	case cmd.HasSubCommands():
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, unknownWord
+	}
+	for _, c := range cmd.Commands() {
+		strict(c)
 	}
 	return cmd
 }

@@ -29,11 +29,12 @@ func newRootCommand() *cobra.Command {
 	return strict(root)
 }
 
-// exitStatus is what the shell sees: an error may bring its own.
+// exitStatus is what the shell sees. The errors of commands bring their own; all others
+// are cobra's, about how the command was written.
 func exitStatus(err error) int {
 	var c interface{ ExitCode() int }
 	if errors.As(err, &c) {
 		return c.ExitCode()
 	}
-	return 1
+	return statusUsage
 }

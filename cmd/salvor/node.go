@@ -20,7 +20,7 @@ func newNodeCommand() *cobra.Command {
 		Long: `Machines: enroll, watch, rescue, power.
 
 The words and options are those of the baremetal command of OpenStack; output by -f json
-has the same keys. A node is named by its name or its UUID. Where [NODE...] stands,
+has the same keys. A node is named by its name or its UUID. Where NODE... stands,
 several may be named.
 
 Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out waiting.`,

@@ -197,6 +197,10 @@ func cell(v any) string {
 		return harmless(v)
 	case []string:
 		return harmless(strings.Join(v, ", "))
+	case []any:
+		if words, ok := plainWords(v); ok {
+			return words
+		}
 	case fmt.Stringer:
 		return v.String()
 	}
@@ -205,6 +209,19 @@ func cell(v any) string {
 		return harmless(fmt.Sprint(v))
 	}
 	return harmless(string(text))
+}
+
+// plainWords joins a list of nothing but strings.
+func plainWords(list []any) (string, bool) {
+	words := make([]string, len(list))
+	for i, v := range list {
+		word, ok := v.(string)
+		if !ok {
+			return "", false
+		}
+		words[i] = word
+	}
+	return harmless(strings.Join(words, ", ")), len(list) > 0
 }
 
 // harmless takes control characters out: what a BMC says must not steer a terminal.

@@ -18,7 +18,7 @@ import (
 type waiting struct{ seconds int }
 
 func (w *waiting) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait until it is done, at most so many seconds (--wait=SECONDS); 0 or none: until it ends")
+	cmd.Flags().IntVar(&w.seconds, "wait", 0, "wait for the end, with --wait=SECONDS no longer than that")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "0"
 }
 
