@@ -90,7 +90,8 @@ func (r *responder) authoritative(req *dhcpv4.DHCPv4, c client) (*dhcpv4.DHCPv4,
 	case dhcpv4.MessageTypeRequest:
 		return r.request(req, c, p, served)
 	case dhcpv4.MessageTypeInform:
-		if !served {
+		// The answer goes to the address that the client says it has: only on this network.
+		if !served || !p.Network.Contains(toAddr(req.ClientIPAddr)) {
 			return nil, nil
 		}
 		return r.reply(req, c, p, dhcpv4.MessageTypeAck)
@@ -110,8 +111,11 @@ func (r *responder) request(req *dhcpv4.DHCPv4, c client, p *pool, served bool) 
 		wanted = toAddr(req.ClientIPAddr)
 	}
 	if id := toAddr(req.ServerIdentifier()); id.IsValid() && id != r.addr {
-		// Another server was chosen. What it gives must not be given by us to somebody else.
-		p.take(c.mac, wanted, r.now(), r.now().Add(r.LeaseTime))
+		// Another server was chosen. What it gives must not be given by us to somebody else;
+		// but strangers, of whom anybody can invent many, take nothing from the range.
+		if served {
+			p.take(c.mac, wanted, r.now(), r.now().Add(r.LeaseTime))
+		}
 		return nil, nil
 	}
 	if served {

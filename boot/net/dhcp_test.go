@@ -227,6 +227,30 @@ func TestAnotherServerWasChosen(t *testing.T) {
 	}
 }
 
+func TestStrangersTakeNothingFromTheRange(t *testing.T) {
+	b := authoritative(t)
+	b.plans.node = nil
+	for a := number(testRange.From); a <= number(testRange.To); a++ {
+		b.ask(t, dhcpv4.MessageTypeRequest, wants(address(a)), chose(netip.MustParseAddr("192.0.2.2")))
+		b.ask(t, dhcpv4.MessageTypeDecline, wants(address(a)))
+	}
+	if n := len(b.pools[0].holder); n != 0 {
+		t.Errorf("%d addresses are held", n)
+	}
+}
+
+func TestInform(t *testing.T) {
+	b := authoritative(t)
+	ack := b.ask(t, dhcpv4.MessageTypeInform, firmware("PXEClient", 7), dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 77)))
+	mustBe(t, ack, dhcpv4.MessageTypeAck)
+	if ack.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || !ack.YourIPAddr.IsUnspecified() || ack.BootFileName != "snponly.efi" {
+		t.Error(ack.Summary())
+	}
+	if resp := b.ask(t, dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(198, 51, 100, 7))); resp != nil {
+		t.Errorf("sent to another network: %s", resp.Summary())
+	}
+}
+
 func TestDeclinedAddressIsNotGivenAgain(t *testing.T) {
 	b := authoritative(t)
 	a := toAddr(b.ask(t, dhcpv4.MessageTypeDiscover).YourIPAddr)

@@ -148,12 +148,13 @@ func newWorld(t *testing.T, road metal.Road, mode Mode) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.URL = "http://" + l.Addr().String()
 	c := Interface{Name: bridge, Mode: mode, Advertise: true}
 	if mode == Authoritative {
 		c.Ranges = []Range{bootNet}
 	}
 	s, err := New(Config{
-		Plans: w.plans, Token: testTokenOf, Roots: []string{guest}, HTTPPort: l.Addr().(*net.TCPAddr).Port,
+		Plans: w.plans, Token: testTokenOf, Roots: []string{guest},
 		Interfaces: []Interface{c}, Seen: w.saw, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -303,6 +304,27 @@ func TestBIOSBootsByUNDIOnly(t *testing.T) {
 	write(t, first, "#!ipxe\ndhcp && chain tftp://10.77.0.1/undionly.kpxe\n")
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,romfile=,mac="+testMAC, "-kernel", "/usr/lib/ipxe/ipxe.lkrn", "-initrd", first)
 	w.boots(t)
+}
+
+// A virtual CD is read piece by piece from the BMC; the ramdisk on it then asks for a plain address.
+func TestMediaBoots(t *testing.T) {
+	for name, firmware := range map[string]func(*testing.T, *world) []string{
+		"BIOS": func(*testing.T, *world) []string {
+			return []string{"-device", "virtio-net-pci,netdev=n,romfile=,mac=" + testMAC}
+		},
+		"UEFI": func(t *testing.T, w *world) []string { return w.uefi(t, "n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, metal.RoadMedia, Authoritative)
+			args := append(firmware(t, w), "-device", "virtio-scsi-pci", "-device", "scsi-cd,drive=cd,bootindex=1",
+				"-drive", "if=none,id=cd,media=cdrom,format=raw,readonly=on,file="+w.node.Plan.FileURL(metal.BootISO))
+			for i, a := range args {
+				args[i] = strings.ReplaceAll(a, ",bootindex=0", "")
+			}
+			w.qemu(t, args...)
+			w.boots(t)
+		})
+	}
 }
 
 // addressServer is another DHCP server on the network, which knows nothing to boot.
