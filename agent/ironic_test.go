@@ -21,7 +21,7 @@ const (
 	testToken = "tGJ9x2oVCVqjG3q0bYdG9o8M8gLrDhPzj0Q1n5F7a2k"
 	testMAC   = "52:54:00:aa:00:01"
 	// The crypt(3) hash of "open sesame" as Python's crypt writes it.
-	testHash = "$5$saltstring$5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc8"
+	testHash = "$5$saltstring$sOFRiuqOzKEQCZAIFmMrCbPuMEMUPOi/BmBpBwWMgW3"
 )
 
 // fakeIronic is the server's side: new and old doors, each of which can be shut.
