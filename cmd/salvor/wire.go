@@ -21,6 +21,8 @@ import (
 	"salvor/conductor"
 	"salvor/config"
 	"salvor/driver"
+	"salvor/driver/ipmi"
+	"salvor/driver/network"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
@@ -93,8 +95,24 @@ func (p *program) driverConfig(kernel, image string) driverConfig {
 	url := p.ramdiskURL()
 	return driverConfig{
 		Files:        driver.BootFiles{URL: url, APIURL: url, Append: p.cfg.PXE.KernelAppendParams, Dirs: p.imageRoots(kernel, image)},
+		Bridges:      bridges(p.cfg.Bridge),
+		IPMIClient:   ipmi.Client(p.cfg.IPMI.Client),
 		RescueKernel: kernel, RescueRamdisk: image,
 	}
+}
+
+// bridges are the networks by role; none configured: the bridge interface is not offered.
+func bridges(c config.Bridge) network.Bridges {
+	out := network.Bridges{}
+	for net, name := range map[driver.Net]string{
+		driver.Provisioning: c.ProvisioningNetwork, driver.CleaningNet: c.CleaningNetwork, driver.Inspection: c.InspectionNetwork,
+		driver.Rescuing: c.RescuingNetwork, driver.Tenant: c.TenantNetwork,
+	} {
+		if name != "" {
+			out[net] = name
+		}
+	}
+	return out
 }
 
 func nodeOptions(c *config.Config) metal.Options {
