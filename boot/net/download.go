@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxDownload   = 4 << 30          // bytes of one kernel or ramdisk
+	maxDownload   = 2 << 30          // bytes of one kernel or ramdisk; no image holds more
 	maxDownloads  = 16               // kept at once
 	downloadStall = 30 * time.Second // without a byte
 	downloadLimit = 20 * time.Minute // as a whole
@@ -74,6 +74,10 @@ func (d *downloads) get(ctx context.Context, ref string) (*shared, error) {
 	for {
 		d.mu.Lock()
 		e := d.entryLocked(ref)
+		if e == nil {
+			d.mu.Unlock()
+			return nil, problem.Unavailablef("fetch %s: %d other transfers are in work", shown(ref), maxDownloads)
+		}
 		age := d.now().Sub(e.checked)
 		if content := e.content; e.done == nil && content != nil && age < recheckAfter {
 			content.join()
@@ -98,7 +102,8 @@ func (d *downloads) get(ctx context.Context, ref string) (*shared, error) {
 	}
 }
 
-// entryLocked finds or makes the entry of a URL; a full table loses one that is not in work.
+// entryLocked finds or makes the entry of a URL; a full table loses one that is not in
+// work. It is nil if all are.
 func (d *downloads) entryLocked(ref string) *download {
 	if e := d.byURL[ref]; e != nil {
 		return e
@@ -114,7 +119,7 @@ func (d *downloads) entryLocked(ref string) *download {
 			}
 		}
 		if victim == "" {
-			break
+			return nil
 		}
 		if c := d.byURL[victim].content; c != nil {
 			c.leave()

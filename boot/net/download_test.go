@@ -2,6 +2,7 @@ package netboot
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -137,6 +138,25 @@ func TestDownloadFailures(t *testing.T) {
 	c.leave()
 	o.Close()
 	if _, err := d.get(t.Context(), o.URL+"/other?sig=hidden"); !problem.Is(err, problem.Unavailable) || strings.Contains(err.Error(), "hidden") {
+		t.Error(err)
+	}
+}
+
+// Mirrors that never answer hold no more than their places, and no machine for longer than it waits.
+func TestDownloadsInWorkAreBounded(t *testing.T) {
+	end := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+	t.Cleanup(slow.Close)
+	t.Cleanup(func() { close(end) })
+	d := &downloads{client: slow.Client(), dir: t.TempDir(), now: time.Now}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range maxDownloads {
+		if _, err := d.get(gone, fmt.Sprintf("%s/%d", slow.URL, i)); !problem.Is(err, problem.Unavailable) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.get(t.Context(), slow.URL+"/more"); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "in work") {
 		t.Error(err)
 	}
 }

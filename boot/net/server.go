@@ -53,14 +53,15 @@ type Config struct {
 	// Seen hears of contacts of a machine with a plan: "boot loader named", "fetching kernel".
 	// The same of the same boot is told at most every 30 s, by any goroutine. It must return at once. May be nil.
 	Seen func(n *metal.Node, what string)
-	// Roots are the directories below which kernels and ramdisks may lie.
+	// Roots are the directories below which kernels and ramdisks may lie; none: only URLs are served.
 	Roots []string
 	// Loaders are for images; empty paths are Debian's.
 	Loaders Loaders
 	// CacheDir takes kernels and ramdisks that plans name by URL while images are made of them: the
 	// system's folder for temporary files if empty. Its files have no names.
 	CacheDir string
-	// Client fetches them; nil is one with time-outs.
+	// Client fetches them; nil is one with time-outs. Node records name the URLs: where their writers
+	// are not trusted, give one that reaches nothing but the mirrors.
 	Client *http.Client
 
 	// Interfaces may be empty: then there is no DHCP and no TFTP.
