@@ -138,53 +138,66 @@ func parseReply(packet []byte, mac net.HardwareAddr) (reply, error) {
 	return r, r.read(netip.AddrFrom4([4]byte(m[16:20])), m[dhcpHeader+4:])
 }
 
+// options is what is gathered while going through them.
+type options struct {
+	length             int // of the network, in bits
+	routers, classless []Route
+}
+
 // read goes through the options.
-func (r *reply) read(address netip.Addr, options []byte) error {
-	length := 24
-	var routers, classless []Route
-	for len(options) > 0 && options[0] != 255 {
-		if options[0] == 0 {
-			options = options[1:]
+func (r *reply) read(address netip.Addr, text []byte) error {
+	o := options{length: 24}
+	for len(text) > 0 && text[0] != 255 {
+		if text[0] == 0 {
+			text = text[1:]
 			continue
 		}
-		if len(options) < 2 || len(options) < 2+int(options[1]) {
-			return problem.Invalidf("dhcp: option %d cut short", options[0])
+		if len(text) < 2 || len(text) < 2+int(text[1]) {
+			return problem.Invalidf("dhcp: option %d cut short", text[0])
 		}
-		code, value := options[0], options[2:2+int(options[1])]
-		options = options[2+len(value):]
-		switch {
-		case code == optKind && len(value) == 1:
-			r.kind = value[0]
-		case code == optServer && len(value) == 4:
-			r.Server = netip.AddrFrom4([4]byte(value))
-		case code == optMask && len(value) == 4:
-			mask := binary.BigEndian.Uint32(value)
-			if length = bits.LeadingZeros32(^mask); mask<<length != 0 {
-				return problem.Invalidf("dhcp: netmask %#x", mask)
-			}
-		case code == optRouter && len(value) >= 4:
-			via := netip.AddrFrom4([4]byte(value[:4]))
-			routers = []Route{{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: via}}
-		case code == optDNS:
-			for ; len(value) >= 4 && len(r.DNS) < maxServers; value = value[4:] {
-				r.DNS = append(r.DNS, netip.AddrFrom4([4]byte(value)))
-			}
-		case code == optMTU && len(value) == 2:
-			r.MTU = int(binary.BigEndian.Uint16(value))
-		case code == optClassless:
-			classless = readClassless(value)
+		code, value := text[0], text[2:2+int(text[1])]
+		text = text[2+len(value):]
+		if err := r.option(&o, code, value); err != nil {
+			return err
 		}
 	}
-	r.Routes = routers
-	if classless != nil { // RFC 3442: then the routers are not looked at
-		r.Routes = classless
+	r.Routes = o.routers
+	if o.classless != nil { // RFC 3442: then the routers are not looked at
+		r.Routes = o.classless
 	}
 	if r.kind == dhcpNak {
 		return nil
 	}
-	r.Address = netip.PrefixFrom(address, length)
-	if address.IsUnspecified() || address.IsMulticast() || address.IsLoopback() || !r.Server.IsValid() || length == 0 {
+	r.Address = netip.PrefixFrom(address, o.length)
+	if address.IsUnspecified() || address.IsMulticast() || address.IsLoopback() || !r.Server.IsValid() || o.length == 0 {
 		return problem.Invalidf("dhcp: answer without an address or a server")
+	}
+	return nil
+}
+
+// option takes one; those of a wrong length are left.
+func (r *reply) option(o *options, code byte, value []byte) error {
+	switch {
+	case code == optKind && len(value) == 1:
+		r.kind = value[0]
+	case code == optServer && len(value) == 4:
+		r.Server = netip.AddrFrom4([4]byte(value))
+	case code == optMask && len(value) == 4:
+		mask := binary.BigEndian.Uint32(value)
+		if o.length = bits.LeadingZeros32(^mask); mask<<o.length != 0 {
+			return problem.Invalidf("dhcp: netmask %#x", mask)
+		}
+	case code == optRouter && len(value) >= 4:
+		via := netip.AddrFrom4([4]byte(value[:4]))
+		o.routers = []Route{{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: via}}
+	case code == optDNS:
+		for ; len(value) >= 4 && len(r.DNS) < maxServers; value = value[4:] {
+			r.DNS = append(r.DNS, netip.AddrFrom4([4]byte(value)))
+		}
+	case code == optMTU && len(value) == 2:
+		r.MTU = int(binary.BigEndian.Uint16(value))
+	case code == optClassless:
+		o.classless = readClassless(value)
 	}
 	return nil
 }
