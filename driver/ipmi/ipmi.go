@@ -74,7 +74,7 @@ const (
 )
 
 // suites are the cipher suites that may be asked for (IPMI 2.0, table 22-20).
-var suites = []int{1, 2, 3, 6, 7, 8, 11, 12, 15, 16, 17}
+var suites = []int{2, 3, 7, 8, 11, 12, 16, 17}
 
 // read takes the settings out of a record. All errors are Invalid.
 func read(n *metal.Node) (settings, error) {
@@ -101,7 +101,7 @@ func read(n *metal.Node) (settings, error) {
 	if text := n.Info(CipherKey); text != "" {
 		cipher, err := strconv.Atoi(text)
 		if err != nil || !slices.Contains(suites, cipher) {
-			return s, problem.Invalidf("%s must be one of %v; the others authenticate nobody or encrypt by RC4", CipherKey, suites)
+			return s, problem.Invalidf("%s must be one of %v; the others authenticate no answer, or encrypt by RC4", CipherKey, suites)
 		}
 		s.ciphers = []int{cipher}
 	}

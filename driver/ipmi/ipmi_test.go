@@ -225,15 +225,14 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// scrambler passes datagrams on to a BMC, and changes about every fourth answer.
-func scrambler(t *testing.T, bmc int) int {
+// meddler passes datagrams on to a BMC, and its answers through change.
+func meddler(t *testing.T, bmc int, change func([]byte) []byte) int {
 	t.Helper()
 	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = front.Close() })
-	random := rand.New(rand.NewPCG(1, 2))
 	go func() {
 		in, out := make([]byte, 2048), make([]byte, 2048)
 		for {
@@ -248,14 +247,7 @@ func scrambler(t *testing.T, bmc int) int {
 			_, _ = back.Write(in[:n])
 			_ = back.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			if n, err = back.Read(out); err == nil {
-				answer := out[:n]
-				switch random.IntN(12) {
-				case 0:
-					answer = answer[:random.IntN(n)]
-				case 1, 2:
-					answer[random.IntN(n)] ^= byte(1 + random.IntN(255))
-				}
-				_, _ = front.WriteToUDP(answer, peer)
+				_, _ = front.WriteToUDP(change(out[:n]), peer)
 			}
 			_ = back.Close()
 		}
@@ -263,11 +255,80 @@ func scrambler(t *testing.T, bmc int) int {
 	return front.LocalAddr().(*net.UDPAddr).Port
 }
 
+// What does not come from who knows the password is not believed.
+func TestForged(t *testing.T) {
+	s := startSim(t)
+	inSession := func(b []byte) bool {
+		kind, _ := payload(b)
+		return kind == 0 && len(b) > atPayload && b[atAuthType] == rmcpPlus
+	}
+	for name, change := range map[string]func([]byte) []byte{
+		"nothing": nil,
+		"code": func(b []byte) []byte {
+			if inSession(b) {
+				b[len(b)-1] ^= 1
+			}
+			return b
+		},
+		"body": func(b []byte) []byte {
+			if inSession(b) {
+				b[atPayload+20] ^= 1
+			}
+			return b
+		},
+		"unauthenticated": func(b []byte) []byte {
+			if inSession(b) {
+				b[atPayloadType] &^= bitAuthenticated
+			}
+			return b
+		},
+		"plain": func(b []byte) []byte {
+			if inSession(b) {
+				b[atPayloadType] &^= bitEncrypted | bitAuthenticated
+			}
+			return b
+		},
+		"weaker": func(b []byte) []byte {
+			if kind, p := payload(b); kind == payloadOpenAnswer && len(p) > 32 {
+				p[16], p[24], p[32] = 0, 0, 0
+			}
+			return b
+		},
+		"IPMI 1.5": func(b []byte) []byte {
+			if inSession(b) {
+				return []byte{6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 0x81, 0x04, 0x7b, 0x20, 0x14, 0x01, 0, 0x01, 0, 0, 0, 0xca}
+			}
+			return b
+		},
+	} {
+		if change == nil {
+			change = func(b []byte) []byte { return b }
+		}
+		n := s.node()
+		n.DriverInfo[PortKey] = float64(meddler(t, s.port, change))
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err := (&Driver{}).PowerState(ctx, n)
+		cancel()
+		if want := name == "nothing"; (err == nil) != want || (err != nil && !problem.Is(err, problem.Unavailable)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A BMC, or somebody on the way, that garbles the protocol from within must not take the conductor down.
 func TestScrambled(t *testing.T) {
 	s := startSim(t)
 	n := s.node()
-	n.DriverInfo[PortKey] = float64(scrambler(t, s.port))
+	random := rand.New(rand.NewPCG(1, 2))
+	n.DriverInfo[PortKey] = float64(meddler(t, s.port, func(answer []byte) []byte {
+		switch random.IntN(12) {
+		case 0:
+			return answer[:random.IntN(len(answer))]
+		case 1, 2:
+			answer[random.IntN(len(answer))] ^= byte(1 + random.IntN(255))
+		}
+		return answer
+	}))
 	d := &Driver{}
 	failed := 0
 	for range 25 {

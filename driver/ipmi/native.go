@@ -43,7 +43,7 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	for _, c := range conf.ciphers {
 		suites = append(suites, types.CipherSuiteID(c))
 	}
-	wire := &dialer{ctx: ctx, address: conf.address(), api: api}
+	wire := &dialer{ctx: ctx, address: conf.address(), api: api, guard: guard{password: conf.password}}
 	api.WithUDPProxy(wire).WithCipherSuiteID(suites...).WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
 	l := &lan{api: api, conf: conf, wire: wire}
 	if err := api.Connect(ctx); err != nil {

@@ -14,6 +14,7 @@ type dialer struct {
 	ctx     context.Context
 	address string
 	api     *client.Client
+	guard   guard
 	refused atomic.Uint32 // one bit for each status code with which a session was refused
 }
 
@@ -27,14 +28,21 @@ func (d *dialer) Dial(_, _ string) (net.Conn, error) {
 }
 
 // sieve stands between the library and the network. It notes why a BMC refuses a
-// session, which the library loses, and drops the datagrams that the library would not
-// survive: it decrypts what anybody sends, in goroutines where nobody can recover from its panic.
+// session, which the library loses, drops what the guard does not admit, and drops the
+// datagrams that the library would not survive: it parses and decrypts them in
+// goroutines where nobody can recover from its panic.
 type sieve struct {
 	net.Conn
 	dialer *dialer
 }
 
-// Read gives the next datagram that can be digested.
+// Write lets the guard read along.
+func (s *sieve) Write(b []byte) (int, error) {
+	s.dialer.guard.sent(b)
+	return s.Conn.Write(b)
+}
+
+// Read gives the next datagram that can be believed and digested.
 func (s *sieve) Read(b []byte) (int, error) {
 	for {
 		n, err := s.Conn.Read(b)
@@ -44,7 +52,7 @@ func (s *sieve) Read(b []byte) (int, error) {
 		if code := sessionStatus(b[:n]); code > 0 && code < 32 {
 			s.dialer.refused.Or(1 << code)
 		}
-		if digestible(s.dialer.api, b[:n]) {
+		if s.dialer.guard.admits(b[:n]) && digestible(s.dialer.api, b[:n]) {
 			return n, nil
 		}
 	}
@@ -65,13 +73,11 @@ func digestible(api *client.Client, datagram []byte) (ok bool) {
 // sessionStatus is the status code of an answer to Open Session, RAKP 1 or RAKP 3
 // (IPMI 2.0, 13.17 to 13.24), 0 of everything else.
 func sessionStatus(b []byte) byte {
-	const header, rmcpPlus, status = 4, 6, 17
-	if len(b) <= status || b[header] != rmcpPlus {
-		return 0
-	}
-	switch b[header+1] {
-	case 0x11, 0x13, 0x15:
-		return b[status]
+	switch kind, p := payload(b); kind {
+	case payloadOpenAnswer, payloadRAKP2, payloadRAKP4:
+		if len(p) > 1 {
+			return p[1]
+		}
 	}
 	return 0
 }
