@@ -137,3 +137,23 @@ func TestShadowFile(t *testing.T) {
 		t.Errorf("a file outside of the root was changed: %q, %v", text, err)
 	}
 }
+
+func TestIsCryptHash(t *testing.T) {
+	sum256, sum512 := strings.Repeat("a", 43), strings.Repeat("Z", 86)
+	for hash, want := range map[string]bool{
+		testHash: true, "$5$$" + sum256: true, "$6$salt$" + sum512: true, "$6$rounds=5000$salt$" + sum512: true, "$5$rounds=656000$0123456789./abcd$" + sum256: true,
+		"": false, "$": false, "$5$": false, "$5$salt$": false, "open sesame": false, "$6$salt$" + sum256: false, "$5$salt$" + sum512: false,
+		"$1$salt$" + sum256: false, "$5$salt:$" + sum256: false, "$5$salt$" + sum256 + "\n": false, "$5$salt$" + sum256[1:] + ":": false, "$5$salt$" + sum256[1:] + "\n": false,
+		"$5$01234567890123456$" + sum256: false, "$5$rounds=1$salt$" + sum256: false, "$5$rounds=5000$" + sum256: false, "$5$rounds=x$salt$" + sum256: false,
+		"x$5$salt$" + sum256: false, "$5$salt$" + sum256 + "$": false, "$5$a$b$" + sum256: false,
+	} {
+		if isCryptHash(hash) != want {
+			t.Errorf("%q: want %v", hash, want)
+		}
+	}
+	for name, want := range map[string]bool{testNode: true, "node-1.rack_2~x": true, "": false, "..": false, "a/b": false, "a?b": false, "a b": false, strings.Repeat("x", 256): false} {
+		if isNode(name) != want {
+			t.Errorf("node %.40q: want %v", name, want)
+		}
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"time"
 
 	"salvor/client"
@@ -26,8 +26,10 @@ const (
 	defaultHeartbeat = 300 * time.Second
 )
 
-// nodeName keeps a server from sending heartbeats to another path.
-var nodeName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.~-]{0,254}$`)
+const (
+	alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	maxNode      = 255
+)
 
 // errTokenTaken: the server has told this boot's token before.
 var errTokenTaken = errors.New("the server has given this boot's token to somebody before and hides it now: restart the rescue if this goes on")
@@ -146,7 +148,7 @@ func (a *Agent) askOldDoor(ctx context.Context, api *client.Client, macs []strin
 
 // take fills the session from a lookup answer.
 func (a *Agent) take(found *session, answer *ironic.LookupAnswer) error {
-	if !nodeName.MatchString(answer.Node.UUID) {
+	if !isNode(answer.Node.UUID) {
 		return problem.Unavailablef("lookup: the server's answer names no node")
 	}
 	found.node = answer.Node.UUID
@@ -167,10 +169,15 @@ func (a *Agent) take(found *session, answer *ironic.LookupAnswer) error {
 	case found.token.Empty() && answer.Config.AgentTokenRequired:
 		return problem.Unavailablef("lookup: the server wants a token and gave none")
 	}
-	if hash, _ := answer.Node.InstanceInfo["rescue_password"].(string); cryptHash.MatchString(hash) {
+	if hash, _ := answer.Node.InstanceInfo["rescue_password"].(string); isCryptHash(hash) {
 		found.hash = secret.New(hash)
 	}
 	return nil
+}
+
+// isNode keeps a server from sending heartbeats to another path.
+func isNode(name string) bool {
+	return name != "" && len(name) <= maxNode && strings.Trim(name, alphanumeric+"_.~-") == "" && strings.Trim(name, ".") != ""
 }
 
 // speak is the microversion for a call: the highest that both sides know, and 1.31
