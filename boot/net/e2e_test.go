@@ -27,7 +27,8 @@ import (
 )
 
 // These tests boot QEMU over a bridge. TestMain gives them user and network namespaces
-// of their own, so that they need no root and touch no network of the machine.
+// of their own: they touch no network of the machine, and need root only where
+// /dev/net/tun is not open to all.
 
 const inside = "SALVOR_NETBOOT_E2E"
 
@@ -198,7 +199,9 @@ func makeBridge(t *testing.T) {
 	must(err)
 	must(netlink.AddrAdd(br, addr))
 	tuntap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: tap}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI}
-	must(netlink.LinkAdd(tuntap))
+	if err := netlink.LinkAdd(tuntap); err != nil {
+		t.Fatalf("make a tap by /dev/net/tun: %v", err)
+	}
 	t.Cleanup(func() { _ = netlink.LinkDel(tuntap) })
 	must(netlink.LinkSetMaster(tuntap, br))
 	must(netlink.LinkSetUp(tuntap))
