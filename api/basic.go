@@ -41,6 +41,7 @@ type HTTPBasic struct {
 	checked time.Time
 	stamp   fileStamp
 	hashes  map[string][]byte
+	nobody  []byte            // compared for users that do not exist, so that time does not tell them apart
 	proven  map[string][]byte // by user: the MAC of the password that bcrypt accepted
 }
 
@@ -48,9 +49,6 @@ type fileStamp struct {
 	modified time.Time
 	size     int64
 }
-
-// dummyHash is compared for users that do not exist, so that time does not tell them apart.
-var dummyHash = []byte("$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy")
 
 // NewHTTPBasic reads the file; a file without a user or with a line that is no bcrypt hash is Invalid.
 func NewHTTPBasic(path string) (*HTTPBasic, error) {
@@ -80,8 +78,23 @@ func (h *HTTPBasic) load() error {
 	if err != nil {
 		return fmt.Errorf("htpasswd file %s: %w", h.path, err)
 	}
-	h.hashes, h.stamp, h.proven = hashes, stamp, map[string][]byte{}
+	nobody, err := hashOfNobody(hashes)
+	if err != nil {
+		return fmt.Errorf("htpasswd file %s: %w", h.path, err)
+	}
+	h.hashes, h.nobody, h.stamp, h.proven = hashes, nobody, stamp, map[string][]byte{}
 	return nil
+}
+
+// hashOfNobody makes a hash that costs as much as the dearest of the users.
+func hashOfNobody(hashes map[string][]byte) ([]byte, error) {
+	dearest := bcrypt.MinCost
+	for _, hash := range hashes {
+		if cost, err := bcrypt.Cost(hash); err == nil {
+			dearest = max(dearest, cost)
+		}
+	}
+	return bcrypt.GenerateFromPassword([]byte(rand.Text()), dearest)
 }
 
 func parseHtpasswd(b []byte) (map[string][]byte, error) {
@@ -114,7 +127,7 @@ func (h *HTTPBasic) Authenticate(r *http.Request) (access.Principal, error) {
 		return access.Principal{}, errUnauthorized
 	}
 	proof := h.proof(user, password)
-	hash, proven, err := h.look(user, proof)
+	known, hash, proven, err := h.look(user, proof)
 	if err != nil {
 		return access.Principal{}, err
 	}
@@ -122,22 +135,28 @@ func (h *HTTPBasic) Authenticate(r *http.Request) (access.Principal, error) {
 		if err := h.compare(r.Context(), hash, password); err != nil {
 			return access.Principal{}, err
 		}
+		if !known {
+			return access.Principal{}, errUnauthorized
+		}
 		h.remember(user, hash, proof)
 	}
 	return access.Principal{User: user, Role: access.Admin}, nil
 }
 
-// look finds the user's hash and whether this very password was accepted before.
-func (h *HTTPBasic) look(user string, proof []byte) (hash []byte, proven bool, err error) {
+// look finds the user's hash, or one for nobody, and whether this very password was accepted before.
+func (h *HTTPBasic) look(user string, proof []byte) (known bool, hash []byte, proven bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := h.now(); now.Sub(h.checked) >= htpasswdRecheck {
-		h.checked = now
 		if err := h.load(); err != nil {
-			return nil, false, problem.Unavailablef("users cannot be told apart now: %w", err)
+			return false, nil, false, problem.Unavailablef("users cannot be told apart now: %w", err)
 		}
+		h.checked = now
 	}
-	return h.hashes[user], hmac.Equal(h.proven[user], proof), nil
+	if hash, known = h.hashes[user]; !known {
+		return false, h.nobody, false, nil
+	}
+	return true, hash, hmac.Equal(h.proven[user], proof), nil
 }
 
 func (h *HTTPBasic) compare(ctx context.Context, hash []byte, password string) error {
@@ -147,11 +166,7 @@ func (h *HTTPBasic) compare(ctx context.Context, hash []byte, password string) e
 	case <-ctx.Done():
 		return problem.Unavailablef("too many log-ins at once; ask again")
 	}
-	known := hash != nil
-	if !known {
-		hash = dummyHash
-	}
-	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !known {
+	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil {
 		return errUnauthorized
 	}
 	return nil

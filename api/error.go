@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -44,13 +45,24 @@ func Status(err error) int {
 	if status, ok := statuses[problem.KindOf(err)]; ok {
 		return status
 	}
+	if outOfTime(err) {
+		return http.StatusServiceUnavailable
+	}
 	return http.StatusInternalServerError
+}
+
+// outOfTime tells whether the request's own time ended, or its client went away.
+func outOfTime(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // Words gives the text of an error for the user: nothing of the inside of an internal one.
 func Words(err error, requestID string) string {
 	if Status(err) == http.StatusInternalServerError {
 		return "internal error; request id " + requestID
+	}
+	if problem.KindOf(err) == problem.Internal && outOfTime(err) {
+		return "The request could not be worked off in its time; ask again."
 	}
 	return err.Error()
 }
