@@ -102,6 +102,12 @@ func TestProve(t *testing.T) {
 		if done || err != nil || time.Since(began) != ProveTimeout {
 			t.Errorf("never: %t, %v after %s", done, err, time.Since(began))
 		}
+		over := errors.New("the lease is over")
+		began = time.Now()
+		done, err = Prove(WithGate(t.Context(), func() error { return over }), func(ctx context.Context) (bool, error) { return false, Trouble(Pass(ctx)) })
+		if done || !errors.Is(err, over) || !problem.Is(err, problem.Unavailable) || time.Since(began) != 0 {
+			t.Errorf("behind a shut gate: %t, %v after %s", done, err, time.Since(began))
+		}
 		done, err = Prove(t.Context(), func(context.Context) (bool, error) { return false, problem.Invalidf("no") })
 		if done || !problem.Is(err, problem.Invalid) {
 			t.Errorf("no use: %t, %v", done, err)

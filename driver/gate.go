@@ -1,9 +1,6 @@
 package driver
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 type gateKey struct{}
 
@@ -19,8 +16,15 @@ func WithGate(ctx context.Context, fn func() error) context.Context {
 func Pass(ctx context.Context) error {
 	if fn, ok := ctx.Value(gateKey{}).(func() error); ok {
 		if err := fn(); err != nil {
-			return fmt.Errorf("request not sent: %w", err)
+			return shutError{err}
 		}
 	}
 	return ctx.Err()
 }
+
+// shutError tells that the gate kept a request from being sent.
+type shutError struct{ why error }
+
+func (e shutError) Error() string { return "request not sent: " + e.why.Error() }
+
+func (e shutError) Unwrap() error { return e.why }

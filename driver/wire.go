@@ -106,12 +106,15 @@ func Trouble(err error, secrets ...secret.Value) error {
 		err = in.Err
 	}
 	var known *problem.Error
+	var shut shutError
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var hostname x509.HostnameError
 	var verify *tls.CertificateVerificationError
 	var timeout net.Error
 	switch {
+	case errors.As(err, &shut):
+		return problem.Unavailablef("%w", err)
 	case errors.As(err, &known):
 		return problem.New(known.Kind, "%w", err)
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
@@ -153,7 +156,7 @@ const maxSaid = 240
 // Prove calls read until it reports done, an error, or the time is up; it is how a
 // driver waits for hardware to become what it was asked to be. A read that fails
 // with Unavailable is tried again: a BMC may well be deaf for a moment after an
-// order. The error is nil or read's last one; done tells whether it came true. A
+// order; but not behind a shut gate. The error is nil or read's last one; done tells whether it came true. A
 // context without a deadline is given ProveTimeout.
 func Prove(ctx context.Context, read func(context.Context) (done bool, err error)) (bool, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -164,7 +167,8 @@ func Prove(ctx context.Context, read func(context.Context) (done bool, err error
 	pause := proveFirst
 	for {
 		done, err := read(ctx)
-		if done || (err != nil && !problem.Is(err, problem.Unavailable)) {
+		var shut shutError
+		if done || errors.As(err, &shut) || (err != nil && !problem.Is(err, problem.Unavailable)) {
 			return done, err
 		}
 		timer := time.NewTimer(pause)

@@ -42,6 +42,8 @@ type BMC struct {
 	ETags, WeakETags bool
 	// NoHTTPBoot leaves UefiHttp out of the boot targets.
 	NoHTTPBoot bool
+	// SystemsPath is where the systems are listed; empty: where everybody has them.
+	SystemsPath string
 	// Systems is how many systems are listed; 0 means 1.
 	Systems int
 
@@ -175,7 +177,7 @@ func (b *BMC) route(w http.ResponseWriter, r *http.Request, path string) {
 		media = SystemPath + "/VirtualMedia"
 	}
 	switch r.Method + " " + path {
-	case "GET /redfish/v1/Systems":
+	case "GET " + b.systemsPath():
 		answer(w, b.systems())
 	case "GET " + SystemPath:
 		b.tag(w)

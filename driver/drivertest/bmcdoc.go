@@ -33,10 +33,17 @@ func fail(w http.ResponseWriter, code int, text string) {
 func (b *BMC) root() map[string]any {
 	return map[string]any{
 		"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0",
-		"Systems": ref("/redfish/v1/Systems"), "Managers": ref("/redfish/v1/Managers"),
+		"Systems": ref(b.systemsPath()), "Managers": ref("/redfish/v1/Managers"),
 		"SessionService": ref("/redfish/v1/SessionService"),
 		"Links":          map[string]any{"Sessions": ref("/redfish/v1/SessionService/Sessions")},
 	}
+}
+
+func (b *BMC) systemsPath() string {
+	if b.SystemsPath != "" {
+		return b.SystemsPath
+	}
+	return "/redfish/v1/Systems"
 }
 
 func (b *BMC) systems() map[string]any {

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"salvor/problem"
@@ -77,7 +78,10 @@ type root struct {
 	Systems, Managers link
 }
 
-const rootPath = "/redfish/v1/"
+const (
+	rootPath    = "/redfish/v1/"
+	systemsPath = "/redfish/v1/Systems"
+)
 
 // read finds the node's system and reads it.
 func (s *session) read() (*system, error) {
@@ -94,20 +98,31 @@ func (s *session) read() (*system, error) {
 	return &doc, err
 }
 
+// systems looks where everybody has them; asking the root first would cost a request each time.
+func (s *session) systems() (collection, error) {
+	var all collection
+	_, err := s.get(systemsPath, &all)
+	if !errors.Is(err, errMissing) {
+		return all, err
+	}
+	var top root
+	if _, err := s.get(rootPath, &top); err != nil {
+		return all, err
+	}
+	if top.Systems.Path == "" {
+		return all, problem.Invalidf("the service at %s offers no systems", AddressKey)
+	}
+	_, err = s.get(top.Systems.Path, &all)
+	return all, err
+}
+
 // find is the path of the system that the record names, or of the only one.
 func (s *session) find() (string, error) {
 	if s.conf.system != "" {
 		return s.conf.system, nil
 	}
-	var top root
-	if _, err := s.get(rootPath, &top); err != nil {
-		return "", err
-	}
-	if top.Systems.Path == "" {
-		return "", problem.Invalidf("the service at %s offers no systems", AddressKey)
-	}
-	var all collection
-	if _, err := s.get(top.Systems.Path, &all); err != nil {
+	all, err := s.systems()
+	if err != nil {
 		return "", err
 	}
 	switch len(all.Members) {

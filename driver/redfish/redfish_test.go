@@ -90,6 +90,7 @@ func TestContract(t *testing.T) {
 		"auto":     func(_ *drivertest.BMC, n *metal.Node) { n.DriverInfo[AuthKey] = "auto" },
 		"etags":    func(b *drivertest.BMC, _ *metal.Node) { b.ETags = true },
 		"weak":     func(b *drivertest.BMC, _ *metal.Node) { b.ETags, b.WeakETags, b.MediaInSystem = true, true, true },
+		"moved":    func(b *drivertest.BMC, _ *metal.Node) { b.SystemsPath = "/redfish/v1/Machines" },
 		"named":    func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, drivertest.SystemPath },
 		"short id": func(b *drivertest.BMC, n *metal.Node) { b.Systems, n.DriverInfo[SystemKey] = 3, "1" },
 	} {
@@ -112,6 +113,15 @@ func TestManySystemsNeedAName(t *testing.T) {
 	_, err := (&Driver{}).PowerState(t.Context(), n)
 	if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), SystemKey) || !strings.Contains(err.Error(), "Systems/2") {
 		t.Fatalf("%v; want invalid, naming %s and the systems", err, SystemKey)
+	}
+}
+
+// A wrong password must not be tried more often than asked: BMCs lock accounts.
+func TestWrongPasswordIsTriedOnce(t *testing.T) {
+	bmc, _, n := machine(t)
+	n.DriverInfo[PasswordKey] = "x"
+	if err := (&Driver{}).SetPower(t.Context(), n, metal.PowerOn); !problem.Is(err, problem.Invalid) || bmc.Requests() != 2 {
+		t.Fatalf("%v after %d requests; want the root and one refusal", err, bmc.Requests())
 	}
 }
 

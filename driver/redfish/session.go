@@ -172,6 +172,8 @@ func (s *session) secrets() []secret.Value {
 	return []secret.Value{s.conf.password, secret.New(basic), s.token}
 }
 
+var errMissing = errors.New("404: the BMC has no such resource")
+
 // fault gives an error of gofish its kind.
 func (s *session) fault(err error) error {
 	var answer *schemas.Error
@@ -190,7 +192,7 @@ func (s *session) fault(err error) error {
 	case http.StatusForbidden:
 		return problem.Invalidf("403: the BMC does not let this user do it: %s", text)
 	case http.StatusNotFound:
-		return problem.Invalidf("404: the BMC has no such resource (%s?): %s", SystemKey, text)
+		return problem.Invalidf("%w (%s?): %s", errMissing, SystemKey, text)
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return problem.Unsupportedf("%d: the BMC cannot do it: %s", code, text)
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
