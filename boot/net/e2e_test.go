@@ -30,6 +30,7 @@ import (
 // of their own: they touch no network of the machine, and need root only where
 // /dev/net/tun is not open to all.
 
+// inside names the folder for the guest's files; it is set within the namespaces.
 const inside = "SALVOR_NETBOOT_E2E"
 
 func TestMain(m *testing.M) {
@@ -46,14 +47,21 @@ func TestMain(m *testing.M) {
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), inside+"=1")
+	dir, err := os.MkdirTemp("", "netboot-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	cmd.Env = append(os.Environ(), inside+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	os.RemoveAll(dir)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e tests in their namespaces:", err)
 		os.Exit(1)
 	}
@@ -88,10 +96,7 @@ echo "E2E-$1 $ip file=$boot_file"
 `
 
 var guestOnce = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "netboot-e2e-")
-	if err != nil {
-		return "", err
-	}
+	dir := os.Getenv(inside)
 	ctx := context.Background()
 	src, err := ramdisk.Open(ctx, "", ramdisk.Cloud, nil)
 	if err != nil {
