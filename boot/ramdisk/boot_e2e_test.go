@@ -164,8 +164,13 @@ func (m *machine) check(t *testing.T, c *controller) {
 	}
 	parts := strings.Split(out, "==\n")
 	listening := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A`).FindAllStringSubmatch(parts[0], -1)
-	if len(listening) != 1 || listening[0][1] != "0016" {
-		t.Errorf("listening ports (hex): %v", listening)
+	if len(listening) == 0 {
+		t.Errorf("no port listens:\n%s", parts[0])
+	}
+	for _, l := range listening {
+		if l[1] != "0016" {
+			t.Errorf("another port than ssh's listens: %s", l[0])
+		}
 	}
 	if strings.Contains(parts[1], "salvor-agent") || strings.Contains(parts[1], "udhcpc") {
 		t.Errorf("processes left:\n%s", parts[1])
@@ -176,12 +181,51 @@ func (m *machine) check(t *testing.T, c *controller) {
 	if !strings.Contains(parts[3], c.params[len(c.params)-10:]) || !strings.Contains(parts[3], "modules fine") {
 		t.Errorf("command line or modules:\n%s", parts[3])
 	}
+	// The disk of a broken machine is entered, mended, and left clean.
+	const mend = "salvor-chroot /dev/vda /bin/busybox sh -c 'cat /etc/marker; ls /proc/self/stat /dev/null; echo mended >/etc/marker'"
+	out, err = m.ssh("sesame", mend+"; grep -c vda /proc/mounts; mount -t ext4 -o ro /dev/vda /mnt && cat /mnt/etc/marker")
+	if err != nil || !strings.HasPrefix(out, "broken\n") || !strings.HasSuffix(out, "\n0\nmended\n") {
+		t.Errorf("salvor-chroot: %v\n%s", err, out)
+	}
 	if out, err := m.ssh("wrong", "true"); err == nil {
 		t.Errorf("a wrong password opened ssh: %s", out)
 	}
 	if text := c.lastFailure(); text != "" {
 		t.Errorf("the control plane saw: %s", text)
 	}
+}
+
+// disk is an ext4 file system of a small system without a partition table.
+func disk(t *testing.T) string {
+	t.Helper()
+	root, file := t.TempDir(), filepath.Join(t.TempDir(), "disk")
+	for _, d := range []string{"etc", "bin", "proc", "sys", "dev", "run"} {
+		if err := os.Mkdir(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busybox, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatalf("%v (package busybox-static)", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), busybox, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/marker"), []byte("broken\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("/sbin/mke2fs", "-q", "-t", "ext4", "-d", root, file, "16M").CombinedOutput(); err != nil {
+		t.Fatalf("mke2fs: %v (package e2fsprogs): %s", err, out)
+	}
+	return file
+}
+
+// memory in MiB that the profile needs.
+func memory() string {
+	if os.Getenv("SALVOR_TEST_PROFILE") == string(Full) {
+		return "1536"
+	}
+	return "512"
 }
 
 type machine struct {
@@ -197,9 +241,10 @@ func boot(t *testing.T, c *controller, r road) *machine {
 	if r.nic == "" {
 		nic = "virtio-net-pci,netdev=n0,romfile="
 	}
-	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512", "-nodefaults", "-display", "none", "-no-reboot",
+	args := []string{"-machine", "q35,accel=tcg", "-cpu", "max", "-m", memory(), "-nodefaults", "-display", "none", "-no-reboot",
 		"-serial", "file:" + m.serial, "-device", nic, "-netdev",
 		fmt.Sprintf("user,id=n0,bootfile=%s,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:9999", c.guestURL("/boot.ipxe"), m.port, c.agentPort)}
+	args = append(args, "-drive", "if=virtio,format=raw,file="+disk(t))
 	cmd := exec.Command("qemu-system-x86_64", append(args, r.args(t, c)...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -35,7 +35,8 @@ type Manifest struct {
 	DefaultParams string      `json:"default_params"`
 	// Files by name, without the manifest itself.
 	Files map[string]Product `json:"files"`
-	// Packages in the order of their names.
+	// Packages that were unpacked, in the order of their names. The tools of the full
+	// profile are not among them: mmdebstrap installs those.
 	Packages []Package `json:"packages"`
 }
 

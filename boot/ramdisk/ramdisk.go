@@ -30,7 +30,8 @@ type Profile string
 const (
 	// Minimal is agent, ssh server and busybox: small, so that it boots fast.
 	Minimal Profile = "minimal"
-	// Full adds what people repair machines with.
+	// Full adds what people repair machines with. It unpacks to some 400 MB in memory,
+	// so a machine needs 1 GiB and more.
 	Full Profile = "full"
 )
 
@@ -191,6 +192,7 @@ type Source struct {
 	archive *archive
 	modules *moduleSet
 	kernel  string
+	tools   *os.File // what trees of the full profile read from; may be nil
 }
 
 // Open fetches the kernel of a flavour. cache may be empty (the user's cache folder),
@@ -207,7 +209,7 @@ func Open(ctx context.Context, cache string, flavour Flavour, progress func(stri
 		cache = filepath.Join(base, "salvor", "packages")
 	}
 	// Packages are trusted once their sum is right, but nobody else need write here.
-	if err := os.MkdirAll(filepath.Join(cache, "partial"), 0o700); err != nil {
+	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return nil, err
 	}
 	work, err := os.MkdirTemp("", "salvor-ramdisk-")
@@ -241,7 +243,12 @@ func (s *Source) open(ctx context.Context, flavour Flavour) error {
 }
 
 // Close removes what was unpacked; the cache stays.
-func (s *Source) Close() error { return os.RemoveAll(s.archive.work) }
+func (s *Source) Close() error {
+	if s.tools != nil {
+		s.tools.Close()
+	}
+	return os.RemoveAll(s.archive.work)
+}
 
 // Kernel is the path of the kernel, valid until Close.
 func (s *Source) Kernel() string { return s.kernel }

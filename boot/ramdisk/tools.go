@@ -28,7 +28,8 @@ var unwanted = []string{
 	"usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian", "usr/share/bug",
 	"usr/share/bash-completion", "usr/share/zoneinfo", "var/cache", "var/lib/apt", "var/lib/dpkg/info", "var/log", "dev", "proc", "sys", "run", "tmp", "boot",
 	"etc/machine-id", "etc/passwd", "etc/shadow", "etc/group", "etc/gshadow", "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
-	"etc/resolv.conf", "etc/hostname", "etc/ssh", "usr/lib/systemd", "usr/lib/udev/hwdb.d",
+	"etc/resolv.conf", "etc/hostname", "usr/lib/systemd", "usr/lib/udev",
+	"usr/lib/python3", "usr/lib/python3.11", "usr/lib/python3.13", "usr/share/perl", "usr/lib/x86_64-linux-gnu/perl", "usr/lib/x86_64-linux-gnu/gconv",
 }
 
 // addTools has mmdebstrap install the packages without root and copies the result.
@@ -48,8 +49,8 @@ func (s *Source) addTools(ctx context.Context, t *Tree) error {
 	if err != nil {
 		return err
 	}
-	// Not closed here: the tree reads the files from it; it ends with the process or
-	// the garbage collector, its name with Close.
+	// The tree reads its files from it until it is written.
+	s.tools = f
 	return t.addTar(f)
 }
 

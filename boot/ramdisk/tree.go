@@ -99,7 +99,11 @@ func (t *Tree) Initramfs(w io.Writer, c Compression) error {
 // accounts writes the users of a ramdisk: root and rescue, neither of whom can log
 // in until the agent writes a hash. rescue has user id 0, for he is there to repair.
 func (t *Tree) accounts() {
-	t.File("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nrescue:x:0:0:rescue:/home/rescue:/bin/sh\n"))
+	shell := "/bin/sh"
+	if t.Has("usr/bin/bash") {
+		shell = "/bin/bash"
+	}
+	t.File("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:"+shell+"\nrescue:x:0:0:rescue:/home/rescue:"+shell+"\n"))
 	t.File("etc/shadow", 0o600, []byte("root:*:19000:0:99999:7:::\nrescue:*:19000:0:99999:7:::\n"))
 	t.File("etc/group", 0o644, []byte("root:x:0:\n"))
 	t.File("etc/shells", 0o644, []byte("/bin/sh\n/bin/bash\n"))
