@@ -1,0 +1,68 @@
+# "make" alone lists what can be made.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+export CGO_ENABLED ?= 0
+GO ?= go
+STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/salvor and bin/salvor-agent, static
+	$(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
+
+test: packages lint build test-race e2e ## all that proves salvor: what the README and CI run
+
+packages: ## install the Debian packages that the tests use, where they are missing
+	test/install.sh
+
+lint: fmt-check vet staticcheck tidy-check ## formatting, vet, staticcheck, go.mod
+
+fmt: ## format the sources
+	gofmt -w $(GOFILES)
+
+fmt-check:
+	@unformatted=$$(gofmt -l $(GOFILES)); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags e2e ./...
+
+staticcheck:
+	$(STATICCHECK) ./...
+
+tidy-check:
+	$(GO) mod tidy -diff
+
+test-unit: ## unit and property tests without the race detector: quick
+	$(GO) test ./...
+
+test-race: ## unit, property and story tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
+
+e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses
+	test/e2e.sh
+
+states: ## write docs/states.md again
+	$(GO) test ./metal -run States -count 1 -update
+
+bench: ## measure: node get, list, heartbeat, rescue loops
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./...
+
+soak: build ## the unit tests again and again under the race detector: COUNT=20
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m -count $(or $(COUNT),20) ./...
+
+demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
+	test/demo.sh
+
+tools: ## build the programs that lint the sources
+	$(STATICCHECK) -version
+
+clean: ## remove what was built
+	rm -rf bin build
+
+.NOTPARALLEL:
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e states bench soak demo tools clean
