@@ -81,7 +81,7 @@ func (c *clause) nodes(f metal.NodeFilter) {
 		c.equal(e.column, e.value)
 	}
 	if f.DescriptionContains != "" {
-		c.and(`lower(n.description) LIKE ` + c.arg("%"+likeWord(f.DescriptionContains)+"%") + ` ESCAPE '!'`)
+		c.and(`lower(n.description) LIKE lower(` + c.arg("%"+likeWord(f.DescriptionContains)+"%") + `) ESCAPE '!'`)
 	}
 	if f.Project != "" {
 		mark := c.arg(f.Project)
@@ -125,5 +125,5 @@ func (c *clause) filled(column string, want *bool) {
 
 // likeWord makes a word of a user literal in a LIKE, with ! as its escape.
 func likeWord(word string) string {
-	return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(strings.ToLower(word))
+	return strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(word)
 }

@@ -64,7 +64,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	e.db.SetMaxOpenConns(n)
 	e.db.SetMaxIdleConns(n)
 	e.db.SetConnMaxIdleTime(5 * time.Minute)
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
 	if err == nil {
 		d := dialect{goose: goose.DialectPostgres, serial: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", text: `TEXT COLLATE "C"`}
 		err = migrate(ctx, e.db, d, goose.WithSessionLocker(locker))

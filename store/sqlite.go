@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ type sqliteEngine struct {
 	readers pooled
 }
 
-func openSQLite(ctx context.Context, path string, opts Options) (_ *sqliteEngine, err error) {
+func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
 	if path == "" || strings.HasPrefix(path, ":") {
 		return nil, problem.Invalidf("database: sqlite: wants the path of a file, as in sqlite:/var/lib/salvor/salvor.db")
 	}
@@ -60,7 +61,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (_ *sqliteEngine
 	if err = migrate(ctx, e.write, d); err != nil {
 		return nil, err
 	}
-	if e.writer, err = startWriter(ctx, e.write); err != nil {
+	if e.writer, err = startWriter(ctx, e.write, log); err != nil {
 		return nil, err
 	}
 	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)")); err != nil {

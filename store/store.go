@@ -74,7 +74,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	var err error
 	switch {
 	case strings.HasPrefix(url, "sqlite:"):
-		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts)
+		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log)
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
 		s.engine, err = openPostgres(ctx, url, opts, s.log, s.wakeHere)
 	default:

@@ -4,6 +4,10 @@ import (
 	"os"
 	"testing"
 
+	"go.uber.org/goleak"
+
+	"salvor/job"
+	"salvor/store"
 	"salvor/store/storetest"
 )
 
@@ -12,3 +16,27 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 func TestSQLite(t *testing.T) { storetest.Run(t, storetest.OnSQLite) }
 
 func TestPostgres(t *testing.T) { storetest.Run(t, storetest.OnPostgres) }
+
+// TestNothingLeft: a closed store leaves no goroutine behind.
+func TestNothingLeft(t *testing.T) {
+	for _, fresh := range []func(testing.TB) storetest.Database{storetest.OnSQLite, storetest.OnPostgres} {
+		d := fresh(t)
+		before := goleak.IgnoreCurrent()
+		s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Do(t.Context(), func(tx job.Tx) error {
+			return s.Insert(tx, &job.Job{Kind: "work", Class: job.Ask, Subject: job.Node("n")})
+		})
+		if _, readErr := s.NextDue(t.Context(), []string{""}); err != nil || readErr != nil {
+			t.Fatal(err, readErr)
+		}
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goleak.VerifyNone(t, before)
+	}
+}

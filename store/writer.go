@@ -5,8 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"salvor/problem"
 )
@@ -16,6 +19,7 @@ import (
 // more than all statements before it. Closures run in their callers' goroutines,
 // one at a time, so that a panic unwinds where it belongs.
 type writer struct {
+	log   *slog.Logger
 	conn  *sql.Conn
 	run   *single
 	queue chan *entry
@@ -43,12 +47,15 @@ const batch = 128
 
 var errStopped = problem.Unavailablef("database: closed")
 
-func startWriter(ctx context.Context, db *sql.DB) (*writer, error) {
+// stuck is how long a batch may hold the writer before the log says who does.
+const stuck = 15 * time.Second
+
+func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger) (*writer, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	w := &writer{conn: conn, queue: make(chan *entry, batch), quit: make(chan struct{}), ended: make(chan struct{})}
+	w := &writer{log: log, conn: conn, queue: make(chan *entry, batch), quit: make(chan struct{}), ended: make(chan struct{})}
 	w.run = &single{statements{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
 	go w.loop()
 	return w, nil
@@ -77,6 +84,8 @@ func (w *writer) loop() {
 // batch serves first and all who queue up meanwhile, and tells each what became of the commit.
 func (w *writer) batch(first *entry) {
 	ctx := context.Background()
+	watch := time.AfterFunc(stuck, w.complain)
+	defer watch.Stop()
 	var served []*entry
 	err := w.statement(ctx, "BEGIN IMMEDIATE")
 	open := err == nil
@@ -106,6 +115,14 @@ func (w *writer) batch(first *entry) {
 	for _, e := range served {
 		e.told <- err
 	}
+}
+
+// complain tells of a closure that waits for something else than the store, most
+// likely for a transaction of its own inside of this one.
+func (w *writer) complain() {
+	stacks := make([]byte, 1<<18)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuck, "goroutines", string(stacks))
 }
 
 func (w *writer) next(served int) *entry {

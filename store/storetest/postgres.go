@@ -102,7 +102,7 @@ func startServer() (err error) {
 	if err != nil {
 		return err
 	}
-	if server.dir, err = os.MkdirTemp("", "salvor-pg"); err != nil {
+	if server.dir, err = os.MkdirTemp(fastDir(), "salvor-pg"); err != nil {
 		return err
 	}
 	if as != nil {
@@ -125,6 +125,16 @@ func startServer() (err error) {
 		return err
 	}
 	return connect()
+}
+
+// fastDir is a place in memory where the machine has one with room, else the usual one for temporary files.
+func fastDir() string {
+	const shm, room = "/dev/shm", 2 << 30
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(shm, &fs); err != nil || int64(fs.Bavail)*fs.Bsize < room {
+		return ""
+	}
+	return shm
 }
 
 // launch starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.

@@ -83,6 +83,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"reopen", testReopen},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			d := fresh(t)
 			c.test(&bench{T: t, db: d, s: Open(t, d), ctx: t.Context()})
 		})
