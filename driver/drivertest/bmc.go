@@ -20,10 +20,11 @@ const (
 	Rubbish         // it answers what is not its protocol
 	Liar            // it takes orders and does not act
 	HangsUp         // it cuts every connection without an answer
+	Slow            // it answers well, but late
 	Elsewhere       // its links and redirects lead to another host
 )
 
-var faultNames = [...]string{"none", "down", "silent", "busy", "rubbish", "liar", "hangs up", "elsewhere"}
+var faultNames = [...]string{"none", "down", "silent", "busy", "rubbish", "liar", "hangs up", "slow", "elsewhere"}
 
 func (f Fault) String() string { return faultNames[f] }
 
@@ -60,6 +61,9 @@ type BMC struct {
 	auths    []string
 	release  chan struct{}
 }
+
+// slowness is how late the answers of a Slow BMC are.
+const slowness = 50 * time.Millisecond
 
 // Override is a boot override as Redfish spells it.
 type Override struct {
@@ -153,6 +157,8 @@ func (b *BMC) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, map[string]any{"@odata.id": "@elsewhere.invalid/", "Systems": ref(".elsewhere.invalid/Systems"), "PowerState": "On"})
 		return
+	case Slow:
+		time.Sleep(slowness)
 	case None, Down, Liar:
 	}
 	path := strings.TrimSuffix(r.URL.Path, "/")

@@ -51,6 +51,7 @@ func Run(t *testing.T, rig func(*testing.T) Rig) {
 	for _, f := range []Fault{Down, Silent, Busy, Rubbish, HangsUp, Elsewhere} {
 		t.Run(f.String(), func(t *testing.T) { testFault(t, rig(t), f) })
 	}
+	t.Run("slow", func(t *testing.T) { testSlow(t, rig(t)) })
 	t.Run("liar", func(t *testing.T) { testLiar(t, rig(t)) })
 }
 
@@ -216,10 +217,7 @@ func testFault(t *testing.T, r Rig, f Fault) {
 		return
 	}
 	for name, op := range r.operations() {
-		bound := Bound
-		if f == Silent {
-			bound /= 4
-		}
+		const bound = Bound / 4
 		began := time.Now()
 		err := op(within(t, bound))
 		if took := time.Since(began); took > bound+time.Second {
@@ -229,6 +227,16 @@ func testFault(t *testing.T, r Rig, f Fault) {
 			t.Errorf("%s: %v (%s), want unavailable", name, err, problem.KindOf(err))
 		}
 		r.quiet(t, r.Node, err)
+	}
+}
+
+// testSlow: late is not wrong.
+func testSlow(t *testing.T, r Rig) {
+	if r.Break == nil || !r.Break(Slow) {
+		return
+	}
+	for name, op := range r.operations() {
+		must(t, name, op(within(t, generous)))
 	}
 }
 
