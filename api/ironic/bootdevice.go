@@ -26,7 +26,7 @@ func (c *call) ask(n *metal.Node, class job.Class, kind job.Kind, args, answer a
 		return err
 	}
 	raw, err := c.s.Nodes.Answer(ctx, id)
-	if ctx.Err() != nil && problem.KindOf(err) == problem.Internal { // the time ended in the middle of a look
+	if err != nil && ctx.Err() != nil && problem.KindOf(err) == problem.Internal { // the time ended in the middle of a look
 		return problem.Unavailablef("node %s: its controller has not answered yet; ask again", n.ID)
 	}
 	if err != nil || answer == nil {

@@ -85,7 +85,7 @@ func (c *call) listNodes(brief bool) error {
 	if err != nil {
 		return err
 	}
-	b := append(make([]byte, 0, 256+len(nodes)*(200+40*len(fields))), `{"nodes":[`...)
+	b := append(make([]byte, 0, 256+len(nodes)*(300+48*len(fields))), `{"nodes":[`...)
 	for i := range views {
 		if i > 0 {
 			b = append(b, ',')

@@ -127,6 +127,9 @@ func shownState(s metal.State, v metal.Version) string {
 
 // shownInstanceInfo masks, beside secrets, what may carry one inside.
 func shownInstanceInfo(o metal.Object) metal.Object {
+	if len(o) == 0 {
+		return metal.Object{}
+	}
 	out := secret.Masked(map[string]any(o)).(map[string]any)
 	for _, k := range maskedInstanceKeys {
 		if out[k] != nil {

@@ -1,0 +1,76 @@
+package ironic_test
+
+import (
+	"fmt"
+	"testing"
+
+	"salvor/job"
+	"salvor/metal"
+)
+
+// crowd adds 1000 nodes as they look in life.
+func (w *world) crowd() {
+	w.Helper()
+	err := w.store.Do(w.Context(), func(tx job.Tx) error {
+		for i := range 1000 {
+			n := &metal.Node{
+				ID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), Name: fmt.Sprintf("rack-%d-unit-%d", i/40, i%40), Driver: "redfish", ProvisionState: metal.Active, CreatedAt: born, ProvisionedAt: born,
+				DriverInfo:   metal.Object{"redfish_address": "https://bmc.example", "redfish_username": "admin", "redfish_password": "hush", "redfish_system_id": "/redfish/v1/Systems/1", "rescue_kernel": "http://k", "rescue_ramdisk": "http://r"},
+				Properties:   metal.Object{"cpus": 64.0, "memory_mb": 262144.0, "local_gb": 900.0, "cpu_arch": "x86_64"},
+				InstanceInfo: metal.Object{"image_url": "http://i", "root_gb": 900.0}, Extra: metal.Object{"rack": 7.0}, ResourceClass: "baremetal", Traits: []string{"CUSTOM_A"},
+			}
+			if err := w.store.InsertNode(tx, n); err != nil {
+				return err
+			}
+			if err := w.store.SaveContact(tx, metal.Contact{NodeID: n.ID, AgentVersion: "9", HeartbeatAt: born}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func benchmark(b *testing.B, path string) {
+	w := newWorld(b)
+	w.crowd()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for b.Loop() {
+		a := w.ask("GET", path, "1.82", "")
+		if a.status != 200 {
+			b.Fatal(a.body)
+		}
+		b.SetBytes(int64(len(a.body)))
+	}
+}
+
+func BenchmarkList1000(b *testing.B)      { benchmark(b, "/v1/nodes") }
+func BenchmarkDetail1000(b *testing.B)    { benchmark(b, "/v1/nodes/detail") }
+func BenchmarkGet(b *testing.B)           { benchmark(b, "/v1/nodes/rack-3-unit-3") }
+func BenchmarkFields1000(b *testing.B)    { benchmark(b, "/v1/nodes?fields=uuid,name,provision_state") }
+func BenchmarkLookupNothing(b *testing.B) { benchmark404(b, "/v1/lookup?addresses=52:54:00:00:00:01") }
+
+func benchmark404(b *testing.B, path string) {
+	w := newWorld(b)
+	w.crowd()
+	b.ResetTimer()
+	for b.Loop() {
+		if a := w.ask("GET", path, "1.82", ""); a.status != 404 {
+			b.Fatal(a.body)
+		}
+	}
+}
+
+// BenchmarkStoreList is the part of a list that is the store's.
+func BenchmarkStoreList(b *testing.B) {
+	w := newWorld(b)
+	w.crowd()
+	for b.Loop() {
+		if _, err := w.nodes.List(b.Context(), metal.NodeFilter{}, metal.Page{Limit: 1000}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
