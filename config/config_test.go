@@ -249,11 +249,11 @@ func TestNoauthOffLoopbackMustBeWritten(t *testing.T) {
 
 func TestNetbootInterfaces(t *testing.T) {
 	c := mustLoad(t, "[netboot]\ninterfaces = br-prov:authoritative:10.77.0.50-10.77.0.99, br-a:proxy\n"+
-		"  br-b:authoritative:10.0.8.2-10.0.9.9/22:gateway=10.0.8.1:dns=10.0.8.1+9.9.9.9:guests\n")
+		"  br-b:authoritative:10.0.8.2-10.0.9.9/22:gateway=10.0.8.1:dns=10.0.8.1+9.9.9.9:guests:advertise\n")
 	got := fmt.Sprintf("%+v", c.Netboot.Interfaces)
-	want := "[{Name:br-prov Mode:authoritative From:10.77.0.50 To:10.77.0.99 Bits:0 Gateway:invalid IP DNS:[] Guests:false} " +
-		"{Name:br-a Mode:proxy From:invalid IP To:invalid IP Bits:0 Gateway:invalid IP DNS:[] Guests:false} " +
-		"{Name:br-b Mode:authoritative From:10.0.8.2 To:10.0.9.9 Bits:22 Gateway:10.0.8.1 DNS:[10.0.8.1 9.9.9.9] Guests:true}]"
+	want := "[{Name:br-prov Mode:authoritative From:10.77.0.50 To:10.77.0.99 Bits:0 Gateway:invalid IP DNS:[] Guests:false Advertise:false} " +
+		"{Name:br-a Mode:proxy From:invalid IP To:invalid IP Bits:0 Gateway:invalid IP DNS:[] Guests:false Advertise:false} " +
+		"{Name:br-b Mode:authoritative From:10.0.8.2 To:10.0.9.9 Bits:22 Gateway:10.0.8.1 DNS:[10.0.8.1 9.9.9.9] Guests:true Advertise:true}]"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

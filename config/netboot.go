@@ -29,10 +29,12 @@ type BootInterface struct {
 	DNS     []netip.Addr
 	// Guests also leases to machines that have no boot plan.
 	Guests bool
+	// Advertise answers IPv6 router solicitations with nothing to offer, so that firmware does not wait for one.
+	Advertise bool
 }
 
 var bootInterfaces = syntax[[]BootInterface]{
-	many: true, allowed: "a list of NAME:authoritative:FIRST-LAST[/BITS][:gateway=IP][:dns=IP+IP][:guests] or NAME:proxy, IPv4",
+	many: true, allowed: "a list of NAME:authoritative:FIRST-LAST[/BITS][:gateway=IP][:dns=IP+IP][:guests][:advertise] or NAME:proxy, IPv4",
 	parse: func(s string) ([]BootInterface, error) {
 		var out []BootInterface
 		for _, item := range split(s) {
@@ -108,6 +110,11 @@ func (b *BootInterface) extra(f string) error {
 		if f == key {
 			return nil
 		}
+	case "advertise":
+		b.Advertise = true
+		if f == key {
+			return nil
+		}
 	case "gateway":
 		a, err := netip.ParseAddr(value)
 		if b.Gateway = a; err == nil && a.Is4() {
@@ -123,5 +130,5 @@ func (b *BootInterface) extra(f string) error {
 		}
 		return nil
 	}
-	return problem.Invalidf("%s: %s is neither gateway=IP, dns=IP+IP nor guests", b.Name, quote(f))
+	return problem.Invalidf("%s: %s is none of gateway=IP, dns=IP+IP, guests, advertise", b.Name, quote(f))
 }

@@ -162,7 +162,7 @@ func (p *program) powerSync() conductor.PowerSync {
 func (p *program) netbootConfig(kernel, image string) netboot.Config {
 	n := p.cfg.Netboot
 	out := netboot.Config{
-		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, Log: p.log,
+		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, "cache"), Log: p.log,
 		Token: func(n *metal.Node) secret.Value { return metal.AgentToken(p.key, n.ID, n.BootNumber) },
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
@@ -175,14 +175,13 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 }
 
 func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interface {
-	out := netboot.Interface{Name: i.Name, Mode: netboot.Mode(i.Mode), LeaseTime: lease, Guests: i.Guests}
+	out := netboot.Interface{Name: i.Name, Mode: netboot.Mode(i.Mode), LeaseTime: lease, Guests: i.Guests, Advertise: i.Advertise}
 	if i.From.IsValid() {
-		bits := i.Bits
-		if bits == 0 {
-			bits = 24
+		r := netboot.Range{From: i.From, To: i.To, Gateway: i.Gateway, DNS: i.DNS}
+		if i.Bits > 0 {
+			r.Network = netip.PrefixFrom(i.From, i.Bits).Masked()
 		}
-		network := netip.PrefixFrom(i.From, bits).Masked()
-		out.Ranges = []netboot.Range{{Network: network, From: i.From, To: i.To, Gateway: i.Gateway, DNS: i.DNS}}
+		out.Ranges = []netboot.Range{r}
 	}
 	return out
 }
