@@ -37,11 +37,9 @@ func Attach(stateDir, name string) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{dir: labDir(spec.StateDir, spec.Name), program: spec.Program}
-	conn, err := l.dial()
-	if err != nil {
-		return nil, problem.NotFoundf("lab %s is not up: %w", spec.Name, err)
+	if !isLocked(l.dir) {
+		return nil, problem.NotFoundf("lab %s is not up", spec.Name)
 	}
-	conn.Close()
 	return l, nil
 }
 
@@ -129,19 +127,24 @@ func (l *Lab) Down(ctx context.Context) error {
 		return err
 	}
 	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return problem.NotFoundf("lab %s is not up", filepath.Base(l.dir))
+	}
 	if err != nil {
 		return fmt.Errorf("lab down: %w", err)
 	}
 	defer unix.Close(process)
-	// The pid may be stale; only a lab that answers is ended by it.
-	if _, err := l.ask(ctx, request{Op: opDown}); err != nil {
-		return err
+	if !isLocked(l.dir) {
+		return problem.NotFoundf("lab %s is not up", filepath.Base(l.dir)) // the pid may be another's by now
 	}
 	if l.leash != nil {
 		l.leash.Close()
 	}
-	if gone, err := awaitEnd(ctx, process, downTimeout); gone || err != nil {
-		return err
+	// A lab that does not even listen is ended by force at once.
+	if _, err := l.ask(ctx, request{Op: opDown}); err == nil {
+		if gone, err := awaitEnd(ctx, process, downTimeout); gone || err != nil {
+			return err
+		}
 	}
 	if err := unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("lab down: %w", err)

@@ -51,7 +51,7 @@ func up(t *testing.T, spec Spec) (*Lab, Status) {
 	}
 	t.Logf("lab up: %.1f s", time.Since(start).Seconds())
 	t.Cleanup(func() {
-		if err := l.Down(context.Background()); err != nil && !problem.Is(err, problem.Unavailable) && !errors.Is(err, syscall.ESRCH) {
+		if err := l.Down(context.Background()); err != nil && !problem.Is(err, problem.NotFound) {
 			t.Error(err)
 		}
 	})
@@ -133,18 +133,6 @@ func ssh(t *testing.T, l *Lab, m MachineStatus, password, command string) (strin
 	if err := os.WriteFile(known, []byte(m.TenantAddress+" "+m.HostKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const sshFailed = 255 // the server may not listen yet
-	var out string
-	var err error
-	await(t, "ssh answers", func() bool {
-		var exit *exec.ExitError
-		out, err = login(t, l, m, known, password, command)
-		return !errors.As(err, &exit) || exit.ExitCode() != sshFailed
-	})
-	return out, err
-}
-
-func login(t *testing.T, l *Lab, m MachineStatus, known, password, command string) (string, error) {
 	return inside(t, l, "sshpass", "-p", password, "ssh", "-F", "none", "-o", "UserKnownHostsFile="+known, "-o", "StrictHostKeyChecking=yes",
 		"-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=10", "root@"+m.TenantAddress, command)
 }
@@ -169,6 +157,10 @@ func TestTenantDisk(t *testing.T) {
 			if err != nil || strings.TrimSpace(out) != m.Marker {
 				t.Fatalf("after mending: %q %v", out, err)
 			}
+			if _, err := ssh(t, l, m, "a new one", "reboot"); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "third boot, by the system's own reboot", tenantSays(t, l, m, "marker="+m.Marker+" boots=3 "))
 			chassis(t, l, "set", "shutdown", "1")
 			await(t, "shutdown by ACPI", func() bool { return chassis(t, l, "get", "power") == "power:0" })
 		})
@@ -285,7 +277,7 @@ func TestIPMItool(t *testing.T) {
 	l, s := up(t, Spec{BMC: IPMI})
 	m := s.Machines[0]
 	ipmi := func(args ...string) (string, error) {
-		return inside(t, l, append([]string{"ipmitool", "-I", "lanplus", "-C", "3", "-N", "1", "-R", "1", "-H", m.Address, "-p", strconv.Itoa(m.Port), "-U", m.User, "-P", m.Password}, args...)...)
+		return inside(t, l, append([]string{"ipmitool", "-I", "lanplus", "-C", "3", "-N", "3", "-R", "2", "-H", m.Address, "-p", strconv.Itoa(m.Port), "-U", m.User, "-P", m.Password}, args...)...)
 	}
 	must := func(want string, args ...string) {
 		t.Helper()
@@ -391,11 +383,24 @@ func processesUnder(t *testing.T, root int) []int {
 	return all
 }
 
-func TestExec(t *testing.T) {
+// Programs run inside, with their status, their files and their signals; faults show on the wire.
+func TestInside(t *testing.T) {
 	l, s := up(t, Spec{Disk: BlankDisk})
 	out := mustInside(t, l, "sh", "-c", "echo $$; ip -4 -o addr show dev br-prov")
 	if !strings.Contains(out, "10.77.0.1/24") {
 		t.Errorf("inside: %q", out)
+	}
+	read := func() error {
+		_, err := inside(t, l, "busybox", "wget", "-q", "-O", "/dev/null", s.Machines[0].Address+"/redfish")
+		return err
+	}
+	for _, fault := range []string{"down", "none", "503", "none"} {
+		if err := l.Fault(t.Context(), "m1", fault); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(); (err == nil) != (fault == "none") {
+			t.Errorf("Redfish with fault %s: %v", fault, err)
+		}
 	}
 	var exit *exec.ExitError
 	if _, err := inside(t, l, "sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.ExitCode() != 7 {

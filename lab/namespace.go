@@ -95,6 +95,16 @@ func takeLock(dir string) (*os.File, error) {
 	return lock, nil
 }
 
+// isLocked tells whether a lab's first process lives, whether it answers or not.
+func isLocked(dir string) bool {
+	lock, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return false
+	}
+	defer lock.Close()
+	return errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
 // cleanDir removes what an earlier lab of the same name left, its logs too.
 func cleanDir(dir string) error {
 	entries, err := os.ReadDir(dir)
