@@ -146,8 +146,15 @@ func newStub(b Blob) (*stub, error) {
 	if s.memAlign < 1 || s.fileAlign < 1 || contentAlign%s.fileAlign != 0 || s.headers > int64(len(raw)) {
 		return nil, problem.Invalidf("EFI stub: alignments %d and %d, headers of %d bytes", s.memAlign, s.fileAlign, s.headers)
 	}
+	if len(raw) < 0x40 {
+		return nil, problem.Invalidf("EFI stub: %d bytes are too few", len(raw))
+	}
 	s.coff = int64(binary.LittleEndian.Uint32(raw[0x3c:])) + 4
 	s.sections = s.coff + coffSize + int64(f.SizeOfOptionalHeader) + int64(len(f.Sections))*sectionHeaderSize
+	// A bare COFF file passes debug/pe too; its first bytes are no DOS header.
+	if string(raw[:2]) != "MZ" || s.sections > s.headers {
+		return nil, problem.Invalidf("EFI stub: section headers end at %d, all headers at %d", s.sections, s.headers)
+	}
 	s.body = s.headers
 	for _, sec := range f.Sections {
 		if sec.Name == ".linux" {
