@@ -19,7 +19,7 @@ import (
 type Power interface {
 	// PowerState reads the power now. Unavailable if the BMC does not answer.
 	PowerState(ctx context.Context, n *metal.Node) (metal.Power, error)
-	// SetPower asks for on or off and returns once a read-back shows it, or with Unavailable at ctx's end.
+	// SetPower asks for on or off and returns once a read-back shows it, or with Unavailable at ctx's end or after ProveTimeout.
 	// Already there is success. off is forced, never graceful.
 	SetPower(ctx context.Context, n *metal.Node, want metal.Power) error
 	// SoftOff asks the system to shut down by itself and returns without waiting for it. Unsupported where the BMC cannot.

@@ -156,14 +156,12 @@ const maxSaid = 240
 // Prove calls read until it reports done, an error, or the time is up; it is how a
 // driver waits for hardware to become what it was asked to be. A read that fails
 // with Unavailable is tried again: a BMC may well be deaf for a moment after an
-// order; but not behind a shut gate. The error is nil or read's last one; done tells whether it came true. A
-// context without a deadline is given ProveTimeout.
+// order; but not behind a shut gate. The error is nil or read's last one; done tells whether it came true. It
+// takes ProveTimeout at most: an order that a BMC has lost wants to be given again,
+// which is the caller's to do.
 func Prove(ctx context.Context, read func(context.Context) (done bool, err error)) (bool, error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, ProveTimeout)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, ProveTimeout)
+	defer cancel()
 	pause := proveFirst
 	for {
 		done, err := read(ctx)
@@ -182,7 +180,8 @@ func Prove(ctx context.Context, read func(context.Context) (done bool, err error
 	}
 }
 
-// ProveTimeout bounds the wait for hardware where the caller sets no bound.
+// ProveTimeout bounds the wait for hardware to follow one order, as Ironic's
+// power_state_change_timeout does.
 const ProveTimeout = 60 * time.Second
 
 const (
