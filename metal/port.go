@@ -2,7 +2,6 @@ package metal
 
 import (
 	"context"
-	"net"
 	"strings"
 
 	"github.com/google/uuid"
@@ -35,11 +34,44 @@ func (s *Ports) List(ctx context.Context, f PortFilter, p Page) ([]*Port, error)
 
 // ParseMAC reads a 48 bit MAC in any usual form and writes it in lower case with colons.
 func ParseMAC(s string) (string, error) {
-	m, err := net.ParseMAC(strings.TrimSpace(s))
-	if err != nil || len(m) != 6 {
+	digits, ok := macDigits(strings.ToLower(strings.TrimSpace(s)))
+	if !ok {
 		return "", problem.Invalidf("Expected a MAC address but received %s.", s)
 	}
-	return m.String(), nil
+	var out strings.Builder
+	for i := 0; i < len(digits); i += 2 {
+		if i > 0 {
+			out.WriteByte(':')
+		}
+		out.WriteString(digits[i : i+2])
+	}
+	return out.String(), nil
+}
+
+// macDigits takes the separators out of 01:23:45:67:89:ab, 01-23-45-67-89-ab or
+// 0123.4567.89ab, or finds none in 0123456789ab.
+func macDigits(s string) (string, bool) {
+	const digits = 12
+	width, sep := 2, ":"
+	switch {
+	case strings.Contains(s, "-"):
+		sep = "-"
+	case strings.Contains(s, "."):
+		width, sep = 4, "."
+	}
+	parts := strings.Split(s, sep)
+	if len(parts) == 1 {
+		width = digits
+	}
+	if len(parts) != digits/width {
+		return "", false
+	}
+	for _, p := range parts {
+		if len(p) != width || strings.Trim(p, "0123456789abcdef") != "" {
+			return "", false
+		}
+	}
+	return strings.Join(parts, ""), true
 }
 
 func (p *Port) check() error {
