@@ -32,7 +32,7 @@ func (c Compression) writer(w io.Writer) (io.WriteCloser, error) {
 	case Zstd:
 		// One goroutine: the output must not depend on the machine. A small window
 		// keeps the kernel's memory small.
-		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20))
+		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20))
 	case LZ4:
 		z := lz4.NewWriter(w)
 		// The kernel knows the legacy frame only.
