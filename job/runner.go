@@ -56,6 +56,7 @@ const (
 	maxBackOff  = 30 * time.Second
 	crashLimit  = 4
 	idlePoll    = time.Second
+	recentPoll  = 50 * time.Millisecond
 	claimAtOnce = 64
 )
 
@@ -193,7 +194,8 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 	if err != nil || due.IsZero() {
 		return idlePoll
 	}
-	return min(max(due.Sub(r.now()), time.Millisecond), idlePoll)
+	// What is due already and was not claimed is of a kind that we do not know, or came just now.
+	return min(max(due.Sub(r.now()), recentPoll), idlePoll)
 }
 
 // work goes on with a claimed job until it gives the claim up.

@@ -22,10 +22,13 @@ type stateDir struct {
 	lock *os.File
 }
 
+// cacheFolder holds what may be fetched again.
+const cacheFolder = "cache"
+
 // openStateDir creates the directory where it lacks, takes its lock and reads the
 // conductor's identity. Winning the lock proves that no former process lives.
 func openStateDir(path string) (*stateDir, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(path, cacheFolder), 0o700); err != nil {
 		return nil, problem.Invalidf("state directory: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)

@@ -1,0 +1,249 @@
+package job_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/store"
+)
+
+// The runner's promises that have to do with time, on a real store under a clock that jumps.
+
+type house struct {
+	*store.Store
+	t *testing.T
+}
+
+func newHouse(t *testing.T) *house {
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &house{s, t}
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// runner starts a conductor; the returned function ends it.
+func (h *house) runner(id string, s job.Store, leased bool, defs ...job.Definition) (stop func()) {
+	h.t.Helper()
+	r, err := job.NewRunner(job.Config{
+		Store: s, Definitions: defs, Workers: 4, Leased: leased, Now: time.Now, Log: quiet, Die: func(why string) { panic(why) },
+		Conductor: job.Conductor{ID: id, Incarnation: "1", Hostname: id, Groups: []string{""}, Description: json.RawMessage("{}")},
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := r.Join(context.Background()); err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx, time.Second) }()
+	return func() { cancel(); <-done }
+}
+
+func (h *house) insert(kind job.Kind) string {
+	h.t.Helper()
+	j := &job.Job{Kind: kind, Class: job.Operation, Subject: job.Subject{Kind: "thing", ID: string(kind)}, Secret: secret.New("s3cret")}
+	if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }); err != nil {
+		h.t.Fatal(err)
+	}
+	return j.ID
+}
+
+func (h *house) await(id string, within time.Duration, ok func(job.Job) bool) job.Job {
+	h.t.Helper()
+	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
+		j, err := h.Job(context.Background(), nil, id)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if ok(j) {
+			return j
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("after %s: state %s, owner %q, action %q, waits for %q, problem %q", within, j.State, j.Owner, j.Action, j.WaitFor, j.Problem)
+		}
+	}
+}
+
+func ended(j job.Job) bool { return j.State == job.Ended }
+
+func definition(kind job.Kind, actions ...job.Action) job.Definition {
+	return job.Definition{Kind: kind, Version: 1, Class: job.Operation, Actions: actions}
+}
+
+const none = "the test takes nothing back"
+
+// frozen is a store that its conductor no longer reaches.
+type frozen struct {
+	job.Store
+	cut atomic.Bool
+}
+
+var errCut = errors.New("cut off")
+
+func (f *frozen) Do(ctx context.Context, fn func(job.Tx) error) error {
+	if f.cut.Load() {
+		return errCut
+	}
+	return f.Store.Do(ctx, fn)
+}
+
+func (f *frozen) Beat(ctx context.Context, c job.Conductor) error {
+	if f.cut.Load() {
+		return errCut
+	}
+	return f.Store.Beat(ctx, c)
+}
+
+func (f *frozen) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+	if f.cut.Load() {
+		return nil, errCut
+	}
+	return f.Store.Claim(ctx, owner, now, groups, kinds, limit)
+}
+
+func (f *frozen) Register(ctx context.Context, c job.Conductor) error {
+	if f.cut.Load() {
+		return errCut
+	}
+	return f.Store.Register(ctx, c)
+}
+
+// TestPeerTakesOver: a conductor that is cut off stops acting before a peer goes on with its job.
+func TestPeerTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		cut := &frozen{Store: h.Store}
+		var stopped, resumed atomic.Int64
+		start := time.Now()
+		first := definition("work", job.Action{Name: "hold", NoUndo: none, Deadline: time.Hour, Do: func(ctx context.Context, r *job.Run) job.Outcome {
+			<-ctx.Done()
+			stopped.Store(int64(time.Since(start)))
+			return job.From(ctx.Err())
+		}})
+		second := definition("work", job.Action{Name: "hold", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {
+			resumed.Store(int64(time.Since(start)))
+			return job.Done()
+		}})
+		stopFirst := h.runner("a", cut, true, first)
+		id := h.insert("work")
+		h.await(id, 5*time.Second, func(j job.Job) bool { return j.Owner == "a/1" })
+		stopSecond := h.runner("b", h.Store, true, second)
+		time.Sleep(3 * time.Second)
+		cut.cut.Store(true)
+		j := h.await(id, 15*time.Second, ended)
+		if j.Crashes != 0 && j.Problem != "" {
+			t.Errorf("taken over with a problem: %s", j.Problem)
+		}
+		if stopped.Load() == 0 || stopped.Load() >= resumed.Load() {
+			t.Errorf("the first stopped after %s, the second began after %s", time.Duration(stopped.Load()), time.Duration(resumed.Load()))
+		}
+		stopSecond()
+		stopFirst()
+	})
+}
+
+func TestRetryGrowsAndGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var tries atomic.Int64
+		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "ask", NoUndo: none, Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome {
+			tries.Add(1)
+			return job.From(problem.Unavailablef("the BMC does not answer"))
+		}}))()
+		j := h.await(h.insert("work"), time.Minute, ended)
+		if j.ProblemKind != problem.Unavailable.String() || tries.Load() < 4 || tries.Load() > 12 {
+			t.Errorf("%d tries, problem %s %q", tries.Load(), j.ProblemKind, j.Problem)
+		}
+		if !j.Secret.Empty() {
+			t.Error("the failed job still holds its secret")
+		}
+	})
+}
+
+func TestWaitEndsByItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var undone atomic.Bool
+		d := definition("work", job.Action{Name: "wait", Do: func(context.Context, *job.Run) job.Outcome { return job.Wait("a word", 10*time.Second) },
+			Undo: func(context.Context, *job.Run) job.Outcome { undone.Store(true); return job.Done() }})
+		defer h.runner("a", h.Store, false, d)()
+		id := h.insert("work")
+		h.await(id, 5*time.Second, func(j job.Job) bool { return j.State == job.Waiting })
+		// A signal that changes nothing does not prolong the wait.
+		time.Sleep(5 * time.Second)
+		if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		j := h.await(id, 30*time.Second, ended)
+		if took := time.Since(began); took > 8*time.Second || !undone.Load() || j.Problem == "" {
+			t.Errorf("ended after %s more, undone %v, problem %q", took, undone.Load(), j.Problem)
+		}
+	})
+}
+
+func TestPanicIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "fall", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { panic("with a secret inside") }}))()
+		j := h.await(h.insert("work"), 5*time.Second, ended)
+		if j.ProblemKind != "internal" || j.Problem == "" || len(j.Problem) > 200 {
+			t.Errorf("problem %s %q", j.ProblemKind, j.Problem)
+		}
+	})
+}
+
+func TestStuckUndoIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var stuck atomic.Value
+		var firstUndone atomic.Bool
+		d := definition("work",
+			job.Action{Name: "one", Do: func(context.Context, *job.Run) job.Outcome { return job.Done() },
+				Undo: func(context.Context, *job.Run) job.Outcome { firstUndone.Store(true); return job.Done() }},
+			job.Action{Name: "two", Do: func(context.Context, *job.Run) job.Outcome { return job.Fail(problem.Invalidf("no")) },
+				Undo: func(context.Context, *job.Run) job.Outcome { return job.Fail(problem.Invalidf("cannot")) }})
+		d.Stuck = func(_ context.Context, _ job.Tx, _ *job.Job, why string) error { stuck.Store(why); return nil }
+		defer h.runner("a", h.Store, false, d)()
+		h.await(h.insert("work"), 5*time.Second, ended)
+		if why, _ := stuck.Load().(string); why == "" || !firstUndone.Load() {
+			t.Errorf("stuck %q, the rest undone %v", why, firstUndone.Load())
+		}
+	})
+}
+
+// TestUnknownKindIsLeftAlone: a newer conductor's job is not touched.
+func TestUnknownKindIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		defer h.runner("a", h.Store, false, definition("known", job.Action{Name: "x", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
+		id := h.insert("unknown")
+		time.Sleep(10 * time.Second)
+		h.await(id, time.Second, func(j job.Job) bool { return j.State == job.Ready && j.Owner == "" })
+	})
+}
