@@ -266,3 +266,28 @@ func TestNoRescue(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// FuzzAnswer: whatever an agent answers, there is an end with a kind, and no secret in it.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, []byte(`{"id":"1","command_status":"SUCCEEDED"}`))
+	f.Add(200, []byte(`{"id":"../..","command_status":"RUNNING"}`))
+	f.Add(200, []byte(`{"command_status":"FAILED","command_error":{"message":"`+token+`"}}`))
+	f.Add(500, []byte(`{"faultstring":7}`))
+	f.Fuzz(func(t *testing.T, code int, body []byte) {
+		if code < 200 || code > 999 {
+			return
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write(body)
+		}))
+		defer server.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := finalize(ctx, agentAt(server.URL), nil)
+		if err != nil && problem.Is(err, problem.Internal) {
+			t.Error(err)
+		}
+		quiet(t, err)
+	})
+}

@@ -64,3 +64,24 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRecord: a record is Invalid, or names a host and nothing else.
+func FuzzRecord(f *testing.F) {
+	for _, seed := range []string{"https://bmc", "bmc:8443", "http://[::1]:8000/redfish/v1/", "https://a@b", "//x", "https://h/%2e%2e", "\x00", "/redfish/v1/Systems/1"} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, address, system string) {
+		n := node(address)
+		n.DriverInfo[SystemKey] = system
+		s, err := read(n)
+		if err != nil {
+			if !problem.Is(err, problem.Invalid) {
+				t.Error(err)
+			}
+			return
+		}
+		if s.base.Host == "" || s.base.User != nil || s.base.Path != "" || (s.system != "" && !local(s.system)) {
+			t.Errorf("%q, %q: %+v", address, system, s)
+		}
+	})
+}

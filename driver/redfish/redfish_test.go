@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -234,6 +235,32 @@ func TestCertificates(t *testing.T) {
 		_, err := (&Driver{}).PowerState(t.Context(), n)
 		if c.want != (err == nil) || (err != nil && !problem.Is(err, problem.Invalid)) {
 			t.Errorf("%s=%v: %v", VerifyKey, c.verify, err)
+		}
+	}
+}
+
+// Each status has the kind of who can mend it.
+func TestKinds(t *testing.T) {
+	for code, kind := range map[int]problem.Kind{
+		400: problem.Invalid, 401: problem.Invalid, 403: problem.Invalid, 404: problem.Invalid, 405: problem.Unsupported, 409: problem.Unavailable,
+		412: problem.Unavailable, 422: problem.Invalid, 429: problem.Unavailable, 500: problem.Unavailable, 501: problem.Unsupported, 503: problem.Unavailable,
+	} {
+		for _, body := range []string{"", "<html>" + password, `{"error":{"message":"` + password + `\u0000\n"}}`, `{"error":7}`, `{"error":{"@Message.ExtendedInfo":[{"Message":"` + strings.Repeat("x", 5000) + `"}]}}`} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/redfish/v1/" {
+					_, _ = w.Write([]byte("{}"))
+					return
+				}
+				w.WriteHeader(code)
+				_, _ = w.Write([]byte(body))
+			}))
+			n := node(server.URL)
+			n.DriverInfo[SystemKey] = drivertest.SystemPath
+			_, err := (&Driver{}).PowerState(t.Context(), n)
+			server.Close()
+			if !problem.Is(err, kind) || strings.Contains(err.Error(), password) || strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 600 {
+				t.Errorf("%d: %v (%s), want %s", code, err, problem.KindOf(err), kind)
+			}
 		}
 	}
 }
