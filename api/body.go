@@ -80,6 +80,10 @@ func jsonWords(err error) string {
 	if errors.As(err, &syntax) {
 		return fmt.Sprintf("%s (at byte %d)", syntax.Error(), syntax.Offset)
 	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return "a number is out of range"
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return "it ends too early"
 	}

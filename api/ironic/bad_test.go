@@ -57,6 +57,7 @@ func TestBadNodes(t *testing.T) {
 		post("1.82", `{"driver":7}`, 400, "must be a string"),
 		post("1.82", `{"driver":"nope"}`, 400, "No valid host was found. Reason: No conductor service registered which supports driver nope for conductor group \"\""),
 		post("1.82", `{"driver":"fake-hardware","conductor_group":"far"}`, 400, "No valid host"),
+		post("1.82", `{"driver":"fake-hardware","extra":{"a":1e400}}`, 400, "out of range"),
 		post("1.82", `{"driver":"fake-hardware","bogus":1}`, 400, "'bogus' was unexpected"),
 		post("1.82", `{"driver":"fake-hardware","provision_state":"active"}`, 400, "unexpected"),
 		post("1.82", `{"driver":"fake-hardware","traits":["A"]}`, 400, "traits"),
@@ -222,8 +223,11 @@ func TestBadPatches(t *testing.T) {
 		rows = append(rows, patch(op(`{"op":"replace","path":"/`+field+`","value":"x"}`), 400, "Cannot patch /"+field+". Only the following can be updated"))
 	}
 	w.refuse(rows)
+	half := strings.Repeat("x", 600_000)
+	w.want(200, "PATCH", "/v1/nodes/"+strings.ToUpper(nodeID), "1.82", `[{"op":"add","path":"/extra/one","value":"`+half+`"}]`)
+	w.refuse([]refusal{patch(op(`{"op":"add","path":"/extra/two","value":"`+half+`"}`), 400, "larger than 1048576 bytes")})
 	got := w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)
-	if got["updated_at"] != nil && got["extra"].(map[string]any)["x"] != nil {
+	if extra := got["extra"].(map[string]any); extra["x"] != nil || extra["two"] != nil {
 		t.Errorf("a refused patch left its mark: %v", got)
 	}
 	if strings.Contains(w.log.String(), "hush") {

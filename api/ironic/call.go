@@ -87,7 +87,10 @@ func (c *call) begin(found *route) error {
 			return err
 		}
 	}
-	for _, a := range c.args {
+	for i, a := range c.args {
+		if metal.IsUUID(a) {
+			c.args[i] = strings.ToLower(a)
+		}
 		if err := api.CheckText(a); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"salvor/api"
 	"salvor/api/ironic"
+	"salvor/metal"
 )
 
 // baremetal runs the real client of python3-ironicclient.
@@ -101,7 +102,18 @@ func TestRealClient(t *testing.T) {
 	if ok, _, errs := b.run("node", "provide", "n1"); ok || !strings.Contains(errs, "can not be performed on node") {
 		t.Errorf("provide in enroll: %v %s", ok, errs)
 	}
+	b.must("node", "power", "off", "n1")
+	w.free()
 	b.must("node", "manage", "n1")
+	w.free()
+	w.edit(n["uuid"].(string), func(n *metal.Node) { n.ProvisionState = metal.Active })
+	b.must("node", "rescue", "n1", "--rescue-password", "open sesame")
+	w.free()
+	if strings.Contains(w.log.String(), "sesame") {
+		t.Error("the rescue password is in the log")
+	}
+	w.edit(n["uuid"].(string), func(n *metal.Node) { n.ProvisionState = metal.Enroll })
+	b.must("node", "delete", "n1")
 	if ok, _, errs := b.run("node", "show", "nope"); ok || !strings.Contains(errs, "could not be found") {
 		t.Errorf("show nope: %v %s", ok, errs)
 	}

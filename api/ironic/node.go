@@ -3,6 +3,7 @@ package ironic
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"salvor/api"
 	"salvor/metal"
@@ -128,11 +129,12 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 	if f.InstanceUUID != "" && !metal.IsUUID(f.InstanceUUID) {
 		return f, problem.Invalidf("Expected a UUID but received %s.", shorten(f.InstanceUUID))
 	}
+	f.InstanceUUID = strings.ToLower(f.InstanceUUID)
 	if c.has("conductor_group") {
 		if c.version < 46 {
 			return f, newerField("conductor_group", 46)
 		}
-		group := c.query.Get("conductor_group")
+		group := strings.ToLower(c.query.Get("conductor_group"))
 		f.ConductorGroup = &group
 	}
 	return f, c.stateFilter(&f)

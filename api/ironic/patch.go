@@ -133,6 +133,9 @@ func applyPatch(ops []patchOp, get func(name string) any) (map[string]any, error
 			return nil, err
 		}
 	}
+	if len(before) > api.MaxBody { // else a record could grow without end, patch by patch
+		return nil, problem.Invalidf("The patched record would be larger than %d bytes.", api.MaxBody)
+	}
 	v, err := api.Decode(before)
 	if err != nil {
 		return nil, err
