@@ -124,7 +124,8 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	if owner == "" && (j.State == job.Waiting || claimable(j.State)) {
 		tx.wake = true
 	}
-	if j.Class != job.Ask && (j.State == job.Waiting || j.State == job.Ended) {
+	// An operation is the only one of its subject: nobody waits for its lock but itself.
+	if j.Class == job.Command && (j.State == job.Waiting || j.State == job.Ended) {
 		return s.unlock(tx, j.Subject)
 	}
 	return nil

@@ -68,8 +68,17 @@ func TestNoScan(t *testing.T) {
 	}
 	jobs[0].State = job.Waiting
 	do(func(tx job.Tx) error { return s.Save(tx, &jobs[0], false) })
+	do(func(tx job.Tx) error {
+		return s.Insert(tx, &job.Job{ID: "c", Kind: "work", Class: job.Command, Subject: job.Node("n")})
+	})
 	do(func(tx job.Tx) error { return s.Signal(tx, job.Node("n")) })
-	do(func(tx job.Tx) error { return s.Interrupt(tx, "j", job.Undoing, nil) })
+	command, err := s.Claim(ctx, "c/1", time.Now(), []string{""}, map[job.Kind]int{"work": 0}, 5)
+	if err != nil || len(command) != 1 {
+		t.Fatal(command, err)
+	}
+	command[0].State = job.Waiting
+	do(func(tx job.Tx) error { return s.Save(tx, &command[0], false) })
+	do(func(tx job.Tx) error { return s.Interrupt(tx, "c", job.Ended, nil) })
 	do(func(tx job.Tx) error { _, err := s.TellToken(tx, "n", 1); return err })
 	for _, read := range []func() error{
 		func() error { _, err := s.Node(ctx, nil, "n"); return err },

@@ -50,6 +50,32 @@ func TestPostgresRunsAgain(t *testing.T) {
 	}
 }
 
+// TestPostgresRecordsRunAgain: a record that a run has written is as before in the next run.
+func TestPostgresRecordsRunAgain(t *testing.T) {
+	d := storetest.OnPostgres(t)
+	a, b := storetest.Open(t, d), storetest.Open(t, d)
+	n := &metal.Node{ID: "n", ProvisionState: metal.Enroll}
+	if err := a.Do(t.Context(), func(tx job.Tx) error { return a.InsertNode(tx, n) }); err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	err := a.Do(t.Context(), func(tx job.Tx) error {
+		if err := a.SaveNode(tx, n); err != nil {
+			return err
+		}
+		if runs++; runs == 1 {
+			err := b.Do(t.Context(), func(tx job.Tx) error { return b.Append(tx, job.Event{Subject: job.Node("n")}) })
+			if err != nil {
+				return errors.Join(errors.New("the other store"), err)
+			}
+		}
+		return a.Append(tx, job.Event{Subject: job.Node("n")})
+	})
+	if err != nil || runs != 2 || n.Version != 2 {
+		t.Fatalf("%d runs, version %d: %v", runs, n.Version, err)
+	}
+}
+
 // TestPostgresGone: while the server does not answer, callers learn that asking again may help.
 func TestPostgresGone(t *testing.T) {
 	d := storetest.OnPostgres(t)

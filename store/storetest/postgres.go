@@ -111,7 +111,8 @@ func startServer() (err error) {
 		}
 	}
 	data := filepath.Join(server.dir, "data")
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync",
+		"--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en") // an order of words that is not that of bytes
 	initdb.Dir, initdb.SysProcAttr = server.dir, &syscall.SysProcAttr{Credential: as}
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
