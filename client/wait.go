@@ -25,9 +25,11 @@ type Progress struct {
 type Wait struct {
 	// Until ends the wait with success.
 	Until func(*Node) bool
+	// Rests tells that nobody will move the node on, so that waiting longer is in vain; nil: by its provision state.
+	Rests func(*Node) bool
 	// Change hears of each look; may be nil.
 	Change func(Progress)
-	// Interval between two looks; 0 means a second.
+	// Interval is the longest time between two looks; 0 means a second. The first ones follow each other faster.
 	Interval time.Duration
 }
 
@@ -36,6 +38,9 @@ type Ended struct{ Node *Node }
 
 func (e *Ended) Error() string {
 	text := fmt.Sprintf("node %s is in state %q", e.Node.Label(), e.Node.ProvisionState)
+	if e.Node.PowerState != "" {
+		text += " with " + e.Node.PowerState
+	}
 	if e.Node.LastError != "" {
 		text += ": " + e.Node.LastError
 	}
@@ -58,6 +63,8 @@ func (e *TimedOut) Error() string {
 	}
 	return text
 }
+
+const firstPause = 100 * time.Millisecond
 
 // State is an Until that waits for one of these provision states.
 func State(states ...string) func(*Node) bool {
@@ -90,11 +97,12 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 	if w.Change == nil {
 		w.Change = func(Progress) {}
 	}
-	start := time.Now()
+	if w.Rests == nil {
+		w.Rests = func(n *Node) bool { return !Working(n.ProvisionState) }
+	}
+	start, pause := time.Now(), min(firstPause, w.Interval)
 	follow := &follower{client: c, ident: ident, seen: map[string]bool{}}
 	var last Progress
-	tick := time.NewTicker(w.Interval)
-	defer tick.Stop()
 	for {
 		n, err := c.Node(ctx, ident)
 		last.Elapsed = time.Since(start)
@@ -116,7 +124,7 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 			switch {
 			case w.Until(n):
 				return n, nil
-			case !Working(n.ProvisionState):
+			case w.Rests(n):
 				return n, &Ended{Node: n}
 			}
 		}
@@ -124,8 +132,9 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 		case <-ctx.Done():
 			last.Elapsed = time.Since(start)
 			return last.Node, &TimedOut{Ident: ident, Last: last}
-		case <-tick.C:
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, w.Interval)
 	}
 }
 

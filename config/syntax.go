@@ -167,7 +167,12 @@ var webURL = syntax[string]{allowed: "http://host[:port][/path] or https://..., 
 	return strings.TrimRight(s, "/"), nil
 }}
 
-var address = syntax[netip.Addr]{allowed: "an IP address", parse: netip.ParseAddr}
+var address = syntax[netip.Addr]{allowed: "an IP address or localhost", parse: func(s string) (netip.Addr, error) {
+	if s == "localhost" {
+		s = "127.0.0.1"
+	}
+	return netip.ParseAddr(s)
+}}
 
 // listen is where a listener of its own is put.
 var listen = syntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse: func(s string) (string, error) {

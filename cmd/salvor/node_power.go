@@ -59,9 +59,8 @@ func (p *power) command(e *endpoint, use, short, example, hard, soft string, res
 			if err != nil || !p.wait.asked(c) {
 				return err
 			}
-			return p.wait.all(c, result, func(n *client.Node) bool {
-				return n.PowerState == result && n.TargetPowerState == "" && n.Reservation == ""
-			})
+			rests := func(n *client.Node) bool { return n.TargetPowerState == "" && n.Reservation == "" }
+			return p.wait.all(c, result, client.Wait{Until: func(n *client.Node) bool { return rests(n) && n.PowerState == result }, Rests: rests})
 		}),
 	}
 	if soft != "" {

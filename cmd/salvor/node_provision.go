@@ -68,13 +68,10 @@ func (v provisionVerb) command(e *endpoint) *cobra.Command {
 			if err != nil || !w.asked(c) {
 				return err
 			}
-			until, want := client.State(v.reached...), v.word
 			if len(v.reached) == 0 {
-				until = func(n *client.Node) bool { return !client.Working(n.ProvisionState) }
-			} else {
-				want = v.reached[0]
+				return w.all(c, v.word, client.Wait{Until: func(n *client.Node) bool { return !client.Working(n.ProvisionState) }})
 			}
-			return w.all(c, want, until)
+			return w.all(c, v.reached[0], client.Wait{Until: client.State(v.reached...)})
 		}),
 	}
 	w.flags(cmd)

@@ -34,8 +34,8 @@ func (w *waiting) check(c *call) error {
 // lookInterval is how often a node is looked at while somebody waits.
 var lookInterval = time.Second
 
-// all waits for every node named, one after the other, within one bound.
-func (w *waiting) all(c *call, want string, until func(*client.Node) bool) error {
+// all waits for every node named, one after the other, within one bound. want names the end in errors.
+func (w *waiting) all(c *call, want string, wait client.Wait) error {
 	ctx := c.context()
 	if w.seconds > 0 {
 		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
@@ -44,7 +44,8 @@ func (w *waiting) all(c *call, want string, until func(*client.Node) bool) error
 	}
 	return c.each(func(ident string) error {
 		p := newProgress(c.ErrOrStderr(), ident)
-		n, err := c.api.WaitProvision(ctx, ident, client.Wait{Until: until, Change: p.look, Interval: lookInterval})
+		wait.Change, wait.Interval = p.look, lookInterval
+		n, err := c.api.WaitProvision(ctx, ident, wait)
 		p.end()
 		var ended *client.Ended
 		var late *client.TimedOut
@@ -110,8 +111,11 @@ func (p *progress) look(at client.Progress) {
 	what := "asking"
 	if at.Node != nil {
 		what = at.Node.ProvisionState
-		if at.Doing != "" && at.Doing != what {
-			what += ": " + at.Doing
+		if waitsForRamdisk(what) {
+			what += ": waits for the ramdisk"
+		}
+		if at.Doing != "" && at.Doing != at.Node.ProvisionState {
+			what += " (last: " + at.Doing + ")"
 		}
 	}
 	if at.Silent != nil {
@@ -126,6 +130,11 @@ func (p *progress) look(at client.Progress) {
 		fmt.Fprintf(p.out, "%s  %4d s  %s\n", p.name, int(at.Elapsed.Seconds()), what)
 		p.last = what
 	}
+}
+
+// waitsForRamdisk tells whether it is the machine's turn in a provision state.
+func waitsForRamdisk(state string) bool {
+	return strings.HasSuffix(state, " wait") || state == "wait call-back"
 }
 
 // end clears the line that changed.
