@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -114,8 +115,10 @@ func (w *world) converse(ctx context.Context, conn *net.UnixConn) {
 
 // lineReader reads lines of JSON and gathers the files that come with them.
 type lineReader struct {
-	conn  *net.UnixConn
-	rest  []byte
+	conn *net.UnixConn
+	rest []byte
+
+	mu    sync.Mutex // files may come while signals are awaited, and be closed then
 	files []*os.File
 }
 
@@ -157,6 +160,8 @@ func (r *lineReader) takeFiles(oob []byte) error {
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
@@ -171,6 +176,8 @@ func (r *lineReader) takeFiles(oob []byte) error {
 }
 
 func (r *lineReader) closeFiles() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, f := range r.files {
 		f.Close()
 	}

@@ -74,6 +74,19 @@ func writeTenantTree(ctx context.Context, m machineSpec, root string) (diskIdent
 		}
 	}
 	id := diskIdentity{Marker: m.Name + "-" + randomHex(8)}
+	if err := writeTenantFiles(root, id); err != nil {
+		return diskIdentity{}, err
+	}
+	if err := installBusybox(ctx, root); err != nil {
+		return diskIdentity{}, err
+	}
+	key, err := installDropbear(ctx, root)
+	id.HostKey = key
+	return id, err
+}
+
+// writeTenantFiles writes the tenant's own files: accounts, identity, and what it starts.
+func writeTenantFiles(root string, id diskIdentity) error {
 	for name, text := range map[string]string{
 		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
 		"etc/group":  "root:x:0:\n",
@@ -93,24 +106,19 @@ func writeTenantTree(ctx context.Context, m machineSpec, root string) (diskIdent
 			mode = 0o755
 		}
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), mode); err != nil {
-			return diskIdentity{}, err
+			return err
 		}
 	}
 	for name, from := range map[string]string{"etc/inittab": "inittab", "etc/rc": "rc", "etc/udhcpc": "udhcpc"} {
 		text, err := tenantFS.ReadFile("tenant/" + from)
 		if err != nil {
-			return diskIdentity{}, err
+			return err
 		}
 		if err := os.WriteFile(filepath.Join(root, name), text, 0o755); err != nil {
-			return diskIdentity{}, err
+			return err
 		}
 	}
-	if err := installBusybox(ctx, root); err != nil {
-		return diskIdentity{}, err
-	}
-	key, err := installDropbear(ctx, root)
-	id.HostKey = key
-	return id, err
+	return nil
 }
 
 // forgottenHash looks like a sha512 crypt of a password, but is of none.
