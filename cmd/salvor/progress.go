@@ -53,13 +53,22 @@ func (w *waiting) all(c *call, want string, wait client.Wait) error {
 		case errors.As(err, &ended):
 			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(ended.Node)))
 		case errors.As(err, &late):
-			return withStatus(statusTimedOut, fmt.Errorf("wait for %q: %w\nthe operation goes on: see \"salvor node show %s\", or give it up by \"salvor node abort %s\"", want, clean{err}, ident, ident))
+			return withStatus(statusTimedOut, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, goesOn(ident, late.Last.Node)))
 		case err != nil:
 			return err
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s, %d s)\n", harmless(ident), n.ProvisionState, firstOf(n.PowerState, "power unknown"), int(p.elapsed.Seconds()+0.5))
 		return nil
 	})
+}
+
+// goesOn says what can be done about an operation that takes longer than somebody would wait.
+func goesOn(ident string, n *client.Node) string {
+	text := "it goes on: see salvor node show " + harmless(ident)
+	if n != nil && waitsForRamdisk(n.ProvisionState) {
+		text += ", or give it up by salvor node abort " + harmless(ident)
+	}
+	return text
 }
 
 // clean is an error without control characters: its text came from a machine.
