@@ -8,10 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,9 +61,7 @@ func newServeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			return serve(ctx, cfg, warnings)
+			return serve(cmd.Context(), cfg, warnings)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file")
@@ -164,6 +160,7 @@ func (p *program) wire(ctx context.Context) error {
 	if err := p.newRunner(isSQLite(url)); err != nil {
 		return err
 	}
+	p.warnOfInterfaces()
 	p.boot, err = netboot.New(p.netbootConfig(kernel, ramdisk))
 	return err
 }

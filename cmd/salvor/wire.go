@@ -186,6 +186,21 @@ func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interfac
 	return out
 }
 
+// warnOfInterfaces says once, at the start, what an operator should know of the chosen networks.
+func (p *program) warnOfInterfaces() {
+	said := map[string]bool{}
+	for _, d := range p.conductor.Catalog().Drivers {
+		for _, set := range d.Interfaces {
+			for _, i := range set.Enabled {
+				if i.Warning != "" && !said[i.Warning] {
+					said[i.Warning] = true
+					p.log.Warn(i.Warning, "interface", i.Name)
+				}
+			}
+		}
+	}
+}
+
 // keepHouse drops old timeline rows once in a while.
 func (p *program) keepHouse(ctx context.Context) error {
 	c := p.cfg.Conductor

@@ -124,7 +124,7 @@ func TestKilledAtWork(t *testing.T) {
 			return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
 		})
 		s.Kill()
-		s.Start()
+		s.Start(t)
 		f.reach(step.want)
 	}
 }
@@ -139,5 +139,9 @@ func BenchmarkThousand(b *testing.B) {
 		f.ask("unrescue", "active")
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(s.Peak())/(1<<20), "peak-MiB")
+	peak, err := s.Peak()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
 }

@@ -5,10 +5,8 @@ package program
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +30,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{"salvor", "salvor-agent"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), "./cmd/"+name)
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "./cmd/"+name)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
@@ -45,14 +43,18 @@ var build = sync.OnceValues(func() (string, error) {
 // SALVOR_BIN set it is found there instead of being built.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	if dir := os.Getenv("SALVOR_BIN"); dir != "" {
-		return filepath.Join(dir, name)
-	}
-	dir, err := build()
+	dir, err := folder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, name)
+}
+
+func folder() (string, error) {
+	if dir := os.Getenv("SALVOR_BIN"); dir != "" {
+		return dir, nil
+	}
+	return build()
 }
 
 // Server is a running salvor serve.
@@ -60,7 +62,6 @@ type Server struct {
 	URL   string
 	State string // its state directory
 
-	t      testing.TB
 	config string
 	prefix []string
 	cmd    *exec.Cmd
@@ -72,56 +73,78 @@ type Server struct {
 // fresh state directory; the test's end stops it. prefix runs it inside something else.
 func Serve(t testing.TB, config string, prefix ...string) *Server {
 	t.Helper()
-	s := &Server{State: t.TempDir(), t: t, prefix: prefix, config: filepath.Join(t.TempDir(), "salvor.conf")}
-	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
+	Path(t, "salvor")
+	s, err := Launch(t.TempDir(), config, prefix...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.start("127.0.0.1:0")
-	t.Cleanup(func() { s.Stop() })
+	t.Cleanup(s.Stop)
 	return s
+}
+
+// Launch starts a server on a state directory; the program is built already.
+func Launch(state, config string, prefix ...string) (*Server, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Server{State: state, prefix: prefix, config: filepath.Join(state, "salvor.conf")}
+	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	return s, s.launch("127.0.0.1:0")
 }
 
 var listening = regexp.MustCompile(`msg=listening door=api address=(\S+)`)
 
-func (s *Server) start(listen string) {
-	s.t.Helper()
-	args := append(append([]string{}, s.prefix...), Path(s.t, "salvor"), "serve", "--config", s.config, "--state-dir", s.State, "--listen", listen)
-	s.cmd = exec.Command(args[0], args[1:]...)
+func (s *Server) launch(listen string) error {
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	args := append(append([]string{}, s.prefix...), filepath.Join(dir, "salvor"), "serve", "--config", s.config, "--state-dir", s.State, "--listen", listen)
+	cmd := exec.Command(args[0], args[1:]...)
 	r, w, err := os.Pipe()
 	if err != nil {
-		s.t.Fatal(err)
+		return err
 	}
-	s.cmd.Stdout, s.cmd.Stderr = w, w
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+	defer w.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		r.Close()
+		return err
 	}
-	w.Close()
-	found := make(chan string, 1)
-	ended := make(chan struct{})
-	s.ended = ended
-	go func(cmd *exec.Cmd) {
-		lines := bufio.NewReader(r)
-		for {
-			line, err := lines.ReadString('\n')
-			s.log.Write([]byte(line))
-			if m := listening.FindStringSubmatch(line); m != nil {
-				found <- m[1]
-			}
-			if err != nil {
-				break
-			}
-		}
+	found, ended := make(chan string, 1), make(chan struct{})
+	s.cmd, s.ended = cmd, ended
+	go func() {
+		defer close(ended)
+		s.read(r, found)
 		_ = cmd.Wait()
-		close(ended)
-	}(s.cmd)
+	}()
 	select {
 	case address := <-found:
 		s.URL = "http://" + address
+		return nil
 	case <-ended:
-		s.t.Fatalf("salvor serve ended:\n%s", s.log.String())
+		return fmt.Errorf("salvor serve ended:\n%s", s.Log())
 	case <-time.After(patience):
-		s.t.Fatalf("salvor serve did not start:\n%s", s.log.String())
+		s.Kill()
+		return fmt.Errorf("salvor serve did not start:\n%s", s.Log())
+	}
+}
+
+// read keeps what the server writes, and tells the first address it listens on.
+func (s *Server) read(r io.ReadCloser, found chan<- string) {
+	defer r.Close()
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		_, _ = s.log.Write([]byte(line))
+		if m := listening.FindStringSubmatch(line); m != nil {
+			found <- m[1]
+		}
+		if err != nil {
+			return
+		}
 	}
 }
 
@@ -141,10 +164,15 @@ func (s *Server) Stop() {
 	}
 }
 
-// Start starts it again on the same state directory and address.
-func (s *Server) Start() {
-	s.t.Helper()
-	s.start(strings.TrimPrefix(s.URL, "http://"))
+// Relaunch starts it again on the same state directory and address.
+func (s *Server) Relaunch() error { return s.launch(strings.TrimPrefix(s.URL, "http://")) }
+
+// Start is Relaunch for tests.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	if err := s.Relaunch(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // PID is the process id.
@@ -154,10 +182,10 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 func (s *Server) Log() string { return s.log.String() }
 
 // Peak is the greatest resident memory in bytes so far.
-func (s *Server) Peak() int64 {
+func (s *Server) Peak() (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
 	if err != nil {
-		s.t.Fatal(err)
+		return 0, err
 	}
 	var kib int64
 	for line := range strings.Lines(string(b)) {
@@ -165,28 +193,7 @@ func (s *Server) Peak() int64 {
 			fmt.Sscan(rest, &kib)
 		}
 	}
-	return kib << 10
-}
-
-// Get reads a path of the server without a credential.
-func (s *Server) Get(path string) (int, string) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	return kib << 10, nil
 }
 
 type lockedBuffer struct {
