@@ -54,18 +54,6 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootP
 	return plan, nil
 }
 
-// Artifact is the URL of a file of a plan: boot.ipxe, boot.iso or boot.efi.
-func Artifact(p *metal.BootPlan, file string) string {
-	return p.URL + "/boot/" + p.Path + "/" + file
-}
-
-// The files of a boot, by road.
-const (
-	ScriptFile = "boot.ipxe"
-	MediaFile  = "boot.iso"
-	ImageFile  = "boot.efi"
-)
-
 // bootPath has 192 bits in 32 characters that need no escaping.
 func bootPath() string {
 	b := make([]byte, 24)

@@ -58,7 +58,7 @@ func (b *Boot) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	}
 	if b.road == metal.RoadHTTP {
 		if b.url != nil {
-			return b.url(ctx, n, driver.Artifact(n.Plan, driver.ImageFile))
+			return b.url(ctx, n, n.Plan.FileURL(metal.BootEFI))
 		}
 		return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: "uefi"})
 	}

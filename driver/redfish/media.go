@@ -33,7 +33,7 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 	if n.Plan == nil {
 		return problem.Invalidf("prepare ramdisk of node %s: it has no boot plan", n.ID)
 	}
-	image := driver.Artifact(n.Plan, driver.MediaFile)
+	image := n.Plan.FileURL(metal.BootISO)
 	return m.Driver.with(ctx, n, "insert media", func(s *session) error {
 		if err := s.insert(ctx, image); err != nil {
 			return err
@@ -66,7 +66,7 @@ func (m *Media) PrepareInstance(ctx context.Context, n *metal.Node, saved rescue
 }
 
 // imagePath is the path of every image that a conductor of ours has given out.
-var imagePath = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/` + regexp.QuoteMeta(driver.MediaFile) + `$`)
+var imagePath = regexp.MustCompile(`/boot/[A-Za-z0-9_-]{32}/` + regexp.QuoteMeta(metal.BootISO) + `$`)
 
 // ours tells our image from an operator's, of whichever boot and conductor.
 func ours(image string) bool {
@@ -195,7 +195,7 @@ func (s *session) insert(ctx context.Context, image string) error {
 		}
 	}
 	// A BMC may show the image under a name of its own, so a filled drive is proof unless it shows another URL.
-	return s.proveSlot(ctx, chosen.path, "insert "+driver.MediaFile, func(m *medium) bool {
+	return s.proveSlot(ctx, chosen.path, "insert "+metal.BootISO, func(m *medium) bool {
 		return m.inserted() && (m.Image == image || !strings.Contains(m.Image, "://"))
 	})
 }
