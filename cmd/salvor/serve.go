@@ -148,9 +148,16 @@ func (p *program) wire(ctx context.Context) error {
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
+	types, warnings, err := enabled(hardwareTypes(p.driverConfig(kernel, ramdisk)), p.cfg.Default)
+	for _, w := range warnings {
+		p.log.Warn(w)
+	}
+	if err != nil {
+		return err
+	}
 	p.conductor = conductor.New(conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
-		Drivers:      hardwareTypes(p.driverConfig(kernel, ramdisk)),
+		Drivers:      types,
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
 		RescueTimeout:    p.cfg.Conductor.RescueCallbackTimeout,
 		PasswordInLookup: p.cfg.Agent.RescuePasswordInLookup,
