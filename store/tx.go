@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"salvor/job"
 	"salvor/problem"
@@ -47,7 +49,7 @@ func (s *Store) tx(t job.Tx) (*Tx, error) {
 
 // exec runs a statement of the transaction and tells how many rows it touched.
 func (tx *Tx) exec(text string, args ...any) (int64, error) {
-	res, err := tx.run.exec(tx.ctx, text, args...)
+	res, err := tx.run.exec(tx.ctx, text, storable(args)...)
 	if err != nil {
 		return 0, tx.fail(err)
 	}
@@ -100,7 +102,7 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 }
 
 func eachRow(ctx context.Context, run runner, scan func(*sql.Rows) error, text string, args ...any) error {
-	rows, err := run.query(ctx, text, args...)
+	rows, err := run.query(ctx, text, storable(args)...)
 	if err != nil {
 		return err
 	}
@@ -111,6 +113,17 @@ func eachRow(ctx context.Context, run runner, scan func(*sql.Rows) error, text s
 		}
 	}
 	return rows.Err()
+}
+
+// storable replaces what PostgreSQL cannot keep in a text, NUL and broken UTF-8: the
+// words of a BMC or a user must not make a transaction fail on one engine only.
+func storable(args []any) []any {
+	for i, a := range args {
+		if word, ok := a.(string); ok && (strings.IndexByte(word, 0) >= 0 || !utf8.ValidString(word)) {
+			args[i] = strings.ReplaceAll(strings.ToValidUTF8(word, "\uFFFD"), "\x00", "\uFFFD")
+		}
+	}
+	return args
 }
 
 // statements keeps a prepared statement for each text. The texts are built from

@@ -74,7 +74,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
-		{"records after rollback", testRestore},
+		{"records after rollback", testRestore}, {"hostile text", testHostileText},
 		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"save", testSave}, {"fence", testFence},
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
 		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"lease", testLease}, {"clock", testClock},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -185,6 +186,30 @@ func testSwallowed(b *bench) {
 	})
 	if !b.has("b") {
 		b.Fatal("the row is gone")
+	}
+}
+
+// testHostileText: no word of a user or a machine makes a statement fail, or differ between engines.
+func testHostileText(b *bench) {
+	for in, want := range map[string]string{"a\x00b": "a\uFFFDb", "\xff\xfe": "\uFFFD", "'; DROP TABLE node; --": "'; DROP TABLE node; --",
+		"$1 %s \\ \u2028 \U0001F680": "$1 %s \\ \u2028 \U0001F680"} {
+		n := b.node(fmt.Sprintf("%x", in), func(n *metal.Node) {
+			n.LastError, n.Description = in, in
+			n.Extra = metal.Object{"k\x00": "v\x00"}
+		})
+		b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: job.Node("t"), Text: in}) })
+		got, err := b.s.Node(b.ctx, nil, n.ID)
+		b.ok(err)
+		if got.LastError != want || got.Extra["k\x00"] != "v\x00" {
+			b.Errorf("%q is read as %q and %q", in, got.LastError, got.Extra)
+		}
+		_, err = b.s.Node(b.ctx, nil, in)
+		b.refused(err, problem.NotFound, "")
+		list, err := b.s.Nodes(b.ctx, metal.NodeFilter{DescriptionContains: in}, metal.Page{})
+		b.ok(err)
+		if !slices.ContainsFunc(list, func(l *metal.Node) bool { return l.ID == n.ID }) {
+			b.Errorf("not found by its description %q", in)
+		}
 	}
 }
 
