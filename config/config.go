@@ -154,7 +154,7 @@ type Bridge struct {
 type IPMI struct {
 	// Client is native or ipmitool.
 	Client string
-	// Cipher is the cipher suite asked for unless driver_info says; -1: the client's own choice.
+	// Cipher is the cipher suite asked for unless driver_info says; 0: the driver's own choice.
 	Cipher int
 }
 

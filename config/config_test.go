@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 	if c.Conductor.RescueCallbackTimeout != 30*time.Minute || c.Conductor.RescuePasswordHashAlgorithm != "sha256" || !c.Conductor.AutomatedClean {
 		t.Errorf("conductor: %+v", c.Conductor)
 	}
-	if c.Agent.RescuePasswordInLookup || !c.Agent.RequireTLS || c.IPMI.Cipher != -1 || c.IPMI.Client != "native" {
+	if c.Agent.RescuePasswordInLookup || !c.Agent.RequireTLS || c.IPMI.Cipher != 0 || c.IPMI.Client != "native" {
 		t.Errorf("agent %+v ipmi %+v", c.Agent, c.IPMI)
 	}
 	if len(c.Default.EnabledHardwareTypes) != 4 || c.Default.Host == "" || c.Netboot.TFTPRoot != "/usr/lib/ipxe" {
@@ -153,7 +153,7 @@ func TestErrors(t *testing.T) {
 		{"database", "[database]\nconnection = mysql+pymysql://root:hunter2@db/ironic\n", `[database]connection: the value is not allowed; allowed: sqlite:PATH or postgres://`},
 		{"default not enabled", "[DEFAULT]\nenabled_boot_interfaces = ipxe\ndefault_boot_interface = pxe\n", `pxe is not among enabled_boot_interfaces: ipxe`},
 		{"open to all", "[api]\nhost_ip = 0.0.0.0\n", `0.0.0.0 is no loopback address`},
-		{"cipher", "[ipmi]\ncipher = 18\n", `from -1 to 17`},
+		{"cipher", "[ipmi]\ncipher = 1\n", `auto, 2, 3`},
 		{"no form", "[api]\nport = 1\nhunter2\n", `salvor.conf:3: the line is neither`},
 		{"open section", "[api\nport = 1\n", `not an INI file`},
 		{"binary", "[api]\nport = \x00\n", `not a text file`},

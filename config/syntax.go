@@ -47,6 +47,17 @@ func seconds(low int) syntax[time.Duration] {
 	}}
 }
 
+// cipherSuite is one of IPMI 2.0 that authenticates; 0 stands for auto.
+var cipherSuite = syntax[int]{allowed: "auto, 2, 3, 7, 8, 11, 12, 16 or 17: the others authenticate no answer, or encrypt by RC4", parse: func(s string) (int, error) {
+	switch s {
+	case "auto":
+		return 0, nil
+	case "2", "3", "7", "8", "11", "12", "16", "17":
+		return strconv.Atoi(s)
+	}
+	return 0, errForm
+}}
+
 // boolean reads the words that oslo.config reads.
 var boolean = syntax[bool]{allowed: "true or false", parse: func(s string) (bool, error) {
 	switch strings.ToLower(s) {

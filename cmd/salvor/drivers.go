@@ -22,6 +22,8 @@ type driverConfig struct {
 	Bridges network.Bridges
 	// IPMIClient is [ipmi]client; empty: native.
 	IPMIClient ipmi.Client
+	// IPMICipher is [ipmi]cipher; 0: the driver's own choice.
+	IPMICipher int
 	// RescueKernel and RescueRamdisk are used where driver_info names none; empty: driver_info must.
 	RescueKernel, RescueRamdisk string
 }
@@ -57,7 +59,7 @@ func (h hardware) redfish() driver.HardwareType {
 }
 
 func (h hardware) ipmi() driver.HardwareType {
-	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient}
+	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher}
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})

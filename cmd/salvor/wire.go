@@ -97,6 +97,7 @@ func (p *program) driverConfig(kernel, image string) driverConfig {
 		Files:        driver.BootFiles{URL: url, APIURL: url, Append: p.cfg.PXE.KernelAppendParams, Dirs: p.imageRoots(kernel, image)},
 		Bridges:      bridges(p.cfg.Bridge),
 		IPMIClient:   ipmi.Client(p.cfg.IPMI.Client),
+		IPMICipher:   p.cfg.IPMI.Cipher,
 		RescueKernel: kernel, RescueRamdisk: image,
 	}
 }

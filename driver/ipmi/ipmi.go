@@ -50,6 +50,8 @@ type Driver struct {
 	Client Client
 	// Program is the ipmitool to run; empty: the one in PATH.
 	Program string
+	// Cipher is the suite for nodes whose driver_info names none; 0: 3, then 17.
+	Cipher int
 }
 
 var (
@@ -135,12 +137,13 @@ type channel interface {
 // Waiting is done between sessions, so that others reach the BMC meanwhile.
 func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(context.Context, channel) error) error {
 	conf, err := read(n)
-	if err == nil {
-		err = d.session(ctx, conf, fn)
-	} else {
+	if err != nil {
 		return problem.Invalidf("%s of node %s: ipmi: %w", op, n.ID, err)
 	}
-	if err != nil {
+	if d.Cipher != 0 && n.Info(CipherKey) == "" {
+		conf.ciphers = []int{d.Cipher}
+	}
+	if err = d.session(ctx, conf, fn); err != nil {
 		return problem.New(problem.KindOf(err), "%s of node %s: ipmi %s: %w", op, n.ID, conf.address(), err)
 	}
 	return nil
