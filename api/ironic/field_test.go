@@ -131,6 +131,7 @@ func TestMaskIsKeptNotStored(t *testing.T) {
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"replace","path":"/driver_info","value":{"fake_password":"******","new":1,"deep":{"list":[{"token":"******"}]}}},
 		{"op":"replace","path":"/instance_info","value":{"configdrive":"******","image_url":"******"}}]`)
 	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"replace","path":"/driver_info/fake_password","value":"******"}]`)
+	w.want(200, "PATCH", "/v1/nodes/n1", "1.82", `[{"op":"add","path":"/extra/password","value":"******"}]`) // extra is no place of secrets
 	n, err := w.nodes.Node(t.Context(), "n1")
 	if err != nil {
 		t.Fatal(err)

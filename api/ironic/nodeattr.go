@@ -30,19 +30,27 @@ func boolAttr(name string, since metal.Version, creatable bool, at func(*metal.N
 		func(n *metal.Node, v any) (err error) { *at(n), err = wantBool(name, v); return err }}
 }
 
+// objectAttr is a free-form object that is shown as it is.
 func objectAttr(name string, since metal.Version, at func(*metal.Node) *metal.Object) nodeAttr {
 	return nodeAttr{name, since, true,
 		func(n *metal.Node) any { return orEmpty(*at(n)) },
-		func(n *metal.Node, v any) error {
-			o, err := wantObject(name, v)
-			if err == nil {
-				o, err = keepMasked(name, o, *at(n))
-			}
-			if err == nil {
-				*at(n) = o
-			}
-			return err
-		}}
+		func(n *metal.Node, v any) (err error) { *at(n), err = wantObject(name, v); return err }}
+}
+
+// maskedAttr is a free-form object whose secrets are shown as the mask.
+func maskedAttr(name string, since metal.Version, at func(*metal.Node) *metal.Object) nodeAttr {
+	a := objectAttr(name, since, at)
+	a.set = func(n *metal.Node, v any) error {
+		o, err := wantObject(name, v)
+		if err == nil {
+			o, err = keepMasked(name, o, *at(n))
+		}
+		if err == nil {
+			*at(n) = o
+		}
+		return err
+	}
+	return a
 }
 
 func interfaceAttr(kind string, since metal.Version) nodeAttr {
@@ -74,7 +82,7 @@ var nodeAttrs = []nodeAttr{
 	interfaceAttr("console", 31), interfaceAttr("deploy", 31),
 	textAttr("description", 51, func(n *metal.Node) *string { return &n.Description }),
 	{"driver", 1, true, func(n *metal.Node) any { return orNil(n.Driver) }, setDriver},
-	objectAttr("driver_info", 1, func(n *metal.Node) *metal.Object { return &n.DriverInfo }),
+	maskedAttr("driver_info", 1, func(n *metal.Node) *metal.Object { return &n.DriverInfo }),
 	objectAttr("extra", 1, func(n *metal.Node) *metal.Object { return &n.Extra }),
 	interfaceAttr("inspect", 31),
 	{"instance_info", 1, true, func(n *metal.Node) any { return orEmpty(n.InstanceInfo) }, setInstanceInfo},
@@ -87,7 +95,7 @@ var nodeAttrs = []nodeAttr{
 	interfaceAttr("network", 20),
 	textAttr("owner", 50, func(n *metal.Node) *string { return &n.Owner }),
 	interfaceAttr("power", 31),
-	objectAttr("properties", 1, func(n *metal.Node) *metal.Object { return &n.Properties }),
+	maskedAttr("properties", 1, func(n *metal.Node) *metal.Object { return &n.Properties }),
 	{"protected", 48, false, func(n *metal.Node) any { return n.Protected }, setProtected},
 	{"protected_reason", 48, false, func(n *metal.Node) any { return orNil(n.ProtectedReason) }, setProtectedReason},
 	interfaceAttr("raid", 31), interfaceAttr("rescue", 38),
