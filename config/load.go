@@ -100,6 +100,8 @@ func (l *loader) set(where, sectionName, name, value string) {
 	if o := s.options[name]; o != nil {
 		if err := o.apply(l.config, value, where); err != nil {
 			l.fail(err)
+		} else if o.Idle != "" && value != o.Default {
+			l.warn("%s: [%s]%s changes nothing: %s", where, sectionName, name, o.Idle)
 		}
 		return
 	}

@@ -19,6 +19,8 @@ type Option struct {
 	Secret bool
 	// Many options are lists: one that is repeated in a file adds to it.
 	Many bool
+	// Idle says why the option changes nothing, where it is taken only because Ironic's files hold it.
+	Idle string
 
 	set func(c *Config, value string) error
 }
@@ -37,6 +39,12 @@ func option[T any](section, name, def string, form syntax[T], field func(*Config
 // hidden marks an option whose value may be secret.
 func hidden(o Option) Option {
 	o.Secret = true
+	return o
+}
+
+// idle marks an option that is read and checked but changes nothing.
+func idle(why string, o Option) Option {
+	o.Idle = why
 	return o
 }
 

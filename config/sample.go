@@ -25,6 +25,9 @@ func WriteSample(w io.Writer) error {
 			}
 			b.WriteString("\n")
 			wrap(b, o.Doc)
+			if o.Idle != "" {
+				wrap(b, "Taken from Ironic's files, but changes nothing: "+o.Idle+".")
+			}
 			wrap(b, "Allowed: "+o.Allowed+".")
 			wrap(b, "Variable: "+o.Variable())
 			b.WriteString(strings.TrimRight("#"+o.Name+" = "+o.Default, " ") + "\n")
