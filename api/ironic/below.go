@@ -3,32 +3,9 @@ package ironic
 import (
 	"net/http"
 
-	"salvor/metal"
 	"salvor/problem"
 	"salvor/wire/ironic"
 )
-
-// listVIFs shows which tenant networks the node's ports are wired to: each port's extra.vif_port_id.
-func (s *server) listVIFs(c *call) error {
-	if err := c.only(); err != nil {
-		return err
-	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
-	if err != nil {
-		return err
-	}
-	ports, err := s.Ports.List(c.r.Context(), metal.PortFilter{NodeID: n.ID}, metal.Page{Limit: s.MaxLimit})
-	if err != nil {
-		return err
-	}
-	vifs := []map[string]string{}
-	for _, p := range ports {
-		if id, ok := p.Extra["vif_port_id"].(string); ok && id != "" {
-			vifs = append(vifs, map[string]string{"id": id})
-		}
-	}
-	return c.json(http.StatusOK, map[string]any{"vifs": vifs})
-}
 
 // listBIOS shows no setting: our drivers read none.
 func (s *server) listBIOS(c *call) error {

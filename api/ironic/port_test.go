@@ -75,3 +75,28 @@ func TestBadPorts(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.InstanceUUID, n.ProvisionState = nodeID, metal.Active })
 	w.refuse([]refusal{patch("1.82", `{"op":"replace","path":"/address","value":"52:54:00:00:00:07"}`, 409, "in use"), {"DELETE", "/v1/ports/" + id, "1.82", "", 409, "in use"}})
 }
+
+func TestVIFs(t *testing.T) {
+	w := newWorld(t)
+	w.node(nil)
+	const path = "/v1/nodes/n1/vifs"
+	w.refuse([]refusal{
+		{"POST", path, "1.82", `{}`, 400, "id"}, {"POST", path, "1.82", `{"id":7}`, 400, "id"}, {"POST", path, "1.82", `{"id":"br-a","bogus":1}`, 400, "bogus"},
+		{"POST", path, "1.82", `{"id":"br-a"}`, 400, "not enough free physical ports"}, {"POST", path, "1.27", `{"id":"br-a"}`, 404, ""},
+		{"POST", path, "1.66", `{"id":"br-a","port_uuid":"x"}`, 406, "1.67"}, {"DELETE", path + "/br-a", "1.82", "", 400, "not attached"},
+	})
+	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01","pxe_enabled":false}`)
+	boots := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:02","extra":{"keep":1}}`).object(t)["uuid"].(string)
+	w.want(204, "POST", path, "1.82", `{"id":"br-a"}`)
+	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").object(t)["extra"]; cmp.Diff(map[string]any{"keep": 1.0, "vif_port_id": "br-a"}, got) != "" {
+		t.Errorf("the port that boots: %v", got)
+	}
+	w.refuse([]refusal{{"POST", path, "1.82", `{"id":"br-a"}`, 409, "already attached"}, {"POST", path, "1.82", `{"id":"br-b","port_uuid":"` + boots + `"}`, 400, "not enough free"}})
+	w.want(204, "POST", path, "1.82", `{"id":"br-b"}`)
+	w.want(204, "DELETE", path+"/br-a", "1.82", "")
+	if got := w.want(200, "GET", path, "1.82", "").body; got != `{"vifs":[{"id":"br-b"}]}` {
+		t.Errorf("vifs: %s", got)
+	}
+	w.lock(nodeID)
+	w.refuse([]refusal{{"POST", path, "1.82", `{"id":"br-c"}`, 409, "locked"}})
+}

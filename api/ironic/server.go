@@ -115,6 +115,8 @@ func (s *server) table() []route {
 		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.addTrait},
 		{method: "DELETE", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.removeTrait},
 		{method: "GET", path: "/v1/nodes/{node}/vifs", need: access.Read, since: 28, do: s.listVIFs},
+		{method: "POST", path: "/v1/nodes/{node}/vifs", since: 28, do: s.attachVIF},
+		{method: "DELETE", path: "/v1/nodes/{node}/vifs/{vif}", since: 28, do: s.detachVIF},
 		{method: "GET", path: "/v1/nodes/{node}/bios", need: access.Read, since: 40, do: s.listBIOS},
 		{method: "GET", path: "/v1/nodes/{node}/bios/{setting}", need: access.Read, since: 40, do: s.getBIOS},
 		{method: "GET", path: "/v1/nodes/{node}/inventory", need: access.Read, since: 81, do: s.getInventory},
