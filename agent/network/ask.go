@@ -47,7 +47,7 @@ func (s *Setup) leases(ctx context.Context, asking, ssh []netlink.Link, ready ma
 		}
 		if len(listen) > 0 && (!plugged(open) || time.Since(first) > others) {
 			s.leave(asking, ready)
-			return listen, nil
+			return listen, s.note(asking)
 		}
 		if time.Since(said) > sayEvery {
 			said = time.Now()
@@ -115,6 +115,24 @@ func (s *Setup) useLease(link netlink.Link, offer Offer) error {
 		}
 	}
 	return setAddress(link, offer.Address, offer.Routes)
+}
+
+// note leaves the address of each link that has one by DHCP, for init to keep the lease alive.
+func (s *Setup) note(asking []netlink.Link) error {
+	for _, link := range asking {
+		held, err := addresses([]netlink.Link{link})
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(held, netip.Addr.Is4)
+		if i < 0 {
+			continue
+		}
+		if err := replace(s.Root, TakenPrefix+link.Attrs().Name, []byte(held[i].String()+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leave clears the links that got nothing: what they hold is the rescuing network's.

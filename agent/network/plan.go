@@ -27,6 +27,9 @@ const (
 	// LeasePrefix and a NIC's name make the file in which init may have left what
 	// udhcpc told it, as lines like serverid=192.0.2.1.
 	LeasePrefix = "run/salvor/dhcp-"
+	// TakenPrefix and a NIC's name make the file with the address that the NIC has by DHCP
+	// on the tenant's network; init keeps that lease alive.
+	TakenPrefix = "run/salvor/taken-"
 	resolver    = "etc/resolv.conf"
 )
 
