@@ -88,14 +88,13 @@ func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
 		if c.ID == r.me.ID || time.Since(s.moved) < peerDead {
 			continue
 		}
-		n, err := r.store.Release(ctx, []string{c.Owner()})
-		if err != nil {
+		// Its row goes too: should it only have been frozen, its next beat finds itself void.
+		if err := r.store.Retire(ctx, c); err != nil {
 			r.log.Error("free the jobs of a dead conductor", "conductor", c.Hostname, "error", err)
 			continue
 		}
-		if n > 0 {
-			r.log.Warn("a conductor is silent; its jobs are free", "conductor", c.Hostname, "jobs", n)
-		}
+		delete(seen, c.Owner())
+		r.log.Warn("a conductor was silent for too long; its jobs are free", "conductor", c.Hostname, "silent", time.Since(s.moved))
 	}
 }
 

@@ -217,6 +217,12 @@ func (p *program) keepHouse(ctx context.Context) error {
 		if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
 			p.log.Error("drop old timeline rows", "error", err)
 		}
+		// Their story is in the timeline; asks and commands are of no use once answered.
+		for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
+			if _, err := p.store.PruneJobs(ctx, time.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
+				p.log.Error("drop ended jobs", "class", class, "error", err)
+			}
+		}
 	}
 }
 
