@@ -21,7 +21,7 @@ func (c *Conductor) cleaning(kind job.Kind) job.Definition {
 	return job.Definition{
 		Kind: kind, Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: bmcDeadline},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.act(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline},
 			{Name: "release", Do: c.act(c.release), NoUndo: none},
 		},

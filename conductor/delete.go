@@ -14,8 +14,8 @@ func (c *Conductor) delete() job.Definition {
 	return job.Definition{
 		Kind: "delete", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: bmcDeadline},
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},

@@ -16,11 +16,11 @@ func (c *Conductor) deploy() job.Definition {
 	return job.Definition{
 		Kind: "deploy", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(c.planInstance), NoUndo: again},
-			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: bmcDeadline},
-			{Name: "power on", Do: c.act(c.finishDeploy), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.act(c.finishDeploy), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
 }

@@ -15,7 +15,7 @@ func (c *Conductor) inspect() job.Definition {
 	return job.Definition{
 		Kind: "inspect", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: "reading changes nothing", Deadline: bmcDeadline},
+			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
 		},
 	}
 }

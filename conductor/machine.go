@@ -98,9 +98,12 @@ func (c *Conductor) checkPower(ctx context.Context, r *job.Run, m *machine) (met
 	return state, err
 }
 
-// Deadlines of actions. A BMC may take its time to answer and to act.
+// Deadlines of actions.
 const (
-	bmcDeadline      = 5 * time.Minute
 	finalizeDeadline = 5 * time.Minute
 	networkDeadline  = 2 * time.Minute
 )
+
+// bmcDeadline bounds the tries of an action that asks a BMC: long enough for a BMC
+// that restarts, which takes several times what a change of power does.
+func (c *Conductor) bmcDeadline() time.Duration { return 5 * c.PowerTimeout }

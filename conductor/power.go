@@ -16,8 +16,8 @@ func (c *Conductor) power() job.Definition {
 	return job.Definition{
 		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.powerDown), NoUndo: command, Deadline: c.SoftOffTimeout + bmcDeadline},
-			{Name: "power on", Do: c.act(c.powerUp), NoUndo: command, Deadline: bmcDeadline},
+			{Name: "power off", Do: c.act(c.powerDown), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
+			{Name: "power on", Do: c.act(c.powerUp), NoUndo: command, Deadline: c.bmcDeadline()},
 		},
 	}
 }

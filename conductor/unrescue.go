@@ -15,12 +15,12 @@ func (c *Conductor) unrescue() job.Definition {
 	return job.Definition{
 		Kind: "unrescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: bmcDeadline},
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
-			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: bmcDeadline},
-			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: bmcDeadline},
+			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
 }
