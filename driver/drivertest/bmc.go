@@ -58,7 +58,6 @@ type BMC struct {
 	inFlight int
 	overlap  bool
 	requests int
-	auths    []string
 	release  chan struct{}
 }
 

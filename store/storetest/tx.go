@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
-	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -261,15 +259,5 @@ func testRestore(b *bench) {
 	b.ok(err)
 	if c.PowerFailures != 24 {
 		b.Fatalf("%d of 24 changes are left (%d refusals)", c.PowerFailures, refused.Load())
-	}
-}
-
-// eventually polls a condition that a background task brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: never happened", what)
-		}
 	}
 }
