@@ -52,7 +52,12 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 					fail(out, r, errPanic)
 				}
 			}
-			log.Info("request", "request_id", info.ID, "user", info.User.User, "from", peer(r), "method", r.Method,
+			// Clients that wait ask again and again: what only read and found is for debugging.
+			level := slog.LevelInfo
+			if r.Method == http.MethodGet && out.status < http.StatusBadRequest {
+				level = slog.LevelDebug
+			}
+			log.Log(r.Context(), level, "request", "request_id", info.ID, "user", info.User.User, "from", peer(r), "method", r.Method,
 				"path", r.URL.Path, "status", out.status, "bytes", out.bytes, "duration", time.Since(start))
 		}()
 		h.ServeHTTP(out, r)

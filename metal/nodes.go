@@ -35,8 +35,6 @@ type Options struct {
 	AllowDeletingAvailable bool
 	// AllowProvisioningInMaintenance lets ramdisks of nodes in maintenance go on.
 	AllowProvisioningInMaintenance bool
-	// DefaultDriverInterfaces names the interface that a new node gets by kind where the driver enables it.
-	DefaultInterfaces map[string]string
 	// RescueCallbackTimeout bounds the wait for a rescue ramdisk; 0 = none.
 	RescueCallbackTimeout time.Duration
 }

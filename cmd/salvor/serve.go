@@ -44,6 +44,13 @@ func newServeCommand() *cobra.Command {
   salvor config sample`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			source := config.Source{File: file, Env: os.Environ()}
+			if dir := flags["state-dir"]; dir.Value != "" {
+				abs, err := filepath.Abs(dir.Value)
+				if err != nil {
+					return err
+				}
+				dir.Value = abs
+			}
 			for _, s := range flags {
 				if s.Value != "" && s.Section != "" {
 					source.Flags = append(source.Flags, *s)

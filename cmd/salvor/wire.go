@@ -124,7 +124,6 @@ func nodeOptions(c *config.Config) metal.Options {
 		RequireTLS:                     c.Agent.RequireTLS,
 		AllowDeletingAvailable:         c.Conductor.AllowDeletingAvailableNodes,
 		AllowProvisioningInMaintenance: c.Conductor.AllowProvisioningMaintenance,
-		DefaultInterfaces:              c.Default.DefaultInterface,
 	}
 }
 
