@@ -142,7 +142,7 @@ func TestServe(t *testing.T) {
 		}
 		Of(r.Context()).User = access.Principal{User: "ann"}
 		fmt.Fprint(w, "fine")
-	}), fail, slog.New(slog.NewTextHandler(&log, nil)))
+	}), fail, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	get := func(path string) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
