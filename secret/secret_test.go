@@ -1,0 +1,112 @@
+package secret
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const canary = "canary-9f2c"
+
+// TestNothingPrintsASecret tries every road by which a value usually gets out.
+func TestNothingPrintsASecret(t *testing.T) {
+	v := New(canary)
+	type record struct {
+		Name     string
+		Password Value
+		Pointer  *Value
+	}
+	r := record{"m1", v, &v}
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v, "r", r, "p", &v)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v, "r", r, "p", &v)
+	asJSON, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{
+		fmt.Sprint(v), fmt.Sprint(&v), fmt.Sprint(r), fmt.Sprintf("%v %+v %#v %s %q %x %X %d", v, v, v, v, v, v, v, v),
+		fmt.Sprintf("%+v %#v", r, &r), fmt.Errorf("wrap %v %w", v, errors.New("x")).Error(), log.String(), string(asJSON),
+	} {
+		if strings.Contains(out, canary) || strings.Contains(out, fmt.Sprintf("%x", canary)) {
+			t.Errorf("the secret is in %s", out)
+		}
+	}
+	if v.Reveal() != canary || New("").String() != "" || !New("").Empty() {
+		t.Error("a value must reveal what it holds")
+	}
+}
+
+func TestKeySealsForOnePlace(t *testing.T) {
+	a, err := NewKey(GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewKey(GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		plain, place := rapid.String().Draw(t, "plain"), rapid.String().Draw(t, "place")
+		sealed := a.Seal(New(plain), place)
+		if len(plain) > 3 && strings.Contains(sealed, plain) {
+			t.Fatal("sealed shows the plain text")
+		}
+		if got, err := a.Open(sealed, place); err != nil || got.Reveal() != plain {
+			t.Fatalf("open: %v", err)
+		}
+		if _, err := a.Open(sealed, place+"x"); err == nil {
+			t.Fatal("opens at another place")
+		}
+		if _, err := b.Open(sealed, place); err == nil {
+			t.Fatal("opens with another key")
+		}
+	})
+	if _, err := NewKey([]byte("short")); err == nil {
+		t.Error("a short key is taken")
+	}
+}
+
+func TestTokensDifferByEveryWord(t *testing.T) {
+	k, err := NewKey(GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !k.Token("agent", "n", "1").Equal(k.Token("agent", "n", "1")) {
+		t.Error("the same words give different tokens")
+	}
+	seen := map[string]bool{}
+	for _, words := range [][]string{{"agent", "n", "1"}, {"agent", "n", "2"}, {"agent", "n1"}, {"agent", "n", "1", ""}, {"agentn", "1"}} {
+		token := k.Token(words...).Reveal()
+		if len(token) != 43 || seen[token] {
+			t.Errorf("token of %v: %d characters, seen %v", words, len(token), seen[token])
+		}
+		seen[token] = true
+	}
+	if s := fmt.Sprintf("%v %+v %#v", k, k, k); strings.Contains(s, "[") {
+		t.Errorf("a key prints as %s", s)
+	}
+}
+
+func TestMasked(t *testing.T) {
+	in := map[string]any{
+		"redfish_password": canary, "redfish_username": "admin", "list": []any{map[string]any{"auth_token": canary}},
+		"deep": map[string]any{"SNMP_Community": canary, "empty_password": nil}, "number_secret": 7.0,
+	}
+	out, err := json.Marshal(Masked(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), canary) || strings.Contains(string(out), "7") || !strings.Contains(string(out), "admin") || !strings.Contains(string(out), `"empty_password":null`) {
+		t.Errorf("masked: %s", out)
+	}
+	if in["redfish_password"] != canary {
+		t.Error("the original was changed")
+	}
+}

@@ -1,0 +1,32 @@
+package fleet
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"salvor/store/storetest"
+	"salvor/test/program"
+	"salvor/wire/ironic"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// TestPeersOnPostgres has two servers share a database; one is killed at work and the
+// other goes on with all that it held.
+func TestPeersOnPostgres(t *testing.T) {
+	// Each has a key file of its own by default; those who share a database share the key.
+	key := t.TempDir() + "/secrets.key"
+	config := quiet + "[database]\nconnection = " + storetest.Postgres(t) + "\n[secrets]\nkey_file = " + key + "\n"
+	first := program.Serve(t, config+"[DEFAULT]\nhost = first\n")
+	second := program.Serve(t, config+"[DEFAULT]\nhost = second\n")
+	f := newFleet(t, second, 60)
+	for _, step := range []struct{ verb, want string }{{"rescue", "rescue"}, {"unrescue", "active"}} {
+		f.each(func(ctx context.Context, i int) error {
+			return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
+		})
+		first.Kill()
+		f.reach(step.want)
+		first.Start(t)
+	}
+}
