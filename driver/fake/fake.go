@@ -68,8 +68,15 @@ func (Hardware) SetPower(ctx context.Context, n *metal.Node, want metal.Power) e
 	return wait(ctx, n)
 }
 
-// SoftOff succeeds as SetPower does.
-func (Hardware) SoftOff(ctx context.Context, n *metal.Node) error { return wait(ctx, n) }
+// SoftOff finds a system that obeys at once. The record in the caller's hand is all there is
+// of the machine, so it is the one to show it: who watches for the end would wait in vain.
+func (Hardware) SoftOff(ctx context.Context, n *metal.Node) error {
+	if err := wait(ctx, n); err != nil {
+		return err
+	}
+	n.PowerState = metal.PowerOff
+	return nil
+}
 
 // BootDevices lists what Ironic's fake management lists.
 func (Hardware) BootDevices(ctx context.Context, n *metal.Node) ([]string, error) {

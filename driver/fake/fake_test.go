@@ -68,3 +68,14 @@ func TestInspectKeepsWhatIsKnown(t *testing.T) {
 		t.Fatal(found, err)
 	}
 }
+
+func TestSoftOffIsSeen(t *testing.T) {
+	n := node("n1")
+	n.PowerState = metal.PowerOn
+	if err := (Hardware{}).SoftOff(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := (Hardware{}).PowerState(t.Context(), n); err != nil || state != metal.PowerOff {
+		t.Fatal(state, err)
+	}
+}
