@@ -45,6 +45,10 @@ say() { printf '%7s s  %s\n' "$(seconds)" "$*"; }
 proof() { printf '%7s s  proof: %s\n' "$(seconds)" "$*"; }
 die() { echo "demo: $*" >&2; exit 1; }
 
+if [ ! -f build/ramdisk/manifest.json ] || [ bin/salvor-agent -nt build/ramdisk/manifest.json ]; then
+	"$salvor" ramdisk build --out "$PWD/build/ramdisk" >/dev/null
+	say "the rescue ramdisk is built"
+fi
 say "a lab machine: $firmware firmware behind a $bmc BMC, a system on its disk whose password nobody knows"
 lab up --bmc "$bmc" --firmware "$firmware" >"$work/lab.json"
 machine() { jq -r ".machines[0].$1" "$work/lab.json"; }
