@@ -195,6 +195,11 @@ func TestPasswordGoesOutWithTheFirstLookupOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(t, metal.RescueWait)
+	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.Rescuing })
+	if _, err := b.nodes.Lookup(context.Background(), b.node, nil, true); !problem.Is(err, problem.Conflict) {
+		t.Fatalf("a lookup before the rescue waits: %v; want Conflict, or the hash would be lost", err)
+	}
+	change(t, b, func(n *metal.Node) { n.ProvisionState = metal.RescueWait })
 	first, err := b.nodes.Lookup(context.Background(), "", []string{"52:54:00:00:00:01"}, true)
 	if err != nil || first.Token.Empty() || !strings.HasPrefix(first.RescueHash.Reveal(), "$5$") {
 		t.Fatalf("first lookup: %+v %v", first, err)

@@ -40,7 +40,9 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	}
 	found := Found{Node: n}
 	expected := n.ProvisionState.Info().Lookup
-	if expected && (n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
+	// A hash that goes out with the token goes out once: not before the rescue waits for it.
+	early := s.opts.RescuePasswordInLookup && n.ProvisionState == Rescuing
+	if expected && (early || n.Plan == nil || n.Plan.BootNumber != n.BootNumber) {
 		return Found{}, problem.Conflictf("Node %s: its boot is being prepared; ask again.", n.ID)
 	}
 	if !tell || !expected || n.Plan.CarryToken {
