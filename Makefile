@@ -41,7 +41,9 @@ tidy-check:
 test-unit: ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-race: ## unit, property and story tests under the race detector
+test-race e2e soak: export SALVOR_BIN = $(CURDIR)/bin
+
+test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
 e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses
