@@ -36,7 +36,9 @@ type InterfaceInfo struct {
 	NeedsPorts bool `json:"needs_ports,omitempty"`
 	// Heartbeat says how a deploy interface takes heartbeats: "" none, "wait" or "own".
 	Heartbeat string `json:"heartbeat,omitempty"`
-	// Network ability names that clients may see.
+	// NeedsHeartbeat marks a rescue interface whose ramdisk must be heard: the deploy interface has to take heartbeats.
+	NeedsHeartbeat bool `json:"needs_heartbeat,omitempty"`
+	// Warning is what an operator should know of it as it is configured.
 	Warning string `json:"warning,omitempty"`
 }
 

@@ -65,6 +65,11 @@ func validity(n *Node, d DriverInfo, kind string, ports int, forRescue bool) Val
 	if len(missing) > 0 {
 		return Validity{Known: true, Reason: fmt.Sprintf("driver_info lacks %s", strings.Join(missing, ", "))}
 	}
+	if i.NeedsHeartbeat {
+		if deploy, ok := d.Find(n, "deploy"); ok && deploy.Heartbeat == "" {
+			return Validity{Known: true, Reason: fmt.Sprintf("the %s interface %s needs heartbeats, which the deploy interface %s does not take: set deploy_interface to one that does, such as custom-agent", kind, i.Name, deploy.Name)}
+		}
+	}
 	if i.NeedsPorts && ports == 0 {
 		return Validity{Known: true, Reason: "the node has no port: create one with the MAC of its NIC"}
 	}

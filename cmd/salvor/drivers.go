@@ -171,7 +171,7 @@ func (h hardware) ipxe(set netboot.SetDevice) choice[driver.Boot] {
 }
 
 func (h hardware) agentRescue() choice[driver.Rescue] {
-	info := metal.InterfaceInfo{Name: "agent"}
+	info := metal.InterfaceInfo{Name: "agent", NeedsHeartbeat: true}
 	if h.cfg.RescueKernel == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueKernelKey)
 	}
