@@ -82,8 +82,10 @@ func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *machine)
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
-	saved := savedBoot(m.node)
-	return job.From(m.boot.PrepareInstance(ctx, m.node, saved))
+	if m.node.Plan != nil && m.node.Plan.Persistent {
+		return job.From(m.boot.PrepareRamdisk(ctx, m.node))
+	}
+	return job.From(m.boot.PrepareInstance(ctx, m.node, savedBoot(m.node)))
 }
 
 // checkPower reads the power, for operations that only accept a machine.
@@ -107,3 +109,7 @@ const (
 // bmcDeadline bounds the tries of an action that asks a BMC: long enough for a BMC
 // that restarts, which takes several times what a change of power does.
 func (c *Conductor) bmcDeadline() time.Duration { return 5 * c.PowerTimeout }
+
+// readDeadline bounds the tries of an action that only reads the power: nothing is half
+// done, so a user who waits for the answer gets it sooner.
+func (c *Conductor) readDeadline() time.Duration { return 2 * c.PowerTimeout }

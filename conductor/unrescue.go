@@ -15,10 +15,11 @@ func (c *Conductor) unrescue() job.Definition {
 	return job.Definition{
 		Kind: "unrescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.turnOff), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "plan the boot", Do: c.act(c.planInstance), NoUndo: again},
 			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
 		},

@@ -27,16 +27,19 @@ import (
 // bench is a machine in memory behind every interface of a driver, with an agent in
 // its ramdisk, and a real store beside it.
 type bench struct {
-	mu         sync.Mutex
-	power      metal.Power
-	device     rescue.Boot
-	media      string // the path of the plan that is inserted
-	networks   map[driver.Net]bool
-	running    string // "system", "ramdisk" or "": nothing
-	credential string
-	agentUp    bool
-	finals     int
-	systemOn   int // boots of the node's own system
+	mu            sync.Mutex
+	power         metal.Power
+	device        rescue.Boot
+	media         string // the path of the plan that is inserted
+	networks      map[driver.Net]bool
+	running       string // "system", "ramdisk" or "": nothing
+	credential    string
+	agentUp       bool
+	finals        int
+	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
+	systemOn      int  // boots of the node's own system
+	refuses       map[driver.Net]error
+	broken        error // what the BMC answers to every question of power
 
 	store *store.Store
 	nodes *metal.Nodes
@@ -48,12 +51,15 @@ type bench struct {
 func (b *bench) PowerState(context.Context, *metal.Node) (metal.Power, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.power, nil
+	return b.power, b.broken
 }
 
 func (b *bench) SetPower(_ context.Context, n *metal.Node, want metal.Power) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.broken != nil {
+		return b.broken
+	}
 	if b.power == want {
 		return nil
 	}
@@ -91,7 +97,7 @@ func (b *bench) SetBootDevice(_ context.Context, _ *metal.Node, boot rescue.Boot
 }
 
 func (b *bench) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
-	return &metal.BootPlan{Road: metal.RoadMedia, Path: strings.ReplaceAll(uuid.NewString(), "-", ""), Kernel: "/k", Ramdisk: "/r", BootNumber: r.BootNumber, CarryToken: r.CarryToken, MACs: []string{"52:54:00:00:00:01"}}, nil
+	return &metal.BootPlan{Road: metal.RoadMedia, Path: strings.ReplaceAll(uuid.NewString(), "-", ""), Kernel: "/k", Ramdisk: "/r", BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, MACs: []string{"52:54:00:00:00:01"}}, nil
 }
 
 func (b *bench) PrepareRamdisk(_ context.Context, n *metal.Node) error {
@@ -120,6 +126,9 @@ func (b *bench) Validate(*metal.Node, []*metal.Port, driver.Net) error { return 
 func (b *bench) Attach(_ context.Context, _ *metal.Node, _ []*metal.Port, net driver.Net) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := b.refuses[net]; err != nil {
+		return err
+	}
 	b.networks[net] = true
 	return nil
 }
@@ -156,6 +165,7 @@ func (b *bench) Inspect(context.Context, *metal.Node) (metal.Object, []string, e
 
 func (b *bench) Heartbeats() string { return "wait" }
 func (b *bench) NeedsImage() bool   { return false }
+func (b *bench) BootsRamdisk() bool { return b.ramdiskSystem }
 
 const timeout = 5 * time.Minute
 
@@ -172,7 +182,7 @@ func newBench(t *testing.T, state metal.State) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, store: st, key: key}
+	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, refuses: map[driver.Net]error{}, store: st, key: key}
 	directory := metal.NewDirectory(st, time.Now, 0, 0)
 	b.nodes = metal.NewNodes(st, st, key, directory, metal.Options{RestrictLookup: true}, time.Now)
 	b.con = New(Config{Store: st, Nodes: b.nodes, Key: key, Drivers: []driver.HardwareType{b.hardware()}, Log: quiet, Now: time.Now, RescueTimeout: timeout})

@@ -42,6 +42,8 @@ type Ramdisk struct {
 	Params        []string // kernel parameters in addition to the road's own
 	BootNumber    int64
 	CarryToken    bool
+	// Persistent: the ramdisk is the node's system, booted each time.
+	Persistent bool
 	// Ports are the node's PXE-enabled ports.
 	Ports []*metal.Port
 }
@@ -122,6 +124,8 @@ type Deploy interface {
 	Heartbeats() string
 	// NeedsImage tells whether instance_info must name an image that it writes; false: the disk already holds a system.
 	NeedsImage() bool
+	// BootsRamdisk tells whether the system is a ramdisk that instance_info names (kernel, ramdisk), booted each time.
+	BootsRamdisk() bool
 }
 
 // HardwareType is a named composition of interfaces. Maps are by interface name;

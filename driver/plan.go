@@ -44,7 +44,7 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootP
 	}
 	plan := &metal.BootPlan{
 		Road: road, Path: bootPath(), Kernel: kernel, Ramdisk: ramdisk, Params: params,
-		BootNumber: r.BootNumber, CarryToken: r.CarryToken, URL: strings.TrimRight(f.URL, "/"),
+		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 	}
 	for _, p := range r.Ports {
 		if mac := strings.ToLower(p.Address); mac != "" && !slices.Contains(plan.MACs, mac) {

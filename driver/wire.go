@@ -124,12 +124,23 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.Is(err, context.Canceled):
 		return problem.Unavailablef("given up: %w", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return problem.Unavailablef("connection refused: %w", syscall.ECONNREFUSED)
+		return problem.Unavailablef("%w: nothing listens there", syscall.ECONNREFUSED)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return problem.Unavailablef("no answer in time: %w", context.DeadlineExceeded)
+		return problem.Unavailablef("%w", errSilent)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return problem.Unavailablef("it cut the connection: %s", Said(err.Error(), secrets...))
 	}
 	return problem.Unavailablef("%s", Said(err.Error(), secrets...))
 }
+
+// errSilent is a deadline in words for the user.
+var errSilent error = silentError{}
+
+type silentError struct{}
+
+func (silentError) Error() string { return "no answer in time" }
+
+func (silentError) Unwrap() error { return context.DeadlineExceeded }
 
 // Said makes text of a peer fit for an error: secrets masked, one line, bounded.
 func Said(text string, secrets ...secret.Value) string {

@@ -28,6 +28,8 @@ type InterfaceInfo struct {
 	Required []string `json:"required,omitempty"`
 	// RequiredForRescue are keys needed (beside Required) to rescue; a key that the conductor's configuration supplies is not listed.
 	RequiredForRescue []string `json:"required_for_rescue,omitempty"`
+	// RequiredInstance are keys of instance_info without which it cannot deploy.
+	RequiredInstance []string `json:"required_instance,omitempty"`
 	// Unsupported marks "no-rescue" and its like: the kind's operations are refused.
 	Unsupported bool `json:"unsupported,omitempty"`
 	// Broken says why it cannot work as this conductor is configured; empty: it can.

@@ -136,6 +136,7 @@ type BootPlan struct {
 	BootNumber int64    // the boot that it belongs to
 	CarryToken bool     // whether the kernel command line carries the agent token
 	MACs       []string // of the NICs that may ask, lower case
+	Persistent bool     // every boot is this one until it is voided, not only the next
 	URL        string   // base URL under which the machine reaches our boot files, no trailing slash
 }
 

@@ -33,10 +33,6 @@ type Options struct {
 	RequireTLS bool
 	// AllowDeletingAvailable lets nodes in available be deleted.
 	AllowDeletingAvailable bool
-	// AllowProvisioningInMaintenance lets ramdisks of nodes in maintenance go on.
-	AllowProvisioningInMaintenance bool
-	// RescueCallbackTimeout bounds the wait for a rescue ramdisk; 0 = none.
-	RescueCallbackTimeout time.Duration
 }
 
 // Asker is who asked for a change, for the timeline.
@@ -283,10 +279,15 @@ func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reaso
 		if err != nil {
 			return err
 		}
-		n.Maintenance, n.MaintenanceReason = on, reason
+		// An operator's word stands until it is taken back: no recovery of a fault ends it.
+		n.Maintenance, n.MaintenanceReason, n.Fault = on, reason, ""
 		word := "on: " + reason
 		if !on {
-			n.Fault, n.MaintenanceReason, word = "", "", "off"
+			n.MaintenanceReason, word = "", "off"
+		}
+		// What waits may have to stop, or may go on.
+		if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
+			return err
 		}
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
@@ -311,7 +312,11 @@ func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, 
 	if err != nil {
 		return err
 	}
-	s.enter(n, t.To)
+	to := t.To
+	if to == Available && (n.Retired || n.TargetProvision == Manageable) {
+		to = Manageable // as Ironic: cleaned by hand, or retired
+	}
+	s.enter(n, to)
 	if change != nil {
 		change(n)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"salvor/job"
 	"salvor/problem"
@@ -12,11 +13,12 @@ import (
 )
 
 // ProvisionArgs are what may come with a verb. The API decides which verbs take which.
+// What may hold a user's secrets does not go into the job's row, which is kept in clear.
 type ProvisionArgs struct {
 	RescuePassword secret.Value    `json:"-"`
-	ConfigDrive    json.RawMessage `json:"configdrive,omitempty"`
-	CleanSteps     json.RawMessage `json:"clean_steps,omitempty"`
-	DeploySteps    json.RawMessage `json:"deploy_steps,omitempty"`
+	ConfigDrive    json.RawMessage `json:"-"`
+	CleanSteps     json.RawMessage `json:"-"`
+	DeploySteps    json.RawMessage `json:"-"`
 	DisableRamdisk bool            `json:"disable_ramdisk,omitempty"`
 	Rebuild        bool            `json:"rebuild,omitempty"`
 }
@@ -173,6 +175,13 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
 	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
 	if err != nil {
 		return err
+	}
+	if i, ok := d.Find(n, "deploy"); ok && t.Job == "deploy" {
+		for _, key := range i.RequiredInstance {
+			if strings.TrimSpace(text(n.InstanceInfo[key])) == "" {
+				return problem.Invalidf("Failed to deploy node %s: the deploy interface %s needs %s in instance_info", n.ID, i.Name, key)
+			}
+		}
 	}
 	for _, kind := range neededKinds(t.Job) {
 		v := validity(n, d, kind, len(ports), t.Job == "rescue")

@@ -154,7 +154,7 @@ var (
 	noRescue      = choice[driver.Rescue]{metal.InterfaceInfo{Name: "no-rescue", Unsupported: true}, agent.NoRescue{}}
 	noopNetwork   = choice[driver.Network]{metal.InterfaceInfo{Name: "noop"}, network.Noop{}}
 	customAgent   = choice[driver.Deploy]{metal.InterfaceInfo{Name: "custom-agent", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
-	ramdiskDeploy = choice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats()}, agent.Deploy{}}
+	ramdiskDeploy = choice[driver.Deploy]{metal.InterfaceInfo{Name: "ramdisk", Heartbeat: agent.Deploy{}.Heartbeats(), RequiredInstance: []string{"kernel", "ramdisk"}}, agent.Deploy{Ramdisk: true}}
 	fakeDeploy    = choice[driver.Deploy]{metal.InterfaceInfo{Name: "fake"}, fake.Deploy{}}
 )
 

@@ -10,7 +10,10 @@ import (
 
 // Deploy accepts a disk that already holds a system, or a ramdisk that is the
 // system; a heartbeat makes the waiting operation go on. It is custom-agent and ramdisk.
-type Deploy struct{}
+type Deploy struct {
+	// Ramdisk: the system is the ramdisk that instance_info names.
+	Ramdisk bool
+}
 
 var _ driver.Deploy = Deploy{}
 
@@ -19,6 +22,9 @@ func (Deploy) Heartbeats() string { return "wait" }
 
 // NeedsImage is false.
 func (Deploy) NeedsImage() bool { return false }
+
+// BootsRamdisk is true of ramdisk.
+func (d Deploy) BootsRamdisk() bool { return d.Ramdisk }
 
 // NoRescue is the rescue interface no-rescue.
 type NoRescue struct{}

@@ -150,3 +150,6 @@ func (Deploy) Heartbeats() string { return "" }
 
 // NeedsImage is false.
 func (Deploy) NeedsImage() bool { return false }
+
+// BootsRamdisk is false.
+func (Deploy) BootsRamdisk() bool { return false }

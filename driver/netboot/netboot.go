@@ -57,12 +57,13 @@ func (b *Boot) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 		return problem.Invalidf("prepare ramdisk of node %s: it has no boot plan", n.ID)
 	}
 	if b.road == metal.RoadHTTP {
-		if b.url != nil {
+		// A URL in the BMC is for one boot; for every boot DHCP gives it.
+		if b.url != nil && !n.Plan.Persistent {
 			return b.url(ctx, n, n.Plan.FileURL(metal.BootEFI))
 		}
-		return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: "uefi"})
+		return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: "uefi", Persistent: n.Plan.Persistent})
 	}
-	return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: driver.BootMode(n)})
+	return b.set(ctx, n, rescue.Boot{Device: "pxe", Mode: driver.BootMode(n), Persistent: n.Plan.Persistent})
 }
 
 // CleanUpRamdisk removes the override.

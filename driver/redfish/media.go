@@ -38,7 +38,7 @@ func (m *Media) PrepareRamdisk(ctx context.Context, n *metal.Node) error {
 		if err := s.insert(ctx, image); err != nil {
 			return err
 		}
-		return s.setBoot(ctx, rescue.Boot{Device: "cdrom", Mode: driver.BootMode(n)})
+		return s.setBoot(ctx, rescue.Boot{Device: "cdrom", Mode: driver.BootMode(n), Persistent: n.Plan.Persistent})
 	})
 }
 
