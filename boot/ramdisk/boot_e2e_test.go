@@ -158,7 +158,7 @@ func TestRescueByEveryRoad(t *testing.T) {
 // check is done once ssh works.
 func (m *machine) check(t *testing.T, c *controller) {
 	t.Helper()
-	out, err := m.ssh("sesame", "cat /proc/net/tcp /proc/net/tcp6; echo ==; ps; echo ==; cat /etc/shadow; echo ==; cat /proc/cmdline; modprobe ext4 && modprobe isofs && echo modules fine")
+	out, err := m.ssh("sesame", "cat /proc/net/tcp /proc/net/tcp6; echo ==; busybox ps; echo ==; cat /etc/shadow; echo ==; cat /proc/cmdline; modprobe ext4 && modprobe isofs && echo modules fine")
 	if err != nil {
 		t.Fatalf("ssh: %v: %s", err, out)
 	}
