@@ -7,6 +7,7 @@ package interop
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,8 @@ const (
 )
 
 // TestAgentUnderIronic rescues a machine of Debian's Ironic with salvor's agent in its ramdisk,
-// twice: once with an agent that comes when it is awaited, once with one that is there before.
+// twice: once with an agent that comes when it is awaited, once, by salvor's own command, with one
+// that is there before.
 func TestAgentUnderIronic(t *testing.T) {
 	s := startIronic(t)
 	node := s.adopted(mac)
@@ -52,9 +54,35 @@ func TestAgentUnderIronic(t *testing.T) {
 
 	second := startRamdisk(t, line)
 	second.says("lookup failed")
-	s.provision(node.UUID, ironic.ProvisionRequest{Target: "rescue", RescuePassword: "another one"}, "rescue")
+	s.salvor("another one", "node", "rescue", node.UUID, "--rescue-password-file", "-", "--wait=60")
 	second.handedOver("another one")
-	s.provision(node.UUID, ironic.ProvisionRequest{Target: "unrescue"}, "active")
+	s.salvor("", "node", "unrescue", node.UUID, "--wait=60")
+	var shown map[string]any
+	if out := s.salvor("", "node", "show", node.UUID, "-f", "json"); json.Unmarshal([]byte(out), &shown) != nil || shown["provision_state"] != "active" {
+		t.Errorf("salvor node show: %s", out)
+	}
+	if out := s.salvor("", "node", "validate", node.UUID); !strings.Contains(out, "rescue") {
+		t.Errorf("salvor node validate: %s", out)
+	}
+}
+
+// salvor runs salvor's command on the real Ironic.
+func (s *realIronic) salvor(input string, args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program.Path(s.t, "salvor"), args...)
+	cmd.Env = append(os.Environ(), "SALVOR_URL="+s.api.Endpoint(), "no_proxy=*")
+	cmd.Stdin = strings.NewReader(input + "\n")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("salvor %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), errs.String())
+	}
+	if input != "" && strings.Contains(out.String()+errs.String(), input) {
+		s.t.Errorf("salvor %s tells the password", strings.Join(args, " "))
+	}
+	return out.String()
 }
 
 // ramdisk is the agent at work on a directory that stands for the ramdisk's root.
