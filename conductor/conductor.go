@@ -37,6 +37,8 @@ type Config struct {
 	RescueKernel, RescueRamdisk string
 	// RescueTimeout bounds the wait for a rescue ramdisk; 0: no bound.
 	RescueTimeout time.Duration
+	// GoOnInMaintenance holds a rescue that waits while an operator keeps the node in maintenance; false ends it.
+	GoOnInMaintenance bool
 	// PasswordInLookup: the hash goes out with lookup, and no boot road carries the token.
 	PasswordInLookup bool
 	// RescueRoot has the password set for root too.

@@ -33,6 +33,13 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 	for _, p := range m.ports {
 		known[p.Address] = true
 	}
+	var fresh []string
+	for _, mac := range macs {
+		if mac, err := metal.ParseMAC(mac); err == nil && !known[mac] {
+			known[mac] = true
+			fresh = append(fresh, mac)
+		}
+	}
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		properties := maps.Clone(n.Properties)
 		if properties == nil {
@@ -41,11 +48,7 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 		maps.Copy(properties, found)
 		n.Properties, n.InspectionStart, n.InspectionEnd, n.LastError = properties, began, c.Now(), ""
 	}), func(tx job.Tx) error {
-		for _, mac := range macs {
-			mac, err := metal.ParseMAC(mac)
-			if err != nil || known[mac] {
-				continue
-			}
+		for _, mac := range fresh {
 			p := &metal.Port{ID: uuid.NewString(), NodeID: m.node.ID, Address: mac, PXEEnabled: true, CreatedAt: c.Now()}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err

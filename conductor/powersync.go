@@ -3,6 +3,7 @@ package conductor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -79,7 +80,7 @@ func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
 func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) error {
 	m, err := c.machine(ctx, n.ID)
 	if err != nil || m.power == nil {
-		return err
+		return errors.Join(err, c.passOver(ctx, n.ID))
 	}
 	if c.Alive != nil {
 		ctx = driver.WithGate(ctx, c.Alive)
@@ -87,13 +88,30 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) er
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	state, readErr := m.power.PowerState(bounded, m.node)
 	cancel()
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() != nil || readErr != nil && c.Alive != nil && c.Alive() != nil {
+		return nil // we were stopped: that says nothing about the machine
 	}
 	if problem.Is(readErr, problem.Unsupported) {
 		state, readErr = m.node.PowerState, nil
 	}
 	return c.Store.Do(ctx, func(tx job.Tx) error { return c.judge(ctx, tx, p, m.node, state, readErr) })
+}
+
+// passOver lets a node that cannot be read here wait for its next turn: else those
+// would stand first in line for ever.
+func (c *Conductor) passOver(ctx context.Context, id string) error {
+	err := c.Store.Do(ctx, func(tx job.Tx) error {
+		heard, err := c.Store.Contact(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		heard.PowerReadAt = c.Now()
+		return c.Store.SaveContact(tx, heard)
+	})
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // judge writes a reading down. It counts only if nothing touched the node since the reading began.
@@ -158,7 +176,8 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) e
 		return c.Store.SaveNode(tx, n)
 	case r.differs && n.ProvisionState == metal.RescueWait:
 		return c.Store.Signal(tx, job.Node(n.ID))
-	case r.differs && enough && !p.Force:
+	case r.differs && enough && (!p.Force || n.ProvisionState.RescueState()):
+		// In a rescue, and after one that failed, power on would boot the node's own disk.
 		n.PowerState = r.state
 		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")
 	case r.differs && enough && !n.Maintenance:
@@ -172,9 +191,6 @@ func (c *Conductor) assertPower(tx job.Tx, n *metal.Node, found metal.Power) err
 	target := metal.TurnOn
 	if n.PowerState == metal.PowerOff {
 		target = metal.TurnOff
-	}
-	if n.ProvisionState == metal.RescueFailed && target == metal.TurnOn {
-		return nil
 	}
 	raw, err := json.Marshal(metal.PowerArgs{Target: target, Sync: true})
 	if err != nil {

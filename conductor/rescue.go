@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
@@ -21,7 +22,7 @@ func (c *Conductor) rescue() job.Definition {
 	return job.Definition{
 		Kind: "rescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.turnOff), NoUndo: "a failed rescue leaves the machine off", Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "save the boot", Do: c.act(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
 			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.attach(driver.Tenant)), Deadline: networkDeadline},
 			{Name: "join the rescuing network", Do: c.act(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.act(c.detach(driver.Rescuing)), Deadline: networkDeadline},
@@ -77,6 +78,18 @@ func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *machine) job.Ou
 	}))
 }
 
+// believePower shows what became of the power when an operation failed that had turned the
+// machine off, so that power sync has nothing to assert. A BMC that does not answer is left to power sync.
+func (c *Conductor) believePower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	state, err := c.checkPower(bounded, r, m)
+	if err != nil || state == "" || state == m.node.PowerState {
+		return job.Done()
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = state }))
+}
+
 func savedBoot(n *metal.Node) rescue.Boot {
 	if n.Rescue == nil {
 		return rescue.Boot{}
@@ -108,8 +121,20 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) 
 }
 
 // awaitRescue parks the job until the ramdisk of this boot has been heard. A machine
-// that was found off meanwhile is turned on again.
+// that was found off meanwhile is turned on again; one that an operator put into maintenance is left alone.
 func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	park := func(what string, within time.Duration) job.Outcome {
+		if m.node.ProvisionState == metal.Rescuing {
+			return job.Wait(what, within, c.advance(ctx, m.node.ID, metal.WaitEvent, nil))
+		}
+		return job.Wait(what, within)
+	}
+	if m.node.Maintenance && m.node.Fault == "" {
+		if !c.GoOnInMaintenance {
+			return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
+		}
+		return park("the end of maintenance", 0)
+	}
 	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {
 		return job.From(err)
@@ -125,13 +150,7 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job
 			r.Log.Warn("turn a waiting machine on again", "error", err)
 		}
 	}
-	wait := func(commits ...func(job.Tx) error) job.Outcome {
-		return job.Wait("rescue ramdisk callback for node", c.RescueTimeout, commits...)
-	}
-	if m.node.ProvisionState == metal.Rescuing {
-		return wait(c.advance(ctx, m.node.ID, metal.WaitEvent, nil))
-	}
-	return wait()
+	return park("rescue ramdisk callback for node", c.RescueTimeout)
 }
 
 // sentNote marks that a finalize may have reached the agent: its loss is then as good as its answer.
@@ -148,10 +167,13 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 	if c.PasswordInLookup && heard.TokenTold == m.node.BootNumber {
 		return forget()
 	}
+	sent := r.Memo[sentNote] != ""
 	if r.Secret.Empty() {
+		if sent {
+			return job.Done() // forgotten because it was taken; only the word of it was not written
+		}
 		return job.Fail(problem.Conflictf("the rescue password is no longer held; ask for rescue again with a password"))
 	}
-	sent := r.Memo[sentNote] != ""
 	if !sent {
 		r.Note(sentNote, heard.HeartbeatAt.Format("15:04:05"))
 		if err := r.Commit(ctx, nil); err != nil {

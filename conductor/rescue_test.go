@@ -71,6 +71,10 @@ func waiting(t *testing.T) *bench {
 
 var disk = rescue.Boot{Device: "disk", Persistent: true}
 
+func newSession(saved rescue.Boot) *rescue.Session {
+	return &rescue.Session{StartedAt: time.Now(), Saved: saved, SavedKnown: true}
+}
+
 func TestAbortLeavesTheNodeOff(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
@@ -235,5 +239,107 @@ func TestAtTheDoor(t *testing.T) {
 	}
 	if n, _ := b.store.Node(context.Background(), nil, b.node); n.ProvisionState != metal.Active || n.Reservation != "" {
 		t.Errorf("state changed to %s", n.ProvisionState)
+	}
+}
+
+// TestFailedRescueShowsThePower: it failed after the machine was turned off and before it was on again.
+func TestFailedRescueShowsThePower(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.refuses["rescuing"] = problem.Invalidf("no such network")
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.RescueFailed)
+	if n.PowerState != metal.PowerOff || b.power != metal.PowerOff {
+		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
+	}
+}
+
+func TestFailedUnrescueShowsThePower(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Rescue)
+	b.refuses["tenant"] = problem.Invalidf("no such network")
+	b.run(t)
+	if err := b.ask(t, metal.Unrescue); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.UnrescueFailed); n.PowerState != metal.PowerOff {
+		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
+	}
+}
+
+// TestMaintenanceHoldsARescue: a ramdisk that calls meanwhile is heard when maintenance ends.
+func TestMaintenanceHoldsARescue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.GoOnInMaintenance = true
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	ctx := context.Background()
+	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	b.untilWaits(t, "the end of maintenance")
+	b.poke()
+	b.untilWaits(t, "the end of maintenance")
+	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Rescue)
+}
+
+func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.RescueFailed); !strings.Contains(n.LastError, "maintenance") {
+		t.Errorf("last_error %q", n.LastError)
+	}
+}
+
+// untilWaits polls until the operation waits for what is named.
+func (b *bench) untilWaits(t *testing.T, what string) {
+	t.Helper()
+	var open []job.Job
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		open = b.open(t)
+		if len(open) == 1 && open[0].State == job.Waiting && open[0].WaitFor == what && open[0].Deadline == 0 {
+			return
+		}
+	}
+	t.Fatalf("jobs %+v; want one that waits for %s without a bound", open, what)
+}
+
+// TestArgumentsHoldNoConfigDrive: it is full of the user's secrets.
+func TestArgumentsHoldNoConfigDrive(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Available)
+	err := b.nodes.Provision(context.Background(), b.node, metal.Deploy, "active", metal.ProvisionArgs{ConfigDrive: json.RawMessage(`"hush"`)}, metal.Asker{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open := b.open(t); strings.Contains(string(open[0].Args), "hush") {
+		t.Errorf("args %s", open[0].Args)
+	}
+}
+
+// TestPowerWithoutDriver: an order for a machine that nobody can give it to fails in words.
+func TestPowerWithoutDriver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"power": "none-such"} })
+	b.run(t)
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.Active); !strings.Contains(n.LastError, "no power interface") {
+		t.Errorf("last_error %q", n.LastError)
 	}
 }

@@ -166,10 +166,11 @@ func (p *program) wire(ctx context.Context) error {
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
 		Drivers:      types,
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
-		RescueTimeout:    p.cfg.Conductor.RescueCallbackTimeout,
-		PasswordInLookup: p.cfg.Agent.RescuePasswordInLookup,
-		SoftOffTimeout:   p.cfg.Conductor.SoftPowerOffTimeout,
-		PowerTimeout:     p.cfg.Conductor.PowerStateChangeTimeout,
+		RescueTimeout:     p.cfg.Conductor.RescueCallbackTimeout,
+		GoOnInMaintenance: p.cfg.Conductor.AllowProvisioningMaintenance,
+		PasswordInLookup:  p.cfg.Agent.RescuePasswordInLookup,
+		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
+		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 	})
 	if err := p.newRunner(isSQLite(url)); err != nil {
 		return err

@@ -118,12 +118,11 @@ func bridges(c config.Bridge) network.Bridges {
 
 func nodeOptions(c *config.Config) metal.Options {
 	return metal.Options{
-		HashAlgorithm:                  c.Conductor.RescuePasswordHashAlgorithm,
-		RestrictLookup:                 c.API.RestrictLookup,
-		RescuePasswordInLookup:         c.Agent.RescuePasswordInLookup,
-		RequireTLS:                     c.Agent.RequireTLS,
-		AllowDeletingAvailable:         c.Conductor.AllowDeletingAvailableNodes,
-		AllowProvisioningInMaintenance: c.Conductor.AllowProvisioningMaintenance,
+		HashAlgorithm:          c.Conductor.RescuePasswordHashAlgorithm,
+		RestrictLookup:         c.API.RestrictLookup,
+		RescuePasswordInLookup: c.Agent.RescuePasswordInLookup,
+		RequireTLS:             c.Agent.RequireTLS,
+		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
 	}
 }
 

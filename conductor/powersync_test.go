@@ -1,0 +1,157 @@
+package conductor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+var everyNode = PowerSync{Interval: time.Nanosecond, Retries: 0, Force: true, Workers: 2, Groups: []string{""}}
+
+func (b *bench) read(t *testing.T) *metal.Node {
+	t.Helper()
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (b *bench) open(t *testing.T) []job.Job {
+	t.Helper()
+	var open []job.Job
+	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		open, err = b.store.Unended(tx, job.Node(b.node))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open
+}
+
+// TestPowerSyncBootsNoRescuedNode: its own disk would boot.
+func TestPowerSyncBootsNoRescuedNode(t *testing.T) {
+	t.Parallel()
+	for _, state := range []metal.State{metal.Rescue, metal.RescueFailed, metal.UnrescueFailed} {
+		b := newBench(t, state)
+		b.power = metal.PowerOff
+		b.con.syncOnce(context.Background(), everyNode)
+		if open := b.open(t); len(open) > 0 {
+			t.Errorf("%s: a %s job with %s would turn it on", state, open[0].Kind, open[0].Args)
+		}
+		if n := b.read(t); n.PowerState != metal.PowerOff || n.TargetPower != "" {
+			t.Errorf("%s: power is shown as %q -> %q; the machine is off", state, n.PowerState, n.TargetPower)
+		}
+	}
+}
+
+// TestPowerSyncAssertsWhatIsWanted elsewhere.
+func TestPowerSyncAssertsWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.power = metal.PowerOff
+	b.con.syncOnce(context.Background(), everyNode)
+	if open := b.open(t); len(open) != 1 || open[0].Kind != "power" {
+		t.Fatalf("jobs %+v; want one that turns the machine on", open)
+	}
+	b.run(t)
+	for end := time.Now().Add(10 * time.Second); b.read(t).TargetPower != "" && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	}
+	if n := b.read(t); n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
+		t.Errorf("power %s, believed %s", b.power, n.PowerState)
+	}
+}
+
+// TestPowerSyncPassesNodesThatItCannotRead: they must not stand first in line for ever.
+func TestPowerSyncPassesNodesThatItCannotRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	delete(b.con.drivers, "bench")
+	p := everyNode
+	p.Interval = time.Hour
+	if n := b.con.syncOnce(context.Background(), p); n != 1 {
+		t.Fatalf("%d nodes were due", n)
+	}
+	if n := b.con.syncOnce(context.Background(), p); n != 0 {
+		t.Errorf("%d nodes are due again at once", n)
+	}
+}
+
+// TestPowerSyncBlamesNoBMCForOurLease: a request that we did not send says nothing about the machine.
+func TestPowerSyncBlamesNoBMCForOurLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.SetAlive(func() error { return problem.Unavailablef("the lease is running out") })
+	b.broken = problem.Unavailablef("request not sent")
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); n.Maintenance {
+		t.Errorf("maintenance: %s", n.MaintenanceReason)
+	}
+}
+
+func TestPowerFailureComesAndGoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.broken = problem.Unavailablef("redfish: 503")
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); !n.Maintenance || n.Fault != powerFailure {
+		t.Fatalf("maintenance %v, fault %q", n.Maintenance, n.Fault)
+	}
+	b.broken = nil
+	b.con.syncOnce(context.Background(), everyNode)
+	if n := b.read(t); n.Maintenance || n.Fault != "" || n.MaintenanceReason != "" {
+		t.Errorf("maintenance %v, fault %q: the BMC answers again", n.Maintenance, n.Fault)
+	}
+}
+
+// TestCleanedByHandGoesBackToManageable, and so does what is retired.
+func TestCleanedByHandGoesBackToManageable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Manageable)
+	b.run(t)
+	if err := b.ask(t, metal.Clean); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Manageable)
+	if err := b.ask(t, metal.Provide); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Available)
+}
+
+func TestRetiredEndsInManageable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	change(t, b, func(n *metal.Node) { n.Retired = true })
+	b.run(t)
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Manageable)
+}
+
+// TestRebuildLeavesNoRescueBehind: the next rescue saves the boot anew.
+func TestRebuildLeavesNoRescueBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Error)
+	b.media, b.networks["rescuing"] = "old", true
+	change(t, b, func(n *metal.Node) {
+		n.Rescue = newSession(disk)
+		n.Plan, n.BootNumber = &metal.BootPlan{Path: uuid.NewString(), BootNumber: 1}, 1
+	})
+	b.run(t)
+	if err := b.ask(t, metal.Rebuild); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.Active)
+	if n.Rescue != nil || n.Plan != nil || b.media != "" || b.networks["rescuing"] || b.running != "system" {
+		t.Errorf("left behind: %s", b.picture(t))
+	}
+}
