@@ -23,7 +23,7 @@ func (c *Conductor) cleaning(kind job.Kind) job.Definition {
 		Actions: []job.Action{
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.act(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline},
-			{Name: "release", Do: c.act(c.release), NoUndo: none},
+			{Name: "release", Do: c.act(c.release), NoUndo: none, Deadline: c.readDeadline()},
 		},
 	}
 }

@@ -194,13 +194,15 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		return err
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem
-	if _, err := metal.ByEvent(n.ProvisionState, metal.FailEvent); err != nil {
+	failure, err := metal.ByEvent(n.ProvisionState, metal.FailEvent)
+	if err != nil {
 		// It is shown already: by an abort, or by the end of a wait.
 		if n.LastError != "" {
 			return nil
 		}
 		return c.Nodes.Edit(ctx, tx, n.ID, func(n *metal.Node) { n.LastError = why })
 	}
+	why += advice(failure.To)
 	return c.Nodes.Advance(ctx, tx, n.ID, metal.FailEvent, func(n *metal.Node) { n.LastError = why })
 }
 

@@ -16,9 +16,20 @@ func (c *Conductor) power() job.Definition {
 	return job.Definition{
 		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.powerDown), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
-			{Name: "power on", Do: c.act(c.powerUp), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "shut down", Do: c.act(powered(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
+			{Name: "power off", Do: c.act(powered(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.act(powered(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
 		},
+	}
+}
+
+// powered refuses a deed on a machine whose power nobody here can reach.
+func powered(do deed) deed {
+	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+		if m.power == nil {
+			return job.Fail(m.lacks("power"))
+		}
+		return do(ctx, r, m)
 	}
 }
 
@@ -30,16 +41,26 @@ func powerArgs(r *job.Run) (metal.PowerArgs, error) {
 	return a, nil
 }
 
+// shutDown leaves the system time to end by itself; only who asked for that waits so long.
+func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	a, err := powerArgs(r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if a.Target != metal.SoftOff && a.Target != metal.SoftReboot {
+		return job.Done()
+	}
+	return job.From(c.softOff(ctx, m, a.Timeout))
+}
+
 func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	a, err := powerArgs(r)
 	if err != nil {
 		return job.Fail(err)
 	}
 	switch a.Target {
-	case metal.TurnOn:
+	case metal.TurnOn, metal.SoftOff, metal.SoftReboot:
 		return job.Done()
-	case metal.SoftOff, metal.SoftReboot:
-		return job.From(c.softOff(ctx, m, a.Timeout))
 	}
 	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff))
 }
@@ -85,6 +106,6 @@ func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *machine) job.Out
 
 func (c *Conductor) powerFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
-		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem
+		n.TargetPower, n.LastError = "", "Failed to change power state: "+j.Problem+". Once that is mended, ask for it again."
 	})
 }

@@ -3,6 +3,8 @@ package driver
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,6 +187,23 @@ func TestTroubleHidesURLs(t *testing.T) {
 	}
 	if err := Trouble(problem.Invalidf("known")); !problem.Is(err, problem.Invalid) {
 		t.Error(err)
+	}
+}
+
+func TestTroubleInWords(t *testing.T) {
+	for want, err := range map[string]error{
+		"no answer in time":                         context.DeadlineExceeded,
+		"connection refused: nothing listens there": &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"it cut the connection: EOF":                io.EOF,
+		"it cut the connection: unexpected EOF":     io.ErrUnexpectedEOF,
+	} {
+		got := Trouble(&url.Error{Op: "Get", URL: "http://h/", Err: err})
+		if got.Error() != want || !problem.Is(got, problem.Unavailable) {
+			t.Errorf("%v: %v, want %s", err, got, want)
+		}
+	}
+	if got := Trouble(context.DeadlineExceeded); !errors.Is(got, context.DeadlineExceeded) {
+		t.Errorf("%v hides what it was", got)
 	}
 }
 

@@ -248,14 +248,22 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 	}
 	j.State = Running
 	run := &Run{Job: *j, Log: log.With("action", a.Name), runner: r}
+	began := time.Now()
 	out := r.call(ctx, a, a.Do, run)
 	*j = run.Job
+	if out.verdict == verdictRetry {
+		r.spend(j, a, time.Since(began))
+	}
 	return r.settle(ctx, op, j, a, out, log)
 }
 
 // call runs a deed within its deadline; a panic is a failure, and a deed that outlives its context ends the process.
 func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
-	ctx, cancel := context.WithTimeout(ctx, a.deadline())
+	left := a.deadline()
+	if run.Deadline > 0 {
+		left = min(left, max(time.Duration(run.Deadline-r.tick(run.Group)), 1)*time.Second)
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	watchdog := time.AfterFunc(a.deadline()+overrun, func() {
 		r.die(fmt.Sprintf("action %q of job %s did not end within %s after its deadline", a.Name, run.ID, overrun))
@@ -292,7 +300,7 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
 	case verdictRetry:
 		next.State = Ready
-		r.postpone(&next, a, out)
+		r.postpone(&next, out)
 	case verdictFail:
 		keep = r.failing(&next, out.err, log)
 	}
@@ -393,8 +401,12 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 			j.Action, j.ActionStartedAt = a.Name, r.now()
 		}
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
+		began := time.Now()
 		out = r.call(ctx, a, a.Undo, run)
 		*j = run.Job
+		if out.verdict == verdictRetry {
+			r.spend(j, a, time.Since(began))
+		}
 		if ctx.Err() != nil && out.verdict != verdictDone {
 			return true
 		}
@@ -402,7 +414,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	next, keep := *j, true
 	switch {
 	case out.verdict == verdictRetry && !r.late(j, a):
-		r.postpone(&next, a, out)
+		r.postpone(&next, out)
 		keep = false
 	case out.verdict == verdictDone || out.verdict == verdictThen:
 		keep = r.backward(op, &next, i)
@@ -474,16 +486,23 @@ func (r *Runner) late(j *Job, a *Action) bool {
 	return a == nil || j.Deadline > 0 && r.tick(j.Group) >= j.Deadline
 }
 
-// postpone makes the job claimable again after a delay that grows with the tries.
-func (r *Runner) postpone(j *Job, a *Action, out Outcome) {
+// spend starts the deadline of an action at its first try that is to be repeated, and
+// counts what that try took: one that lasted as long as all may was the last.
+func (r *Runner) spend(j *Job, a *Action, took time.Duration) {
 	if j.Deadline == 0 {
-		j.Deadline = r.tick(j.Group) + seconds(a.deadline())
+		j.Deadline = r.tick(j.Group) + seconds(max(a.deadline()-took, 0))
 	}
+}
+
+// postpone makes the job claimable again after a delay that grows with the tries.
+func (r *Runner) postpone(j *Job, out Outcome) {
 	j.Attempt++
 	after := out.after
 	if after == 0 {
 		after = min(time.Duration(1<<min(j.Attempt, 10))*250*time.Millisecond, maxBackOff)
 	}
+	// The last try is at the deadline, not a whole delay after it.
+	after = min(after, max(time.Duration(j.Deadline-r.tick(j.Group)), 0)*time.Second)
 	j.Due = r.now().Add(after)
 	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
 }

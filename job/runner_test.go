@@ -181,6 +181,36 @@ func TestRetryGrowsAndGivesUp(t *testing.T) {
 	})
 }
 
+// A machine that lets every try hang does not get the deadline once for each try.
+func TestTriesShareTheirDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var undone time.Duration
+		hang := func(ctx context.Context, _ *job.Run) job.Outcome {
+			select {
+			case <-ctx.Done():
+			case <-time.After(15 * time.Second):
+			}
+			return job.From(problem.Unavailablef("no answer in time"))
+		}
+		began := time.Now()
+		defer h.runner("a", h.Store, false, definition("work",
+			job.Action{Name: "first", Deadline: 20 * time.Second, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }, Undo: hang},
+			job.Action{Name: "second", NoUndo: none, Deadline: 20 * time.Second, Do: hang},
+		))()
+		h.await(h.insert("work"), time.Minute, func(j job.Job) bool {
+			if undone == 0 && j.State == job.Undoing {
+				undone = time.Since(began)
+			}
+			return j.State == job.Ended
+		})
+		if all := time.Since(began); undone < 19*time.Second || undone > 23*time.Second || all > 46*time.Second {
+			t.Errorf("failed after %s, ended after %s; want 20 s and 40 s", undone, all)
+		}
+	})
+}
+
 func TestWaitEndsByItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
@@ -245,5 +275,131 @@ func TestUnknownKindIsLeftAlone(t *testing.T) {
 		id := h.insert("unknown")
 		time.Sleep(10 * time.Second)
 		h.await(id, time.Second, func(j job.Job) bool { return j.State == job.Ready && j.Owner == "" })
+	})
+}
+
+// mute is a store that takes no beats, and counts claims.
+type mute struct {
+	job.Store
+	on     atomic.Bool
+	claims atomic.Int64
+}
+
+func (m *mute) Beat(ctx context.Context, c job.Conductor) error {
+	if m.on.Load() {
+		<-ctx.Done()
+		time.Sleep(10 * time.Second) // longer than it was allowed to
+		return errCut
+	}
+	return m.Store.Beat(ctx, c)
+}
+
+func (m *mute) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+	m.claims.Add(1)
+	return m.Store.Claim(ctx, owner, now, groups, kinds, limit)
+}
+
+// TestLostLease: actions stop after five seconds even where the store hangs, nothing is claimed until the
+// last of them has ended, and a new incarnation goes on.
+func TestLostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		m := &mute{Store: h.Store}
+		var stopped atomic.Int64
+		var runs [2]atomic.Int64
+		var cut time.Time
+		slow := job.Action{Name: "slow to stop", NoUndo: none, Deadline: time.Hour, Do: func(ctx context.Context, r *job.Run) job.Outcome {
+			if runs[0].Add(1) > 1 {
+				return job.Done()
+			}
+			<-ctx.Done()
+			stopped.Store(int64(time.Since(cut)))
+			time.Sleep(10 * time.Second)
+			return job.From(ctx.Err())
+		}}
+		quick := job.Action{Name: "quick to stop", NoUndo: none, Deadline: time.Hour, Do: func(ctx context.Context, r *job.Run) job.Outcome {
+			if runs[1].Add(1) > 1 && ctx.Err() == nil {
+				return job.Done()
+			}
+			<-ctx.Done()
+			return job.From(ctx.Err())
+		}}
+		defer h.runner("a", m, true, definition("slow", slow), definition("quick", quick))()
+		ids := []string{h.insert("slow"), h.insert("quick")}
+		for _, id := range ids {
+			h.await(id, 5*time.Second, func(j job.Job) bool { return j.Owner == "a/1" })
+		}
+		time.Sleep(1500 * time.Millisecond)
+		cut = time.Now()
+		m.on.Store(true)
+		time.Sleep(6 * time.Second)
+		m.on.Store(false)
+		if s := time.Duration(stopped.Load()); s == 0 || s > 5*time.Second {
+			t.Errorf("actions were stopped after %s", s)
+		}
+		before := m.claims.Load()
+		for _, id := range ids {
+			if j := h.await(id, 40*time.Second, ended); j.Problem != "" {
+				t.Errorf("problem %q", j.Problem)
+			}
+		}
+		if n := m.claims.Load() - before; n > 200 {
+			t.Errorf("%d claims in the meantime", n)
+		}
+		if runs[0].Load() != 2 || runs[1].Load() != 2 {
+			t.Errorf("runs %d and %d; want 2 each", runs[0].Load(), runs[1].Load())
+		}
+	})
+}
+
+// TestDeafActionEndsTheProcess: one that outlives its context, whatever ended that, is not waited for.
+func TestDeafActionEndsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		died := make(chan string, 1)
+		release := make(chan struct{})
+		r, err := job.NewRunner(job.Config{
+			Store: h.Store, Workers: 1, Now: time.Now, Log: quiet, Die: func(why string) { died <- why; close(release) },
+			Definitions: []job.Definition{definition("work", job.Action{Name: "deaf", NoUndo: none, Deadline: time.Hour,
+				Do: func(context.Context, *job.Run) job.Outcome { <-release; return job.Done() }})},
+			Conductor: job.Conductor{ID: "a", Incarnation: "1", Hostname: "a", Groups: []string{""}, Description: json.RawMessage("{}")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Join(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, time.Second) }()
+		id := h.insert("work")
+		h.await(id, 5*time.Second, func(j job.Job) bool { return j.Owner == "a/1" })
+		began := time.Now()
+		cancel()
+		<-done
+		if took := time.Since(began); len(died) != 1 || took > time.Minute {
+			t.Errorf("ended after %s, told to die %d times", took, len(died))
+		}
+	})
+}
+
+// TestUnboundedWait: what an earlier try left of its deadline does not end it.
+func TestUnboundedWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var tries atomic.Int64
+		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "wait", NoUndo: none, Deadline: 10 * time.Second, Do: func(context.Context, *job.Run) job.Outcome {
+			if tries.Add(1) == 1 {
+				return job.From(problem.Unavailablef("the store was away"))
+			}
+			return job.Wait("a word", 0)
+		}}))()
+		id := h.insert("work")
+		time.Sleep(time.Minute)
+		h.await(id, time.Second, func(j job.Job) bool { return j.State == job.Waiting && j.Deadline == 0 })
 	})
 }
