@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -46,7 +47,8 @@ func eventSeq(nodeID, id string) (seq int64, ok bool) {
 func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
 	id := eventID(nodeID, e.Seq)
 	out := ironic.HistoryEvent{
-		UUID: id, CreatedAt: e.At.UTC().Format(timeLayout), Severity: e.Severity, Event: e.Text, EventType: e.Type,
+		// Ironic's words are INFO and ERROR.
+		UUID: id, CreatedAt: e.At.UTC().Format(timeLayout), Severity: strings.ToUpper(e.Severity), Event: e.Text, EventType: e.Type,
 		NodeUUID: nodeID, Links: c.links("nodes/" + nodeID + "/history/" + id),
 	}
 	if e.User != "" {

@@ -124,7 +124,7 @@ func adopted(o *operator) {
 	o.shows("adopted", "provision_state", "rescue", "power_state", "power on")
 	o.run("node unrescue adopted --wait 60")
 	o.shows("adopted", "provision_state", "active", "power_state", "power on")
-	o.row("node history list adopted -f json", "Description of the event", "rescue")
+	o.same(o.row("node history list adopted -f json", "Description of the event", "rescue"), "Severity", "INFO")
 	o.run("node rescue adopted --rescue-password " + rescuePassword)
 	o.shows("adopted", "provision_state", "rescue")
 	o.run("node undeploy adopted")
@@ -140,11 +140,11 @@ type operator struct {
 	url, home string
 }
 
-// ended is what a failed life panics with: t.Fatal is not for goroutines of a test.
-var ended = errors.New("ended")
+// errEnded is what a failed life panics with: t.Fatal is not for goroutines of a test.
+var errEnded = errors.New("ended")
 
 func (o *operator) over() {
-	if r := recover(); r != nil && r != any(ended) {
+	if r := recover(); r != nil && r != any(errEnded) {
 		panic(r)
 	}
 }
@@ -152,7 +152,7 @@ func (o *operator) over() {
 func (o *operator) failf(format string, args ...any) {
 	o.t.Helper()
 	o.t.Errorf(format, args...)
-	panic(ended)
+	panic(errEnded)
 }
 
 // command runs the client with words between blanks.
