@@ -45,7 +45,7 @@ type world struct {
 	machines []*machine
 }
 
-func newWorld(t *testing.T, machines int) *world {
+func newWorld(t *testing.T, machines int, options ...string) *world {
 	w := &world{t: t}
 	door := httptest.NewServer(w.door())
 	t.Cleanup(door.Close)
@@ -62,7 +62,7 @@ rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs
 [service_catalog]
 endpoint_override = %[2]s
-`, images, door.URL))
+`, images, door.URL)+strings.Join(options, ""))
 	base, err := url.Parse(w.server.URL)
 	if err != nil {
 		t.Fatal(err)
