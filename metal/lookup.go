@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"salvor/job"
@@ -161,14 +162,8 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 var errBadToken = problem.Invalidf("Invalid or missing agent token received.")
 
 func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
-	if h.URL != "" {
-		u, err := url.Parse(h.URL)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-			return problem.Invalidf("Invalid callback_url: want http://HOST:PORT or https://HOST:PORT")
-		}
-		if s.opts.RequireTLS && u.Scheme != "https" {
-			return problem.Invalidf("TLS is required by the configuration ([agent]require_tls); callback_url %q is not https", h.URL)
-		}
+	if err := s.checkCallback(h.URL); err != nil {
+		return err
 	}
 	switch h.Status {
 	case "", "start", "end", "error":
@@ -180,6 +175,25 @@ func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
 	}
 	if n.BootNumber == 0 || n.Plan == nil || n.Plan.BootNumber != n.BootNumber || !h.Token.Equal(AgentToken(s.key, n.ID, n.BootNumber)) {
 		return errBadToken
+	}
+	return nil
+}
+
+// checkCallback refuses an address at which no agent could ever be called. None at all
+// is allowed, as in Ironic: an agent that takes no commands has no door.
+func (s *Nodes) checkCallback(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return problem.Invalidf("Invalid callback_url: want http://HOST:PORT or https://HOST:PORT")
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+		return problem.Invalidf("Invalid callback_url: there is no port %s", u.Port())
+	}
+	if s.opts.RequireTLS && u.Scheme != "https" {
+		return problem.Invalidf("TLS is required by the configuration ([agent]require_tls); callback_url %q is not https", text)
 	}
 	return nil
 }

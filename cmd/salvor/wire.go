@@ -238,19 +238,28 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil
 }
 
-// mount adds the boot files and the health check to a dialect.
+// mount adds the boot files and the health check to a dialect. It is no ServeMux: that
+// would answer paths like //v1 by redirects of its own, past the dialect's errors.
 func (p *program) mount(dialect http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(metal.FilePrefix, p.boot.Handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := p.store.Conductors(r.Context()); err != nil {
-			http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
-			return
+	files := p.boot.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, metal.FilePrefix):
+			files.ServeHTTP(w, r)
+		case r.URL.Path == "/healthz" && r.Method == http.MethodGet:
+			p.health(w, r)
+		default:
+			dialect.ServeHTTP(w, r)
 		}
-		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("/", dialect)
-	return mux
+}
+
+func (p *program) health(w http.ResponseWriter, r *http.Request) {
+	if _, err := p.store.Conductors(r.Context()); err != nil {
+		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }
 
 func (p *program) authenticator() (api.Authenticator, error) {

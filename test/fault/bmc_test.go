@@ -122,6 +122,7 @@ func power(target string) func(*machine, context.Context) error {
 // TestBadBMC lets BMCs go wrong in the middle of every operation: each ends in its named
 // state, unlocked, says why, gives no secret away, and succeeds once the BMC is mended.
 func TestBadBMC(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	t.Run("cases", func(t *testing.T) {
 		for _, op := range operations {
@@ -192,6 +193,7 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 
 // TestSlowBMC answers late, and everything succeeds.
 func TestSlowBMC(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -205,8 +207,9 @@ func TestSlowBMC(t *testing.T) {
 
 // TestAskingBadBMC: what only the BMC can tell is a clear error in bounded time.
 func TestAskingBadBMC(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	for _, f := range ordering {
+	for _, f := range always {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -20,10 +20,7 @@ func (m *machine) boot(on bool, used drivertest.Override, image string) {
 	if !on {
 		return
 	}
-	if used.Target != "Cd" || image == "" {
-		m.mu.Lock()
-		m.own++
-		m.mu.Unlock()
+	if used.Target != "Cd" || image == "" || m.deaf {
 		return
 	}
 	m.ramdisks.Go(func() {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,6 +32,15 @@ const (
 	bmcPassword    = "bmc-password-of-the-fault-tests"
 	rescuePassword = "rescue-password-of-the-fault-tests"
 )
+
+// TestMain lets all cases run at once: they wait for deadlines, not for processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "200"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -101,7 +111,7 @@ type machine struct {
 	fault    fault
 	breakIn  int // sessions until the fault begins; 0: not armed
 	broken   bool
-	own      int // boots of its own system
+	deaf     bool // its ramdisk never says anything
 	ramdisks sync.WaitGroup
 }
 
