@@ -34,27 +34,31 @@ func (r *Runner) keepLease(ctx context.Context) {
 		return
 	}
 	peers := map[string]sighting{}
+	// A timer of its own: a beat that hangs in the store must not keep the actions alive.
+	guard := time.AfterFunc(selfStop, r.stopActions)
+	defer guard.Stop()
 	every(ctx, beatEvery, func() {
-		r.beat(ctx)
+		r.beat(ctx, guard)
 		r.buryPeers(ctx, peers)
 	})
 }
 
-func (r *Runner) beat(ctx context.Context) {
+func (r *Runner) beat(ctx context.Context, guard *time.Timer) {
 	r.mu.Lock()
-	me, last := r.me, r.lastBeat
+	me := r.me
 	r.mu.Unlock()
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, beatEvery)
 	err := r.store.Beat(bounded, me)
 	cancel()
-	if err == nil {
-		r.mu.Lock()
+	r.mu.Lock()
+	lost, closing := r.epoch.Err() != nil || errors.Is(err, ErrFenced), r.closing
+	if err == nil && !lost {
 		r.lastBeat = began
-		r.mu.Unlock()
-		return
+		guard.Reset(selfStop - time.Since(began))
 	}
-	if !errors.Is(err, ErrFenced) && time.Since(last) < selfStop {
+	r.mu.Unlock()
+	if !lost || closing {
 		return
 	}
 	r.log.Error("the lease is lost: every action stops and a new incarnation begins", "error", err)
@@ -63,9 +67,13 @@ func (r *Runner) beat(ctx context.Context) {
 	r.mu.Lock()
 	r.me.Incarnation = uuid.NewString()
 	r.mu.Unlock()
-	if err := r.Join(ctx); err != nil && ctx.Err() == nil {
-		r.log.Error("join again", "error", err)
+	if err := r.Join(ctx); err != nil {
+		if ctx.Err() == nil {
+			r.log.Error("join again", "error", err)
+		}
+		return
 	}
+	guard.Reset(selfStop)
 }
 
 type sighting struct {

@@ -46,6 +46,7 @@ type Runner struct {
 	ticks    map[string]int64
 	abandon  context.CancelFunc // cancels every running action
 	epoch    context.Context
+	closing  bool // the end of the epoch is the end of the runner
 }
 
 const (
@@ -95,6 +96,9 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 	select {
 	case <-drained:
 	case <-time.After(grace):
+		r.mu.Lock()
+		r.closing = true
+		r.mu.Unlock()
 		r.stopActions()
 		<-drained
 	}
@@ -105,6 +109,7 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 
 // Join registers this incarnation, which frees the jobs of the former ones, and opens a new epoch for actions.
 func (r *Runner) Join(ctx context.Context) error {
+	began := time.Now()
 	if err := r.store.Register(ctx, r.me); err != nil {
 		return fmt.Errorf("register conductor %s: %w", r.me.Hostname, err)
 	}
@@ -114,7 +119,7 @@ func (r *Runner) Join(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ticks, r.lastBeat = ticks, time.Now()
+	r.ticks, r.lastBeat = ticks, began
 	r.epoch, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	return nil
 }
@@ -166,6 +171,9 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 		r.mu.Lock()
 		epoch, me := r.epoch, r.me
 		r.mu.Unlock()
+		if epoch.Err() != nil {
+			return idlePoll // the lease is lost: the next incarnation claims
+		}
 		jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -174,17 +182,7 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 			return idlePoll
 		}
 		for _, j := range jobs {
-			r.slots <- struct{}{}
-			r.working.Go(func() {
-				defer func() {
-					<-r.slots
-					select {
-					case r.nudge <- struct{}{}:
-					default:
-					}
-				}()
-				r.work(epoch, j)
-			})
+			r.begin(epoch, j)
 		}
 		if len(jobs) < free {
 			break
@@ -196,6 +194,27 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 	}
 	// What is due already and was not claimed is of a kind that we do not know, or came just now.
 	return min(max(due.Sub(r.now()), recentPoll), idlePoll)
+}
+
+// begin hands a claimed job to a goroutine, unless the lease was lost meanwhile: then
+// the job waits for the next incarnation, which frees what this one still holds.
+func (r *Runner) begin(epoch context.Context, j Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if epoch.Err() != nil {
+		return
+	}
+	r.slots <- struct{}{}
+	r.working.Go(func() {
+		defer func() {
+			<-r.slots
+			select {
+			case r.nudge <- struct{}{}:
+			default:
+			}
+		}()
+		r.work(epoch, j)
+	})
 }
 
 // work goes on with a claimed job until it gives the claim up.
@@ -234,7 +253,9 @@ func (r *Runner) held(ctx context.Context, j *Job) bool {
 	}
 	j.Due = r.now().Add(time.Duration(1<<min(j.Crashes-crashLimit, 6)) * 10 * time.Second)
 	j.WaitFor = fmt.Sprintf("a pause: %d conductors ended during %q", j.Crashes, j.Action)
-	return r.save(ctx, j, false) == nil
+	// Held or not ours any more: a claim that is void must not act.
+	err := r.save(ctx, j, false)
+	return err == nil || errors.Is(err, ErrFenced)
 }
 
 func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Logger) bool {
@@ -265,10 +286,16 @@ func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context,
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	watchdog := time.AfterFunc(a.deadline()+overrun, func() {
-		r.die(fmt.Sprintf("action %q of job %s did not end within %s after its deadline", a.Name, run.ID, overrun))
+	ended := make(chan struct{})
+	defer close(ended)
+	unwatched := context.AfterFunc(ctx, func() {
+		select {
+		case <-ended:
+		case <-time.After(overrun):
+			r.die(fmt.Sprintf("action %q of job %s did not end within %s after it had to", a.Name, run.ID, overrun))
+		}
 	})
-	defer watchdog.Stop()
+	defer unwatched()
 	defer func() {
 		if p := recover(); p != nil {
 			run.Log.Error("action panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -294,7 +321,9 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 		r.end(&next)
 	case verdictWait:
 		next.State = Waiting
-		if out.within > 0 && (j.WaitFor != out.waitFor || j.Deadline == 0) {
+		if out.within == 0 {
+			next.Deadline = 0 // of an earlier wait, or of tries that failed
+		} else if j.WaitFor != out.waitFor || j.Deadline == 0 {
 			next.Deadline = r.tick(j.Group) + seconds(out.within)
 		}
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
