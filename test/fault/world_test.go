@@ -30,6 +30,7 @@ import (
 const (
 	patience       = 90 * time.Second
 	bmcPassword    = "bmc-password-of-the-fault-tests"
+	ipmiPassword   = "ipmi-password-here" // 20 bytes are the most
 	rescuePassword = "rescue-password-of-the-fault-tests"
 )
 
@@ -91,7 +92,7 @@ endpoint_override = %[2]s
 
 func (w *world) noSecrets(t *testing.T, where, text string) {
 	t.Helper()
-	for _, s := range []string{bmcPassword, rescuePassword, "Basic YWRtaW46", "YWRtaW46", "$5$"} {
+	for _, s := range []string{bmcPassword, ipmiPassword, rescuePassword, "Basic YWRtaW46", "YWRtaW46", "$5$"} {
 		if i := strings.Index(text, s); i >= 0 {
 			t.Errorf("a secret is in the %s: %s", where, text[max(0, i-200):min(len(text), i+100)])
 		}

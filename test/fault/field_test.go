@@ -1,0 +1,105 @@
+package fault
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"salvor/client"
+)
+
+// wrong are values that hardly any field takes.
+var wrong = []any{
+	nil, true, 7, -1, 1.5, json.Number("1e400"), "", "x", "\x00", "\u202e", strings.Repeat("x", 5000), []any{}, []any{nil}, []any{[]any{7}},
+	map[string]any{}, map[string]any{"": nil}, map[string]any{"password": "******"}, nested(20), nested(40), "******",
+}
+
+func nested(depth int) any {
+	var v any = "end"
+	for range depth {
+		v = map[string]any{"a": v}
+	}
+	return v
+}
+
+// TestWrongTypes gives every field of every body each wrong value, one at a time.
+func TestWrongTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
+	must(t, err)
+	port, err := w.api.CreatePort(t.Context(), client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
+	must(t, err)
+	node := "/v1/nodes/" + n.UUID
+	link := map[string]any{"switch_id": "52:54:00:00:00:99", "port_id": "p", "switch_info": "s"}
+	bodies := []struct {
+		method, path string
+		good         map[string]any
+	}{
+		{"POST", "/v1/nodes", map[string]any{
+			"driver": "fake-hardware", "name": "n2", "uuid": "00000000-1111-4222-8333-444444444444", "extra": map[string]any{}, "properties": map[string]any{}, "driver_info": map[string]any{},
+			"instance_info": map[string]any{}, "instance_uuid": nil, "chassis_uuid": nil, "maintenance": false, "resource_class": "c", "automated_clean": nil, "owner": "o", "lessee": "l", "description": "d",
+			"network_data": map[string]any{}, "conductor_group": "", "retired": false, "retired_reason": nil, "protected": false, "shard": "s", "boot_interface": "fake", "rescue_interface": "fake",
+			"power_interface": "fake", "network_interface": "noop", "deploy_interface": "fake", "storage_interface": "noop", "bogus": 1,
+		}},
+		{"PUT", node + "/states/provision", map[string]any{
+			"target": "bogus", "configdrive": "", "clean_steps": []any{}, "deploy_steps": []any{}, "service_steps": []any{}, "rescue_password": "x", "disable_ramdisk": false, "runbook": "r", "bogus": 1,
+		}},
+		{"PUT", node + "/states/provision", map[string]any{"target": "manage", "configdrive": "x", "clean_steps": []any{}, "rescue_password": "x"}},
+		{"PUT", node + "/states/power", map[string]any{"target": "bogus", "timeout": 5, "bogus": 1}},
+		{"PUT", node + "/states/raid", map[string]any{"logical_disks": []any{}}},
+		{"PUT", node + "/management/boot_device", map[string]any{"boot_device": "bogus", "persistent": false, "bogus": 1}},
+		{"PUT", node + "/maintenance", map[string]any{"reason": "r", "bogus": 1}},
+		{"PUT", node + "/traits", map[string]any{"traits": []any{"CUSTOM_A"}, "bogus": 1}},
+		{"POST", node + "/vifs", map[string]any{"id": "v", "port_uuid": port.Text("uuid"), "bogus": 1}},
+		{"POST", "/v1/ports", map[string]any{
+			"node_uuid": n.UUID, "address": "52:54:00:00:00:02", "pxe_enabled": true, "local_link_connection": link, "extra": map[string]any{}, "uuid": "00000000-1111-4222-8333-555555555555",
+			"physical_network": "p", "is_smartnic": false, "name": "p1", "portgroup_uuid": nil, "bogus": 1,
+		}},
+		{"POST", "/v1/heartbeat/" + n.UUID, map[string]any{
+			"callback_url": "http://192.0.2.1:1", "agent_version": "9", "agent_token": "x", "agent_verify_ca": "x", "agent_status": "start", "agent_status_message": "m", "bogus": 1,
+		}},
+		{"POST", "/v1/drivers/fake-hardware/vendor_passthru/lookup", map[string]any{
+			"version": "2", "inventory": map[string]any{"interfaces": []any{map[string]any{"mac_address": "52:54:00:00:00:07"}}}, "node_uuid": n.UUID, "bogus": 1,
+		}},
+		{"POST", node + "/vendor_passthru/heartbeat", map[string]any{"agent_url": "http://192.0.2.1:1", "agent_token": "x"}},
+	}
+	a := newAsker(t, w.server.URL)
+	for _, b := range bodies {
+		for field := range maps.Keys(b.good) {
+			for _, v := range wrong {
+				body := maps.Clone(b.good)
+				body[field] = v
+				status, _ := a.fire(shot{method: b.method, target: b.path, version: "1.82", body: encode(body)})
+				if _, bogus := b.good["bogus"]; bogus && status < 400 {
+					t.Errorf("%s %s takes an unknown field: %d", b.method, b.path, status)
+				}
+			}
+		}
+	}
+	a.patches(node, []string{
+		"/name", "/driver", "/extra", "/extra/a", "/extra/a/b", "/properties", "/properties/cpus", "/driver_info", "/driver_info/fake_password", "/driver_info/rescue_kernel", "/driver_info/rescue_ssh_interfaces",
+		"/instance_info", "/instance_info/capabilities", "/instance_uuid", "/chassis_uuid", "/maintenance", "/maintenance_reason", "/resource_class", "/automated_clean", "/owner", "/lessee", "/description",
+		"/network_data", "/network_data/links", "/conductor_group", "/retired", "/protected", "/shard", "/boot_interface", "/rescue_interface", "/traits", "/provision_state", "/bogus",
+	})
+	a.patches("/v1/ports/"+port.Text("uuid"), []string{
+		"/address", "/node_uuid", "/extra", "/extra/vif_port_id", "/pxe_enabled", "/local_link_connection", "/local_link_connection/port_id", "/physical_network", "/is_smartnic", "/uuid", "/bogus",
+	})
+	if log := w.server.Log(); strings.Contains(log, "panic") || strings.Contains(log, "level=ERROR") {
+		t.Error(lines(log, "panic", "level=ERROR"))
+	}
+}
+
+// patches tries every operation on every path with every wrong value.
+func (a *asker) patches(target string, paths []string) {
+	a.Helper()
+	for _, path := range append(slices.Clone(paths), "", "/", "extra", "/extra/~", "/extra/~9", "/extra/-", "/extra/0") {
+		for _, op := range []any{"add", "replace", "remove", "test", "", nil, 7} {
+			for _, v := range wrong {
+				a.fire(shot{method: "PATCH", target: target, version: "1.82", body: encode([]any{map[string]any{"op": op, "path": path, "value": v}})})
+			}
+		}
+	}
+}
