@@ -130,6 +130,10 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 	if first && n.Reservation != "" {
 		return Locked(n)
 	}
+	if nothingNew(n, c, h) {
+		s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
+		return nil
+	}
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		// The boot may have been voided since the token was checked.
 		now, err := s.store.Node(ctx, tx, n.ID)

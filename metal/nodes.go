@@ -47,6 +47,7 @@ type Nodes struct {
 	directory *Directory
 	opts      Options
 	now       func() time.Time
+	heard     heard
 }
 
 // NewNodes makes the service.

@@ -215,6 +215,10 @@ func (p *program) run(ctx context.Context) error {
 	start("conductor", func(ctx context.Context) error { return p.runner.Run(ctx, grace) })
 	start("boot services", p.boot.Run)
 	start("power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil })
+	start("heartbeats", func(ctx context.Context) error {
+		p.nodes.RunHeartbeats(ctx, func(err error) { p.log.Error("write heartbeats", "error", err) })
+		return nil
+	})
 	start("housekeeping", p.keepHouse)
 	for _, l := range listeners {
 		start(l.name, l.serve)
