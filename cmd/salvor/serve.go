@@ -240,13 +240,18 @@ type door struct {
 }
 
 func (d door) serve(ctx context.Context) error {
+	over := make(chan struct{})
 	stopped := context.AfterFunc(ctx, func() {
+		defer close(over)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_ = d.server.Shutdown(bounded)
 	})
-	defer stopped()
-	if err := d.server.Serve(d.Listener); !errors.Is(err, http.ErrServerClosed) {
+	err := d.server.Serve(d.Listener)
+	if !stopped() {
+		<-over // Serve returns at once, the requests that it began with do not
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

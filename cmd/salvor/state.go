@@ -58,10 +58,29 @@ func readOrMake(path string, content func() []byte) ([]byte, error) {
 	}
 	b = content()
 	next := path + ".new"
-	if err := os.WriteFile(next, b, 0o600); err != nil {
+	if err := writeThrough(next, b); err != nil {
 		return nil, err
 	}
-	return b, os.Rename(next, path)
+	if err := os.Rename(next, path); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return b, dir.Sync()
+}
+
+// writeThrough has a private file on the disk before it is relied on: a key that a
+// power cut takes away takes along every secret that was sealed with it.
+func writeThrough(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // loadKey reads the key that seals secrets, or makes it at the first start.
