@@ -200,26 +200,41 @@ func (p *program) warnOfInterfaces() {
 	}
 }
 
-// keepHouse drops old timeline rows once in a while.
+// houseTurn is how often ended jobs are dropped: asks pile up by the second.
+const houseTurn = 10 * time.Minute
+
+// keepHouse drops ended jobs, and old timeline rows once in a while.
 func (p *program) keepHouse(ctx context.Context) error {
-	c := p.cfg.Conductor
-	ticker := time.NewTicker(max(c.NodeHistoryCleanupInterval, time.Minute))
+	ticker := time.NewTicker(houseTurn)
 	defer ticker.Stop()
+	var pruned time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		oldest := time.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
-		if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
-			p.log.Error("drop old timeline rows", "error", err)
+		p.dropJobs(ctx)
+		if time.Since(pruned) >= p.cfg.Conductor.NodeHistoryCleanupInterval {
+			pruned = time.Now()
+			p.dropHistory(ctx)
 		}
-		// Their story is in the timeline; asks and commands are of no use once answered.
-		for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
-			if _, err := p.store.PruneJobs(ctx, time.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
-				p.log.Error("drop ended jobs", "class", class, "error", err)
-			}
+	}
+}
+
+func (p *program) dropHistory(ctx context.Context) {
+	c := p.cfg.Conductor
+	oldest := time.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
+	if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
+		p.log.Error("drop old timeline rows", "error", err)
+	}
+}
+
+// dropJobs drops ended jobs: their story is in the timeline; asks and commands are of no use once answered.
+func (p *program) dropJobs(ctx context.Context) {
+	for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
+		if _, err := p.store.PruneJobs(ctx, time.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
+			p.log.Error("drop ended jobs", "class", class, "error", err)
 		}
 	}
 }
