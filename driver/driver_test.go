@@ -105,6 +105,20 @@ func TestProve(t *testing.T) {
 		if done || err != nil || time.Since(began) != ProveTimeout {
 			t.Errorf("never: %t, %v after %s", done, err, time.Since(began))
 		}
+		for _, look := range []time.Duration{time.Second, 10 * time.Second} {
+			done, err = Prove(t.Context(), func(ctx context.Context) (bool, error) {
+				select {
+				case <-time.After(look):
+					return false, nil
+				case <-ctx.Done():
+					return false, Trouble(ctx.Err())
+				}
+			})
+			// Cut off at its beginning, the last look says nothing; one that hung for long does.
+			if done || (err == nil) != (look == time.Second) {
+				t.Errorf("looks of %s: %t, %v", look, done, err)
+			}
+		}
 		over := errors.New("the lease is over")
 		began = time.Now()
 		done, err = Prove(WithGate(t.Context(), func() error { return over }), func(ctx context.Context) (bool, error) { return false, Trouble(Pass(ctx)) })

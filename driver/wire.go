@@ -174,8 +174,14 @@ func Prove(ctx context.Context, read func(context.Context) (done bool, err error
 	ctx, cancel := context.WithTimeout(ctx, ProveTimeout)
 	defer cancel()
 	pause := proveFirst
-	for {
+	var before error
+	for first := true; ; first = false {
+		began := time.Now()
 		done, err := read(ctx)
+		if err != nil && ctx.Err() != nil && !first && time.Since(began) < proveMost {
+			return false, before // that the time ended in the middle of a look tells nothing of the machine
+		}
+		before = err
 		var shut shutError
 		if done || errors.As(err, &shut) || (err != nil && !problem.Is(err, problem.Unavailable)) {
 			return done, err
