@@ -241,7 +241,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 
 // held delays a job whose owners keep dying, once more for each crash beyond the limit.
 func (r *Runner) held(ctx context.Context, j *Job) bool {
-	mark := fmt.Sprint(j.Crashes)
+	mark := fmt.Sprint(j.Action, " ", j.Crashes)
 	if j.Crashes < crashLimit || j.Memo["held"] == mark {
 		return false
 	}
