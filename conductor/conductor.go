@@ -84,14 +84,24 @@ func (c *Conductor) Catalog() metal.Catalog {
 
 // Definitions lists every operation, command and ask that a conductor knows.
 func (c *Conductor) Definitions() []job.Definition {
-	return []job.Definition{
+	all := []job.Definition{
 		c.rescue(), c.unrescue(),
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
 		c.deploy(), c.delete(),
 		c.power(),
 		c.setBootDevice(), c.getBootDevice(), c.listBootDevices(),
 	}
+	for i := range all {
+		// A rescue has none: an operator's maintenance may hold it for as long as he likes.
+		if all[i].Kind != "rescue" {
+			all[i].Deadline = operationDeadline + c.SoftOffTimeout
+		}
+	}
+	return all
 }
+
+// operationDeadline ends an operation that its actions' own deadlines do not, such as one during which conductors keep dying.
+const operationDeadline = 2 * time.Hour
 
 // machine is a node with everything that acts on it, read afresh for each action.
 type machine struct {

@@ -36,6 +36,8 @@ type Definition struct {
 	Version int
 	Class   Class
 	Actions []Action
+	// Deadline bounds the whole of a job in alive time; 0 means no bound but those of its actions.
+	Deadline time.Duration
 	// Failed shows the failure on the subject, in the transaction that ends the failed job, or in
 	// the one that interrupts a wait that took too long. It may be called again for the same job.
 	Failed func(ctx context.Context, tx Tx, j *Job) error

@@ -135,8 +135,8 @@ type Claims interface {
 	Save(tx Tx, j *Job, keep bool) error
 	// Expired lists up to limit Waiting jobs of the groups whose Deadline or OperationDeadline is at or before the group's ticks.
 	Expired(ctx context.Context, groups []string, limit int) ([]Job, error)
-	// NextDue is the time of the earliest unowned claimable job of the groups; the zero time if there is none.
-	NextDue(ctx context.Context, groups []string) (time.Time, error)
+	// NextDue is the time of the earliest unowned claimable job of the groups and kinds; the zero time if there is none.
+	NextDue(ctx context.Context, groups []string, kinds map[Kind]int) (time.Time, error)
 	// Release frees every job whose owner is in owners (dead incarnations), counting a crash on each that was
 	// Running or Undoing, and making Running ones Ready. It returns how many.
 	Release(ctx context.Context, owners []string) (int, error)

@@ -57,7 +57,6 @@ const (
 	maxBackOff  = 30 * time.Second
 	crashLimit  = 4
 	idlePoll    = time.Second
-	recentPoll  = 50 * time.Millisecond
 	claimAtOnce = 64
 )
 
@@ -188,12 +187,11 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 			break
 		}
 	}
-	due, err := r.store.NextDue(ctx, r.me.Groups)
+	due, err := r.store.NextDue(ctx, r.me.Groups, r.kinds)
 	if err != nil || due.IsZero() {
 		return idlePoll
 	}
-	// What is due already and was not claimed is of a kind that we do not know, or came just now.
-	return min(max(due.Sub(r.now()), recentPoll), idlePoll)
+	return min(max(due.Sub(r.now()), time.Millisecond), idlePoll)
 }
 
 // begin hands a claimed job to a goroutine, unless the lease was lost meanwhile: then
@@ -268,6 +266,12 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 		j.Action, j.ActionStartedAt = a.Name, r.now()
 	}
 	j.State = Running
+	if op.Deadline > 0 && j.OperationDeadline == 0 {
+		j.OperationDeadline = r.tick(j.Group) + seconds(op.Deadline)
+	}
+	if j.OperationDeadline > 0 && r.tick(j.Group) >= j.OperationDeadline {
+		return r.settle(ctx, op, j, a, Fail(problem.Unavailablef("%s did not end within %s; it stood at %q", j.Kind, op.Deadline, a.Name)), log)
+	}
 	run := &Run{Job: *j, Log: log.With("action", a.Name), runner: r}
 	began := time.Now()
 	out := r.call(ctx, a, a.Do, run)
@@ -282,7 +286,8 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
 	left := a.deadline()
 	if run.Deadline > 0 {
-		left = min(left, max(time.Duration(run.Deadline-r.tick(run.Group)), 1)*time.Second)
+		// The last try gets time enough to find out more than that there was none.
+		left = min(left, max(time.Duration(run.Deadline-r.tick(run.Group))*time.Second, left/4))
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()

@@ -403,3 +403,23 @@ func TestUnboundedWait(t *testing.T) {
 		h.await(id, time.Second, func(j job.Job) bool { return j.State == job.Waiting && j.Deadline == 0 })
 	})
 }
+
+// TestOperationHasAnEnd: an operation that its actions' deadlines do not end is ended by its own.
+func TestOperationHasAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		d := definition("work",
+			job.Action{Name: "one", NoUndo: none, Do: func(ctx context.Context, _ *job.Run) job.Outcome {
+				time.Sleep(90 * time.Second)
+				return job.Done()
+			}},
+			job.Action{Name: "two", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }})
+		d.Deadline = time.Minute
+		defer h.runner("a", h.Store, false, d)()
+		j := h.await(h.insert("work"), 3*time.Minute, ended)
+		if j.ProblemKind != problem.Unavailable.String() || j.Action != "two" {
+			t.Errorf("ended at %q with %s %q", j.Action, j.ProblemKind, j.Problem)
+		}
+	})
+}

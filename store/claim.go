@@ -57,17 +57,13 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	}
 	c := &clause{args: []any{owner, micros(now)}}
 	stamp := c.arg(micros(s.stamp()))
-	var known []string
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		known = append(known, fmt.Sprintf("kind = %s AND version <= %s", c.arg(string(kind)), c.arg(kinds[kind])))
-	}
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
 		WHERE id IN (SELECT id FROM job WHERE ` + claimFree + ` AND due <= $2 AND ` + c.in("group_name", groups) + `
-		AND (` + strings.Join(known, " OR ") + `) ORDER BY due LIMIT ` + c.arg(limit) + `)
+		AND ` + c.known(kinds) + ` ORDER BY due LIMIT ` + c.arg(limit) + `)
 		AND ` + claimFree + ` AND due <= $2 RETURNING ` + jobColumns
 	// Most looks find nothing, and a look is cheaper than a transaction.
-	if next, err := s.NextDue(ctx, groups); err != nil || next.IsZero() || next.After(now) {
+	if next, err := s.NextDue(ctx, groups, kinds); err != nil || next.IsZero() || next.After(now) {
 		return nil, err
 	}
 	var out []job.Job
@@ -154,15 +150,24 @@ func (s *Store) Expired(ctx context.Context, groups []string, limit int) ([]job.
 	return s.jobs(ctx, nil, text, c.args...)
 }
 
+// known keeps jobs of these kinds, each up to the version that is known.
+func (c *clause) known(kinds map[job.Kind]int) string {
+	var known []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		known = append(known, fmt.Sprintf("kind = %s AND version <= %s", c.arg(string(kind)), c.arg(kinds[kind])))
+	}
+	return "(" + strings.Join(known, " OR ") + ")"
+}
+
 // NextDue is job.Claims's.
-func (s *Store) NextDue(ctx context.Context, groups []string) (time.Time, error) {
-	if len(groups) == 0 {
+func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind]int) (time.Time, error) {
+	if len(groups) == 0 || len(kinds) == 0 {
 		return time.Time{}, nil
 	}
 	c := &clause{}
 	var due int64
 	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&due) },
-		`SELECT due FROM job WHERE `+claimFree+` AND `+c.in("group_name", groups)+` ORDER BY due LIMIT 1`, c.args...)
+		`SELECT due FROM job WHERE `+claimFree+` AND `+c.in("group_name", groups)+` AND `+c.known(kinds)+` ORDER BY due LIMIT 1`, c.args...)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("next due job: %w", err)
 	}

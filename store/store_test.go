@@ -29,7 +29,7 @@ func TestNothingLeft(t *testing.T) {
 		err = s.Do(t.Context(), func(tx job.Tx) error {
 			return s.Insert(tx, &job.Job{Kind: "work", Class: job.Ask, Subject: job.Node("n")})
 		})
-		if _, readErr := s.NextDue(t.Context(), []string{""}); err != nil || readErr != nil {
+		if _, readErr := s.NextDue(t.Context(), []string{""}, map[job.Kind]int{"work": 1}); err != nil || readErr != nil {
 			t.Fatal(err, readErr)
 		}
 		for range 2 {
