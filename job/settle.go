@@ -1,0 +1,184 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"salvor/problem"
+)
+
+// settle writes an outcome; true means that the claim goes on.
+func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, log *slog.Logger) bool {
+	if ctx.Err() != nil && (out.verdict == verdictFail || out.verdict == verdictRetry) {
+		return true // we were stopped: the outcome says nothing about the machine
+	}
+	if out.verdict == verdictRetry && r.late(j, a) {
+		out = Fail(problem.New(problem.KindOf(out.err), "%s: gave up after %s: %w", j.Action, a.deadline(), out.err))
+	}
+	next, keep := *j, false
+	switch out.verdict {
+	case verdictDone:
+		keep = r.forward(op, &next, out)
+	case verdictThen:
+		r.end(&next)
+	case verdictWait:
+		next.State = Waiting
+		if out.within == 0 {
+			next.Deadline = 0 // of an earlier wait, or of tries that failed
+		} else if j.WaitFor != out.waitFor || j.Deadline == 0 {
+			next.Deadline = r.tick(j.Group) + seconds(out.within)
+		}
+		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
+	case verdictRetry:
+		next.State = Ready
+		r.postpone(&next, out)
+	case verdictFail:
+		keep = r.failing(&next, out.err, log)
+	}
+	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
+		saved := next
+		if err := r.store.Save(tx, &saved, keep); err != nil {
+			return err
+		}
+		if out.next != nil {
+			if err := r.store.Insert(tx, out.next); err != nil {
+				return err
+			}
+		}
+		if out.commit != nil && out.verdict != verdictFail {
+			if err := out.commit(tx); err != nil {
+				return err
+			}
+		}
+		if next.State == Ended && next.Failed() && op.Failed != nil {
+			if err := op.Failed(ctx, tx, &next); err != nil {
+				return err
+			}
+		}
+		return r.tell(tx, j, &next, out)
+	})
+	return r.settled(ctx, op, j, a, out, next, keep, err, log)
+}
+
+// settled looks at how the writing of an outcome went.
+func (r *Runner) settled(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, next Job, keep bool, err error, log *slog.Logger) bool {
+	switch {
+	case err == nil:
+		*j = next
+		return keep
+	case errors.Is(err, ErrFenced):
+		log.Warn("the job belongs to somebody else by now", "action", j.Action)
+		return false
+	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:
+		// The rows refuse the outcome: that is a failure like any other.
+		return r.settle(ctx, op, j, a, Fail(fmt.Errorf("%s: %w", j.Action, err)), log)
+	}
+	log.Error("write the outcome of an action", "action", j.Action, "error", err)
+	select {
+	case <-ctx.Done():
+		return true
+	case <-time.After(time.Second):
+		return r.settle(ctx, op, j, a, out, log)
+	}
+}
+
+// forward moves the job to its next action, or ends it.
+func (r *Runner) forward(op *Definition, j *Job, out Outcome) bool {
+	j.Attempt, j.Crashes, j.Deadline, j.WaitFor = 0, 0, 0, ""
+	if out.result != nil {
+		j.Result = out.result
+	}
+	i := op.index(j.Action) + 1
+	if i >= len(op.Actions) {
+		r.end(j)
+		return false
+	}
+	j.Action, j.ActionStartedAt, j.State = op.Actions[i].Name, r.now(), Running
+	return true
+}
+
+func (r *Runner) end(j *Job) {
+	j.State, j.EndedAt, j.WaitFor, j.Deadline = Ended, r.now(), "", 0
+	j.Secret = noSecret
+}
+
+// failing leaves the success road: undo for what has actions to take back.
+func (r *Runner) failing(j *Job, err error, log *slog.Logger) bool {
+	log.Warn("job failed", "action", j.Action, "error", err)
+	if problem.KindOf(err) == problem.Internal {
+		err = problem.New(problem.Internal, "internal error in action %q of job %s; the conductor's log tells more", j.Action, j.ID)
+	}
+	j.SetCause(err)
+	j.Secret, j.Attempt, j.Deadline, j.WaitFor = noSecret, 0, 0, ""
+	if j.Class == Ask {
+		r.end(j)
+		return false
+	}
+	j.State = Undoing
+	return true
+}
+
+// late tells whether the tries of an action have used up its deadline.
+func (r *Runner) late(j *Job, a *Action) bool {
+	return a == nil || j.Deadline > 0 && r.tick(j.Group) >= j.Deadline
+}
+
+// spend starts the deadline of an action at its first try that is to be repeated, and
+// counts what that try took: one that lasted as long as all may was the last.
+func (r *Runner) spend(j *Job, a *Action, took time.Duration) {
+	if j.Deadline == 0 {
+		j.Deadline = r.tick(j.Group) + seconds(max(a.deadline()-took, 0))
+	}
+}
+
+// postpone makes the job claimable again after a delay that grows with the tries.
+func (r *Runner) postpone(j *Job, out Outcome) {
+	j.Attempt++
+	after := out.after
+	if after == 0 {
+		after = min(time.Duration(1<<min(j.Attempt, 10))*250*time.Millisecond, maxBackOff)
+	}
+	// The last try is at the deadline, not a whole delay after it.
+	after = min(after, max(time.Duration(j.Deadline-r.tick(j.Group)), 0)*time.Second)
+	j.Due = r.now().Add(after)
+	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
+}
+
+// tell writes the timeline of an outcome.
+func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
+	e := Event{Subject: j.Subject, At: r.now(), Type: "action", JobID: j.ID, Action: j.Action, Severity: "info", RequestID: j.RequestID, User: j.User}
+	word := ""
+	if j.State == Undoing {
+		word = "undo "
+	}
+	switch {
+	case j.Class == Ask:
+		return nil
+	case out.verdict == verdictRetry && next.Attempt > 1:
+		return nil // one line for the first failed try; the count is in the job
+	case out.verdict == verdictRetry:
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %v", word, j.Action, out.err)
+	case out.verdict == verdictFail:
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
+	case out.verdict == verdictWait:
+		e.Text = fmt.Sprintf("%s: waits for %s", j.Action, out.waitFor)
+	default:
+		e.Text, e.Duration = word+j.Action, r.now().Sub(j.ActionStartedAt)
+	}
+	return r.store.Append(tx, e)
+}
+
+func (r *Runner) save(ctx context.Context, j *Job, keep bool) error {
+	if j.State == Running && !keep {
+		j.State = Ready
+	}
+	return r.store.Do(ctx, func(tx Tx) error {
+		saved := *j
+		return r.store.Save(tx, &saved, keep)
+	})
+}
+
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

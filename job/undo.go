@@ -1,0 +1,103 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// undoOne takes one action back; true means that there is more to do now.
+func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.Logger) bool {
+	i := op.index(j.Action)
+	for i >= 0 && op.Actions[i].Undo == nil {
+		i--
+	}
+	out := Done()
+	var a *Action
+	if i >= 0 {
+		a = &op.Actions[i]
+		if j.Action != a.Name {
+			j.Action, j.ActionStartedAt = a.Name, r.now()
+		}
+		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
+		began := time.Now()
+		out = r.call(ctx, a, a.Undo, run)
+		*j = run.Job
+		if out.verdict == verdictRetry {
+			r.spend(j, a, time.Since(began))
+		}
+		if ctx.Err() != nil && out.verdict != verdictDone {
+			return true
+		}
+	}
+	next, keep := *j, true
+	switch {
+	case out.verdict == verdictRetry && !r.late(j, a):
+		r.postpone(&next, out)
+		keep = false
+	case out.verdict == verdictDone || out.verdict == verdictThen:
+		keep = r.backward(op, &next, i)
+	default:
+		log.Error("undo", "action", a.Name, "error", out.err)
+		run := Run{Job: next}
+		run.Note("stuck", fmt.Sprintf("%s could not be taken back: %v", a.Name, out.err))
+		next = run.Job
+		keep = r.backward(op, &next, i)
+	}
+	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
+		return r.saveUndo(ctx, tx, op, j, &next, keep, out)
+	})
+	if err == nil {
+		*j = next
+		return keep
+	}
+	if errors.Is(err, ErrFenced) {
+		return false
+	}
+	log.Error("write an undo", "action", j.Action, "error", err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+	return true
+}
+
+func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *Job, keep bool, out Outcome) error {
+	saved := *next
+	if err := r.store.Save(tx, &saved, keep); err != nil {
+		return err
+	}
+	if out.commit != nil {
+		if err := out.commit(tx); err != nil {
+			return err
+		}
+	}
+	if next.State == Ended {
+		if op.Failed != nil {
+			if err := op.Failed(ctx, tx, next); err != nil {
+				return err
+			}
+		}
+		if why := next.Memo["stuck"]; why != "" && op.Stuck != nil {
+			if err := op.Stuck(ctx, tx, next, why); err != nil {
+				return err
+			}
+		}
+	}
+	return r.tell(tx, j, next, out)
+}
+
+// backward moves to the action before, or ends the job.
+func (r *Runner) backward(op *Definition, j *Job, i int) bool {
+	j.Attempt, j.Crashes, j.Deadline, j.WaitFor = 0, 0, 0, ""
+	for i--; i >= 0; i-- {
+		if op.Actions[i].Undo != nil {
+			j.Action, j.ActionStartedAt = op.Actions[i].Name, r.now()
+			return true
+		}
+	}
+	r.end(j)
+	return false
+}
