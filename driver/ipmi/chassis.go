@@ -100,11 +100,11 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 			return err
 		})
 	})
-	if done || last == want || err != nil {
-		if last == want {
-			return nil
-		}
-		return err
+	switch {
+	case done || last == want:
+		return nil
+	case err != nil:
+		return problem.New(problem.KindOf(err), "%w; %s after the order it had last read %q", err, time.Since(began).Round(100*time.Millisecond), last)
 	}
 	return problem.Unavailablef("%s of node %s: ipmi: the BMC took the order, but still reads %q after %s", op, n.ID, last, time.Since(began).Round(100*time.Millisecond))
 }
