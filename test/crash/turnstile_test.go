@@ -101,10 +101,8 @@ type relay struct {
 	listener net.Listener
 	target   string
 
-	mu     sync.Mutex
-	lost   chan struct{} // hold the agent's words; nil: pass them on
-	answer sync.Once
-	conns  []net.Conn
+	mu   sync.Mutex
+	lost chan struct{} // closed once the agent has given the answer that is held
 }
 
 // relayed gives the URL under which the server shall call an agent's URL.
@@ -140,16 +138,13 @@ func (m *machine) dropRelays() {
 	}
 }
 
-// gone tells who holds an answer that the agent has given all of it, and has ended.
+// gone tells who holds the answer that the agent has given it, and has ended.
 func (r *relay) gone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lost != nil {
-		r.answer.Do(func() { close(r.lost) })
-		return
-	}
-	for _, c := range r.conns {
-		c.Close()
+		close(r.lost)
+		r.lost = nil
 	}
 }
 
@@ -184,15 +179,11 @@ func (r *relay) join(conn net.Conn, release <-chan struct{}) {
 		return
 	}
 	defer agent.Close()
-	r.mu.Lock()
-	r.conns = append(r.conns, conn, agent)
-	r.mu.Unlock()
+	r.m.live.Go(func() { _, _ = io.Copy(agent, conn); agent.Close() })
 	if release == nil {
-		r.m.live.Go(func() { _, _ = io.Copy(agent, conn); agent.Close() })
 		_, _ = io.Copy(conn, agent)
 		return
 	}
-	r.m.live.Go(func() { _, _ = io.Copy(agent, conn) })
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := agent.Read(buffer)
