@@ -41,7 +41,7 @@ tidy-check:
 test-unit: ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-race e2e soak: export SALVOR_BIN = $(CURDIR)/bin
+test-race e2e soak bench: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
@@ -52,7 +52,7 @@ e2e: build ## tests with real machines (QEMU) and namespaces, one after the othe
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
-bench: ## measure: node get, list, heartbeat, rescue loops
+bench: build ## measure: node get, list, heartbeat, rescue loops
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./...
 
 soak: build ## the unit tests again and again under the race detector: COUNT=20

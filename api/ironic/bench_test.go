@@ -74,3 +74,19 @@ func BenchmarkStoreList(b *testing.B) {
 		}
 	}
 }
+
+// Heartbeats of one ramdisk: in a wait state each commits, elsewhere they are written together.
+func BenchmarkHeartbeatAwaited(b *testing.B) { benchmarkHeartbeat(b, metal.RescueWait) }
+func BenchmarkHeartbeatQuiet(b *testing.B)   { benchmarkHeartbeat(b, metal.Cleaning) }
+
+func benchmarkHeartbeat(b *testing.B, state metal.State) {
+	w := newWorld(b)
+	n := w.booting(func(n *metal.Node) { n.ProvisionState = state })
+	body := fmt.Sprintf(`{"callback_url": "https://192.0.2.9:9999", "agent_version": "9", "agent_token": %q}`, w.token(n))
+	b.ResetTimer()
+	for b.Loop() {
+		if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.62", body); a.status != 202 {
+			b.Fatal(a.body)
+		}
+	}
+}
