@@ -38,10 +38,10 @@ staticcheck:
 tidy-check:
 	$(GO) mod tidy -diff
 
-test-unit: ## unit and property tests without the race detector: quick
+test-unit: build ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-race e2e soak bench: export SALVOR_BIN = $(CURDIR)/bin
+test-unit test-race e2e soak bench: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
