@@ -175,7 +175,7 @@ func (w *world) failAndMend(t *testing.T, op operation, f fault) {
 		must(t, w.api.UnsetMaintenance(ctx, m.id))
 	}
 	must(t, op.ask(m, ctx))
-	n = m.settle(ctx, t, func(n *client.Node) bool {
+	m.settle(ctx, t, func(n *client.Node) bool {
 		return n.LastError == "" && n.ProvisionState == op.done && n.TargetPowerState == ""
 	})
 	w.noSecrets(t, "history", m.history(ctx, t))
