@@ -139,7 +139,9 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job
 	if err != nil {
 		return job.From(err)
 	}
-	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil {
+	// A ramdisk that names no URL can be sent no command: it is only of use where it has the hash already.
+	callable := heard.AgentURL != "" || c.PasswordInLookup
+	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil && callable {
 		if m.node.ProvisionState == metal.Rescuing {
 			return job.Done()
 		}

@@ -343,3 +343,41 @@ func TestPowerWithoutDriver(t *testing.T) {
 		t.Errorf("last_error %q", n.LastError)
 	}
 }
+
+// TestHeartbeatWithoutURLIsNotTheAgent: nothing can be sent there, so the rescue goes on waiting.
+func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
+	t.Parallel()
+	b := waiting(t)
+	n, err := b.store.Node(context.Background(), nil, b.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.unended(t)
+	beat := metal.Heartbeat{Version: "x", Token: metal.AgentToken(b.key, b.node, n.BootNumber)}
+	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); err != nil {
+		t.Fatal(err)
+	}
+	// The woken job has looked, and waits again.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		if now := b.unended(t); len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the job does not wait: %+v", b.unended(t))
+		}
+	}
+	b.poke()
+	b.until(t, metal.Rescue)
+}
+
+func (b *bench) unended(t *testing.T) (jobs []job.Job) {
+	t.Helper()
+	err := b.store.Do(context.Background(), func(tx job.Tx) (err error) {
+		jobs, err = b.store.Unended(tx, job.Node(b.node))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs
+}
