@@ -110,6 +110,7 @@ type Conductor struct {
 // Agent is [agent].
 type Agent struct {
 	RescuePasswordInLookup bool
+	RescueRootPassword     bool
 	RequireTLS             bool
 	CommandTimeout         time.Duration
 	MaxCommandAttempts     int

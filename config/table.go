@@ -163,6 +163,8 @@ var historyOptions = []Option{
 var agentOptions = []Option{
 	option("agent", "rescue_password_in_lookup", "false", boolean, func(c *Config) *bool { return &c.Agent.RescuePasswordInLookup },
 		"For agents that take no commands: give the hash of the rescue password once, with the lookup that gives the token. Whoever asks first on the rescuing network gets it."),
+	option("agent", "rescue_root_password", "false", boolean, func(c *Config) *bool { return &c.Agent.RescueRootPassword },
+		"Set the rescue password for root as well as for the user rescue. Only salvor's own agent does so."),
 	option("agent", "require_tls", "true", boolean, func(c *Config) *bool { return &c.Agent.RequireTLS },
 		"Refuse agents whose callback URL is not https."),
 	idle("an agent has 30 s to answer a command", option("agent", "command_timeout", "60", seconds(1), func(c *Config) *time.Duration { return &c.Agent.CommandTimeout },
