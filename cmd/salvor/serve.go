@@ -169,6 +169,7 @@ func (p *program) wire(ctx context.Context) error {
 		RescueTimeout:     p.cfg.Conductor.RescueCallbackTimeout,
 		GoOnInMaintenance: p.cfg.Conductor.AllowProvisioningMaintenance,
 		PasswordInLookup:  p.cfg.Agent.RescuePasswordInLookup,
+		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 	})
