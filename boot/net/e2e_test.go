@@ -314,27 +314,6 @@ func TestBIOSBootsByUNDIOnly(t *testing.T) {
 	w.boots(t)
 }
 
-// A virtual CD is read piece by piece from the BMC; the ramdisk on it then asks for a plain address.
-func TestMediaBoots(t *testing.T) {
-	for name, firmware := range map[string]func(*testing.T, *world) []string{
-		"BIOS": func(*testing.T, *world) []string {
-			return []string{"-device", "virtio-net-pci,netdev=n,romfile=,mac=" + testMAC}
-		},
-		"UEFI": func(t *testing.T, w *world) []string { return w.uefi(t, "n") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, metal.RoadMedia, Authoritative)
-			args := append(firmware(t, w), "-device", "virtio-scsi-pci", "-device", "scsi-cd,drive=cd,bootindex=1",
-				"-drive", "if=none,id=cd,media=cdrom,format=raw,readonly=on,file="+w.node.Plan.FileURL(metal.BootISO))
-			for i, a := range args {
-				args[i] = strings.ReplaceAll(a, ",bootindex=0", "")
-			}
-			w.qemu(t, args...)
-			w.boots(t)
-		})
-	}
-}
-
 // addressServer is another DHCP server on the network, which knows nothing to boot.
 func addressServer(t *testing.T) {
 	t.Helper()
