@@ -28,7 +28,6 @@ fmt-check:
 	@unformatted=$$(gofmt -l $(GOFILES)); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 vet:
-	$(GO) vet ./...
 	$(GO) vet -tags e2e ./...
 
 # With the tag, because what only e2e tests use is used too.
@@ -55,8 +54,9 @@ states: ## write docs/states.md again
 bench: build ## measure: node get, list, heartbeat, rescue loops
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./...
 
-soak: build ## the unit tests again and again under the race detector: COUNT=20
+soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every road with real machines
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m -count $(or $(COUNT),20) ./...
+	SALVOR_SOAK=1 test/e2e.sh
 
 demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
 	test/demo.sh

@@ -33,6 +33,9 @@ import (
 // inside names the folder for the guest's files; it is set within the namespaces.
 const inside = "SALVOR_NETBOOT_E2E"
 
+// soak tells that there is time for what other tests go by as well.
+var soak = os.Getenv("SALVOR_SOAK") != ""
+
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
 		lo, err := netlink.LinkByName("lo")
@@ -298,7 +301,16 @@ func (w *world) boots(t *testing.T) {
 	t.Logf("seen: %s", strings.Join(w.seen, ", "))
 }
 
-func TestBIOSBootsByIPXE(t *testing.T) {
+// TestBootsByEveryFirmware is for make soak: test/crash rescues whole machines by these roads.
+func TestBootsByEveryFirmware(t *testing.T) {
+	if !soak {
+		return
+	}
+	t.Run("BIOS iPXE", bootsByIPXE)
+	t.Run("UEFI HTTP", bootsByHTTP)
+}
+
+func bootsByIPXE(t *testing.T) {
 	w := newWorld(t, metal.RoadIPXE, Authoritative)
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,mac="+testMAC+",bootindex=0")
 	w.boots(t)
@@ -349,7 +361,7 @@ func addressServer(t *testing.T) {
 }
 
 func TestProxyBoots(t *testing.T) {
-	for name, c := range map[string]struct {
+	roads := map[string]struct {
 		road metal.Road
 		file string
 		args func(*testing.T, *world) []string
@@ -359,7 +371,11 @@ func TestProxyBoots(t *testing.T) {
 		}},
 		"UEFI PXE":  {metal.RoadIPXE, metal.BootScript, func(t *testing.T, w *world) []string { return w.uefi(t, "y") }},
 		"UEFI HTTP": {metal.RoadHTTP, metal.BootEFI, func(t *testing.T, w *world) []string { return w.uefi(t, "n") }},
-	} {
+	}
+	if !soak {
+		delete(roads, "UEFI PXE")
+	}
+	for name, c := range roads {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.road, Proxy)
 			addressServer(t)
@@ -400,7 +416,7 @@ func TestUEFIBootsBySNPOnly(t *testing.T) {
 	w.boots(t)
 }
 
-func TestUEFIBootsByHTTP(t *testing.T) {
+func bootsByHTTP(t *testing.T) {
 	w := newWorld(t, metal.RoadHTTP, Authoritative)
 	w.qemu(t, w.uefi(t, "n")...)
 	w.boots(t)
