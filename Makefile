@@ -12,7 +12,7 @@ help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/salvor and bin/salvor-agent, static
-	$(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
+	$(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
 
 test: packages lint build test-race e2e ## all that proves salvor: what the README and CI run
 
