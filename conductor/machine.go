@@ -23,20 +23,20 @@ func (c *Conductor) turnOff(ctx context.Context, r *job.Run, m *machine) job.Out
 
 // keepOff turns off and means it: power sync must not turn the machine on again.
 func (c *Conductor) keepOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.power == nil {
-		return job.Fail(m.lacks("power"))
-	}
-	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff), c.edit(ctx, m.node.ID, func(n *metal.Node) {
-		n.PowerState, n.TargetPower = metal.PowerOff, ""
-	}))
+	return c.turnAndKeep(ctx, m, metal.PowerOff)
 }
 
 func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return c.turnAndKeep(ctx, m, metal.PowerOn)
+}
+
+// turnAndKeep sets the power and what is wanted of it.
+func (c *Conductor) turnAndKeep(ctx context.Context, m *machine, want metal.Power) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
-	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOn), c.edit(ctx, m.node.ID, func(n *metal.Node) {
-		n.PowerState, n.TargetPower = metal.PowerOn, ""
+	return job.From(m.power.SetPower(ctx, m.node, want), c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		n.PowerState, n.TargetPower = want, ""
 	}))
 }
 

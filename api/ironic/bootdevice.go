@@ -80,10 +80,8 @@ func (s *server) setBootDevice(c *call) error {
 	if err != nil {
 		return err
 	}
-	for k := range body {
-		if k != "boot_device" && k != "persistent" {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(k))
-		}
+	if err := knownOnly(body, "boot_device", "persistent"); err != nil {
+		return err
 	}
 	device, err := wantText("boot_device", body["boot_device"])
 	if err != nil {

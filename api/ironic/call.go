@@ -200,6 +200,16 @@ func (c *call) object() (map[string]any, error) {
 	return api.DecodeObject(b)
 }
 
+// knownOnly refuses a body with other keys than the known ones.
+func knownOnly(body map[string]any, known ...string) error {
+	for k := range body {
+		if !slices.Contains(known, k) {
+			return problem.Invalidf("Unexpected arguments: %s", shorten(k))
+		}
+	}
+	return nil
+}
+
 // only refuses query arguments beside the known ones.
 func (c *call) only(known ...string) error {
 	var unknown []string

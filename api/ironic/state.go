@@ -35,10 +35,8 @@ func (s *server) setPower(c *call) error {
 	if err != nil {
 		return err
 	}
-	for k := range body {
-		if k != "target" && k != "timeout" {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(k))
-		}
+	if err := knownOnly(body, "target", "timeout"); err != nil {
+		return err
 	}
 	n, err := c.nodeForChange()
 	if err != nil {
@@ -113,10 +111,8 @@ func (s *server) setMaintenance(c *call) error {
 		if err != nil {
 			return err
 		}
-		for k := range body {
-			if k != "reason" {
-				return problem.Invalidf("Unexpected arguments: %s", shorten(k))
-			}
+		if err := knownOnly(body, "reason"); err != nil {
+			return err
 		}
 		if reason, err = wantText("reason", body["reason"]); err != nil {
 			return err

@@ -50,10 +50,8 @@ func (s *server) attachVIF(c *call) error {
 	if err != nil {
 		return err
 	}
-	for k := range body {
-		if k != "id" && k != "port_uuid" {
-			return problem.Invalidf("Unexpected arguments: %s", shorten(k))
-		}
+	if err := knownOnly(body, "id", "port_uuid"); err != nil {
+		return err
 	}
 	id, err := wantText("id", body["id"])
 	if err != nil {

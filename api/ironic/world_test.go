@@ -1,7 +1,6 @@
 package ironic_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"salvor/metal"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/test/program"
 )
 
 // world is the API over a real store, with the row of a conductor that never runs.
@@ -31,24 +30,7 @@ type world struct {
 	config  ironic.Config
 	handler http.Handler
 	secret  *secret.Key
-	log     *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log     *program.Buffer
 }
 
 // born is when everything in these tests happens.
@@ -98,7 +80,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	w := &world{TB: t, store: s, log: &lockedBuffer{}}
+	w := &world{TB: t, store: s, log: &program.Buffer{}}
 	description, err := json.Marshal(catalog())
 	if err != nil {
 		t.Fatal(err)

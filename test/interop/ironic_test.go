@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -89,7 +88,7 @@ func (s *realIronic) salvor(input string, args ...string) string {
 type ramdisk struct {
 	t     *testing.T
 	root  string
-	log   lockedBuffer
+	log   program.Buffer
 	ended chan error
 }
 
@@ -183,21 +182,4 @@ func opens(t *testing.T, password, hash string) bool {
 		t.Fatalf("%q: %v", hash, err)
 	}
 	return digest.Match(password)
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

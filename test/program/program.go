@@ -65,7 +65,7 @@ type Server struct {
 	config string
 	prefix []string
 	cmd    *exec.Cmd
-	log    lockedBuffer
+	log    Buffer
 	ended  chan struct{}
 }
 
@@ -196,18 +196,19 @@ func (s *Server) Peak() (int64, error) {
 	return kib << 10, nil
 }
 
-type lockedBuffer struct {
+// Buffer keeps what a process or a log writes while others read it.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *lockedBuffer) Write(p []byte) (int, error) {
+func (l *Buffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *lockedBuffer) String() string {
+func (l *Buffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
