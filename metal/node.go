@@ -46,6 +46,9 @@ type Node struct {
 	Description    string
 	Owner, Lessee  string
 	Shard          string
+	ParentNode     string // UUID
+	AllocationID   string // UUID of the allocation that claims the node
+	InstanceName   string
 	ConductorGroup string
 	Traits         []string
 	AutomatedClean *bool // nil: as configured
@@ -69,9 +72,12 @@ type Node struct {
 	LastError       string
 	CleanStep       Object
 	DeployStep      Object
+	ServiceStep     Object
 	BootMode        string
 	SecureBoot      *bool
 	ConsoleEnabled  bool
+	DisablePowerOff bool   // the machine must not be switched off; reboots only
+	Health          string // as the BMC told it last: OK, Warning, Critical
 	InspectionStart time.Time
 	InspectionEnd   time.Time
 
@@ -119,6 +125,8 @@ type Port struct {
 	PortgroupID          string
 	IsSmartNIC           bool
 	Name                 string
+	Description          string
+	Vendor, Category     string
 	Extra                Object
 	InternalInfo         Object
 	CreatedAt, UpdatedAt time.Time
@@ -164,7 +172,7 @@ func (n *Node) Info(key string) string { return text(n.DriverInfo[key]) }
 // (values inside the free-form objects are shared and must be replaced, not changed).
 func (n *Node) Clone() *Node {
 	c := *n
-	for _, o := range []*Object{&c.DriverInfo, &c.Properties, &c.Extra, &c.InstanceInfo, &c.InternalInfo, &c.RAIDConfig, &c.TargetRAID, &c.NetworkData, &c.CleanStep, &c.DeployStep} {
+	for _, o := range []*Object{&c.DriverInfo, &c.Properties, &c.Extra, &c.InstanceInfo, &c.InternalInfo, &c.RAIDConfig, &c.TargetRAID, &c.NetworkData, &c.CleanStep, &c.DeployStep, &c.ServiceStep} {
 		*o = maps.Clone(*o)
 	}
 	c.Interfaces = maps.Clone(n.Interfaces)

@@ -7,6 +7,7 @@ package ironic
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"salvor/access"
 	"salvor/api"
@@ -75,8 +76,13 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	return api.Serve(http.HandlerFunc(s.serve), s.fail, c.Log)
 }
 
-// table is every route. A path part in braces is an argument.
+// table is every route, from the table of each part of the API. A path part in braces is an argument.
 func (s *server) table() []route {
+	return slices.Concat(s.doorRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes())
+}
+
+// doorRoutes are open to machines that boot.
+func (s *server) doorRoutes() []route {
 	return []route{
 		{method: "GET", path: "/", need: access.Open, do: s.root, plain: true},
 		{method: "GET", path: "/v1", need: access.Open, do: s.v1},
@@ -84,7 +90,12 @@ func (s *server) table() []route {
 		{method: "POST", path: "/v1/heartbeat/{node}", need: access.Open, since: 22, do: s.heartbeat},
 		{method: "POST", path: "/v1/drivers/{driver}/vendor_passthru/lookup", need: access.Open, do: s.oldLookup, old: true},
 		{method: "POST", path: "/v1/nodes/{node}/vendor_passthru/heartbeat", need: access.Open, do: s.oldHeartbeat, old: true},
+	}
+}
 
+// nodeRoutes are of nodes, their states and who works on them.
+func (s *server) nodeRoutes() []route {
+	return []route{
 		{method: "GET", path: "/v1/nodes", need: access.Read, do: s.listNodes},
 		{method: "POST", path: "/v1/nodes", do: s.createNode},
 		{method: "GET", path: "/v1/nodes/detail", need: access.Read, do: s.listNodesDetail},
@@ -97,45 +108,13 @@ func (s *server) table() []route {
 		{method: "GET", path: "/v1/nodes/{node}/states", need: access.Read, do: s.getStates},
 		{method: "PUT", path: "/v1/nodes/{node}/states/power", do: s.setPower},
 		{method: "PUT", path: "/v1/nodes/{node}/states/provision", do: s.provision},
-		{method: "PUT", path: "/v1/nodes/{node}/states/raid", since: 12, do: s.unsupported("raid")},
-		{method: "GET", path: "/v1/nodes/{node}/states/console", need: access.Read, do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/console", do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/boot_mode", since: 76, do: s.unsupported("set_boot_mode")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/secure_boot", since: 76, do: s.unsupported("set_secure_boot_state")},
-		{method: "GET", path: "/v1/nodes/{node}/management/boot_device", need: access.Read, do: s.getBootDevice},
-		{method: "PUT", path: "/v1/nodes/{node}/management/boot_device", do: s.setBootDevice},
-		{method: "GET", path: "/v1/nodes/{node}/management/boot_device/supported", need: access.Read, do: s.supportedBootDevices},
-		{method: "PUT", path: "/v1/nodes/{node}/management/inject_nmi", since: 29, do: s.unsupported("inject_nmi")},
-		{method: "GET", path: "/v1/nodes/{node}/management/indicators", need: access.Read, since: 63, do: s.unsupported("get_supported_indicators")},
-		{method: "GET", path: "/v1/nodes/{node}/vendor_passthru/methods", need: access.Read, do: s.nodeMethods},
-		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", do: s.unsupported("vendor_passthru")},
 		{method: "GET", path: "/v1/nodes/{node}/traits", need: access.Read, since: 37, do: s.getTraits},
 		{method: "PUT", path: "/v1/nodes/{node}/traits", since: 37, do: s.setTraits},
 		{method: "DELETE", path: "/v1/nodes/{node}/traits", since: 37, do: s.clearTraits},
 		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.addTrait},
 		{method: "DELETE", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.removeTrait},
-		{method: "GET", path: "/v1/nodes/{node}/vifs", need: access.Read, since: 28, do: s.listVIFs},
-		{method: "POST", path: "/v1/nodes/{node}/vifs", since: 28, do: s.attachVIF},
-		{method: "DELETE", path: "/v1/nodes/{node}/vifs/{vif}", since: 28, do: s.detachVIF},
-		{method: "GET", path: "/v1/nodes/{node}/bios", need: access.Read, since: 40, do: s.listBIOS},
-		{method: "GET", path: "/v1/nodes/{node}/bios/{setting}", need: access.Read, since: 40, do: s.getBIOS},
-		{method: "GET", path: "/v1/nodes/{node}/inventory", need: access.Read, since: 81, do: s.getInventory},
 		{method: "GET", path: "/v1/nodes/{node}/history", need: access.Read, since: 78, do: s.listHistory},
 		{method: "GET", path: "/v1/nodes/{node}/history/{event}", need: access.Read, since: 78, do: s.getHistory},
-		{method: "GET", path: "/v1/nodes/{node}/ports", need: access.Read, do: s.listNodePorts},
-		{method: "GET", path: "/v1/nodes/{node}/ports/detail", need: access.Read, do: s.listNodePortsDetail},
-
-		{method: "GET", path: "/v1/ports", need: access.Read, do: s.listPorts},
-		{method: "POST", path: "/v1/ports", do: s.createPort},
-		{method: "GET", path: "/v1/ports/detail", need: access.Read, do: s.listPortsDetail},
-		{method: "GET", path: "/v1/ports/{port}", need: access.Read, do: s.getPort},
-		{method: "PATCH", path: "/v1/ports/{port}", do: s.patchPort},
-		{method: "DELETE", path: "/v1/ports/{port}", do: s.deletePort},
-
-		{method: "GET", path: "/v1/drivers", need: access.Read, do: s.listDrivers},
-		{method: "GET", path: "/v1/drivers/{driver}", need: access.Read, do: s.getDriver},
-		{method: "GET", path: "/v1/drivers/{driver}/properties", need: access.Read, do: s.driverProperties},
-		{method: "GET", path: "/v1/drivers/{driver}/vendor_passthru/methods", need: access.Read, do: s.driverMethods},
 		{method: "GET", path: "/v1/conductors", need: access.Read, since: 49, do: s.listConductors},
 		{method: "GET", path: "/v1/conductors/{host}", need: access.Read, since: 49, do: s.getConductor},
 	}
