@@ -1,13 +1,15 @@
 // Package agent is the JSON that a control plane and the agent in the ramdisk
-// speak: the command doors of the agent (facts/ironic.md (j)) and what salvor adds
-// to them. It knows no HTTP and no behaviour; lookup and heartbeat, which go the
-// other way, are in wire/ironic.
+// speak: the command doors of the agent (facts/ironic.md (j)), the inventory that an
+// inspection sends, and what salvor adds to them. It knows no HTTP and no behaviour;
+// lookup and heartbeat, which go the other way, are in wire/ironic.
 package agent
 
 import "encoding/json"
 
 // Paths and names of the agent's API.
 const (
+	// CommandsPath takes orders (POST), lists all results (GET) and, followed by an
+	// id, shows one; ?wait=true answers once the command has ended.
 	CommandsPath   = "/v1/commands/"
 	StatusPath     = "/v1/status"
 	FinalizeRescue = "rescue.finalize_rescue"
@@ -63,12 +65,13 @@ type Extras struct {
 
 // Result is the answer to a command, and an element of CommandList.
 type Result struct {
-	ID      string         `json:"id"`
-	Name    string         `json:"command_name"`
-	Params  map[string]any `json:"command_params"`
-	Status  string         `json:"command_status"`
-	Error   *CommandError  `json:"command_error"`
-	Outcome any            `json:"command_result"`
+	ID     string         `json:"id"`
+	Name   string         `json:"command_name"`
+	Params map[string]any `json:"command_params"`
+	Status string         `json:"command_status"`
+	Error  *CommandError  `json:"command_error"`
+	// Outcome is null, Text, StepList or StepOutcome, by the command.
+	Outcome json.RawMessage `json:"command_result"`
 }
 
 // CommandList is the answer of GET /v1/commands/.
@@ -76,7 +79,8 @@ type CommandList struct {
 	Commands []Result `json:"commands"`
 }
 
-// CommandError says why a command failed.
+// CommandError says why a command failed. A command that is refused because another
+// one runs is a 409 with a Fault instead, and leaves no Result.
 type CommandError struct {
 	Type    string `json:"type"`
 	Code    int    `json:"code"`
