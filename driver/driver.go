@@ -139,6 +139,8 @@ type HardwareType struct {
 	Rescue     map[string]Rescue
 	Inspect    map[string]Inspect
 	Deploy     map[string]Deploy
+	// Extras are the implementations of the kinds beside these (bios, raid, console, vendor, firmware, storage), by kind and name.
+	Extras map[string]map[string]any
 }
 
 // CallTimeout bounds one request to a BMC or an agent.
