@@ -16,6 +16,12 @@ type NodeFilter struct {
 	Conductor                                 string // host name
 	ProvisionState                            State
 	Associated, Maintenance, Retired, Sharded *bool
+	// ParentNode keeps the children of this node; NoChildren leaves out every node that has a parent.
+	ParentNode string
+	NoChildren bool
+	// Shards keeps nodes of any of these shards; InstanceName those of this display name.
+	Shards       []string
+	InstanceName string
 }
 
 // Page is a window of a sorted list: the rows after the one with the id Marker.
@@ -56,6 +62,7 @@ type PortStore interface {
 type PortFilter struct {
 	NodeID, Address, PortgroupID, Owner, Project, ConductorGroup string
 	MACs                                                         []string
+	Shards                                                       []string
 }
 
 // ContactStore keeps what was heard of nodes. Reads of a node without a row give an empty Contact.
@@ -85,4 +92,21 @@ type Store interface {
 	PortStore
 	ContactStore
 	PlanStore
+	DocumentStore
+	Portgroups() Table[Portgroup, PortgroupFilter]
+	Chassis() Table[Chassis, ChassisFilter]
+	Connectors() Table[Connector, ConnectorFilter]
+	Targets() Table[Target, TargetFilter]
+	Allocations() Table[Allocation, AllocationFilter]
+	DeployTemplates() Table[DeployTemplate, DeployTemplateFilter]
+	Runbooks() Table[Runbook, RunbookFilter]
+	InspectionRules() Table[InspectionRule, InspectionRuleFilter]
+	// Shards counts the nodes of each shard, by name; the empty name stands for nodes without one.
+	Shards(ctx context.Context) ([]Shard, error)
+}
+
+// Shard is a part of the fleet and how many nodes it has.
+type Shard struct {
+	Name  string
+	Count int
 }

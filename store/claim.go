@@ -16,6 +16,8 @@ import (
 type clause struct {
 	parts []string
 	args  []any
+	// node: the conditions speak of the row's node, as n.
+	node bool
 }
 
 // arg adds an argument and gives its placeholder.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 
@@ -18,13 +19,8 @@ var nodeSort = map[string]string{
 	"retired": "retired", "console_enabled": "console_enabled", "power_state": "power_state", "target_power_state": "target_power",
 	"provision_state": "provision_state", "target_provision_state": "target_provision", "last_error": "last_error",
 	"provision_updated_at": "provisioned_at", "inspection_started_at": "inspection_start", "inspection_finished_at": "inspection_end",
-	"created_at": "created_at", "updated_at": "updated_at",
-}
-
-var portSort = map[string]string{
-	"": "num", "id": "num", "uuid": "id", "address": "address", "name": "name", "node_uuid": "node_id", "node_id": "node_id",
-	"portgroup_uuid": "portgroup_id", "portgroup_id": "portgroup_id", "physical_network": "physical_network", "pxe_enabled": "pxe_enabled",
-	"is_smartnic": "is_smartnic", "created_at": "created_at", "updated_at": "updated_at",
+	"created_at": "created_at", "updated_at": "updated_at", "parent_node": "parent_node", "allocation_id": "allocation_id",
+	"allocation_uuid": "allocation_id", "instance_name": "instance_name", "disable_power_off": "disable_power_off", "health": "health",
 }
 
 // page adds the window to a query whose table has the alias a: rows are ordered by
@@ -72,11 +68,27 @@ func (s *Store) Nodes(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]
 	return out, nil
 }
 
+// Shards is metal.Store's.
+func (s *Store) Shards(ctx context.Context) ([]metal.Shard, error) {
+	var out []metal.Shard
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var shard metal.Shard
+		err := r.Scan(&shard.Name, &shard.Count)
+		out = append(out, shard)
+		return err
+	}, `SELECT shard, COUNT(*) FROM node GROUP BY shard ORDER BY shard`)
+	if err != nil {
+		return nil, fmt.Errorf("count shards: %w", err)
+	}
+	return out, nil
+}
+
 func (c *clause) nodes(f metal.NodeFilter) {
 	for _, e := range []struct{ column, value string }{
 		{"n.instance_uuid", f.InstanceUUID}, {"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
 		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.chassis_uuid", f.ChassisUUID}, {"n.shard", f.Shard},
-		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor},
+		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor}, {"n.parent_node", f.ParentNode},
+		{"n.instance_name", f.InstanceName},
 	} {
 		c.equal(e.column, e.value)
 	}
@@ -93,6 +105,13 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	if f.InstanceUUID != "" {
 		c.and(`n.instance_uuid <> ''`) // so that the index, which leaves the empty out, is seen to fit
 	}
+	if f.NoChildren {
+		c.and(`n.parent_node = ''`)
+	}
+	if f.ParentNode != "" {
+		c.and(`n.parent_node <> ''`) // for the index, as above
+	}
+	c.any("n.shard", f.Shards)
 	c.filled("n.instance_uuid", f.Associated)
 	c.filled("n.shard", f.Sharded)
 	for _, e := range []struct {
@@ -110,6 +129,24 @@ func (c *clause) equal(column, value string) {
 	if value != "" {
 		c.and(column + " = " + c.arg(value))
 	}
+}
+
+// any narrows to the values unless there are none at all.
+func (c *clause) any(column string, values []string) {
+	if values != nil {
+		c.and(c.in(column, values))
+	}
+}
+
+// ofNode narrows children by their node: whose it is, or who serves it.
+func (c *clause) ofNode(project, group string, shards []string) {
+	c.node = c.node || project != "" || group != "" || shards != nil
+	if project != "" {
+		mark := c.arg(project)
+		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
+	}
+	c.equal("n.conductor_group", group)
+	c.any("n.shard", shards)
 }
 
 // filled narrows by whether the column is empty.

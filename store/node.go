@@ -13,13 +13,14 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/secret"
 )
 
 // nodeFields are the columns of node that a record fills, in the order of nodeArgs and scanNode.
 var nodeFields = []string{"id", "version", "name", "driver", "instance_uuid", "chassis_uuid", "resource_class", "description", "owner", "lessee",
 	"shard", "conductor_group", "maintenance", "fault", "protected", "retired", "console_enabled", "power_state", "target_power",
 	"provision_state", "target_provision", "last_error", "provisioned_at", "inspection_start", "inspection_end", "boot_path",
-	"created_at", "updated_at", "body"}
+	"created_at", "updated_at", "parent_node", "allocation_id", "instance_name", "disable_power_off", "health", "body"}
 
 // nodeBody is the part of a node that nobody searches or sorts by.
 type nodeBody struct {
@@ -39,6 +40,7 @@ type nodeBody struct {
 	Interfaces        map[string]string `json:"interfaces,omitempty"`
 	CleanStep         metal.Object      `json:"clean_step,omitempty"`
 	DeployStep        metal.Object      `json:"deploy_step,omitempty"`
+	ServiceStep       metal.Object      `json:"service_step,omitempty"`
 	BootMode          string            `json:"boot_mode,omitempty"`
 	SecureBoot        *bool             `json:"secure_boot,omitempty"`
 	BootNumber        int64             `json:"boot_number,omitempty"`
@@ -66,12 +68,12 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
 		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
 		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
-		BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue}
+		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue}
 	for _, o := range b.sealed(n) {
 		if len(*o.plain) == 0 {
 			continue
 		}
-		sealed, err := s.seal(*o.plain, "node:"+n.ID+":"+o.name)
+		sealed, err := s.seal(*o.plain, "node:"+n.ID+":"+o.name, secret.IsKey)
 		if err != nil {
 			return "", err
 		}
@@ -92,17 +94,17 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	n.Extra, n.RAIDConfig, n.TargetRAID, n.NetworkData = b.Extra, b.RAIDConfig, b.TargetRAID, b.NetworkData
 	n.Traits, n.AutomatedClean, n.Interfaces = b.Traits, b.AutomatedClean, b.Interfaces
 	n.MaintenanceReason, n.ProtectedReason, n.RetiredReason = b.MaintenanceReason, b.ProtectedReason, b.RetiredReason
-	n.CleanStep, n.DeployStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.BootMode, b.SecureBoot
+	n.CleanStep, n.DeployStep, n.ServiceStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.ServiceStep, b.BootMode, b.SecureBoot
 	n.BootNumber, n.Plan, n.Rescue = b.BootNumber, b.Plan, b.Rescue
 	for _, o := range b.sealed(n) {
-		plain, err := s.open(*o.row, "node:"+n.ID+":"+o.name)
+		plain, err := s.open(*o.row, "node:"+n.ID+":"+o.name, secret.IsKey)
 		if err != nil {
 			return err
 		}
 		*o.plain, _ = plain.(map[string]any)
 	}
 	fill(&n.DriverInfo, &n.Properties, &n.InstanceInfo, &n.InternalInfo, &n.Extra, &n.RAIDConfig, &n.TargetRAID, &n.NetworkData,
-		&n.CleanStep, &n.DeployStep)
+		&n.CleanStep, &n.DeployStep, &n.ServiceStep)
 	if n.Interfaces == nil {
 		n.Interfaces = map[string]string{}
 	}
@@ -126,7 +128,7 @@ func (s *Store) nodeArgs(n *metal.Node) ([]any, error) {
 	return []any{n.ID, n.Version, n.Name, n.Driver, n.InstanceUUID, n.ChassisUUID, n.ResourceClass, n.Description, n.Owner, n.Lessee,
 		n.Shard, n.ConductorGroup, n.Maintenance, n.Fault, n.Protected, n.Retired, n.ConsoleEnabled, string(n.PowerState), string(n.TargetPower),
 		string(n.ProvisionState), string(n.TargetProvision), n.LastError, micros(n.ProvisionedAt), micros(n.InspectionStart), micros(n.InspectionEnd),
-		bootPath(n), micros(n.CreatedAt), micros(n.UpdatedAt), body}, nil
+		bootPath(n), micros(n.CreatedAt), micros(n.UpdatedAt), n.ParentNode, n.AllocationID, n.InstanceName, n.DisablePowerOff, n.Health, body}, nil
 }
 
 func bootPath(n *metal.Node) string {
@@ -151,7 +153,8 @@ func (s *Store) scanNode(r *sql.Rows) (*metal.Node, error) {
 	var path, body string
 	err := r.Scan(&n.ID, &n.Version, &n.Name, &n.Driver, &n.InstanceUUID, &n.ChassisUUID, &n.ResourceClass, &n.Description, &n.Owner, &n.Lessee,
 		&n.Shard, &n.ConductorGroup, &n.Maintenance, &n.Fault, &n.Protected, &n.Retired, &n.ConsoleEnabled, &n.PowerState, &n.TargetPower,
-		&n.ProvisionState, &n.TargetProvision, &n.LastError, &provisioned, &start, &end, &path, &created, &updated, &body, &n.Reservation, &n.Conductor)
+		&n.ProvisionState, &n.TargetProvision, &n.LastError, &provisioned, &start, &end, &path, &created, &updated,
+		&n.ParentNode, &n.AllocationID, &n.InstanceName, &n.DisablePowerOff, &n.Health, &body, &n.Reservation, &n.Conductor)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +359,7 @@ func (tx *Tx) saveMACs(n *metal.Node) error {
 	return nil
 }
 
-// DeleteNode is metal.NodeStore's. Ports, contact and boot plan go by the tables' own rule.
+// DeleteNode is metal.NodeStore's. What else belongs to it goes by the tables' own rule.
 func (s *Store) DeleteNode(t job.Tx, n *metal.Node) error {
 	tx, err := s.tx(t)
 	if err != nil {
@@ -367,6 +370,7 @@ func (s *Store) DeleteNode(t job.Tx, n *metal.Node) error {
 		`DELETE FROM job WHERE subject_kind = 'node' AND subject_id = $1 AND state <> 'ended' AND class = 'ask'`,
 		`DELETE FROM event WHERE subject_kind = 'node' AND subject_id = $1`,
 		`DELETE FROM event_counter WHERE subject_kind = 'node' AND subject_id = $1`,
+		`DELETE FROM allocation WHERE node_id = $1 AND node_id <> ''`,
 	} {
 		if _, err := tx.exec(text, n.ID); err != nil {
 			return fmt.Errorf("delete node %s: %w", n.ID, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -174,18 +175,10 @@ func (e *postgresEngine) violated(err error) string {
 		if pe.TableName == "job" && pe.ConstraintName != "job_pkey" {
 			return lockRule
 		}
-		if rule, ok := uniqueRules[pe.ConstraintName]; ok {
-			return rule
-		}
-		return pe.TableName + "." + pe.ConstraintName
+		// Unique indexes are called after their table and first column, so that this is what SQLite's messages say.
+		return pe.TableName + "." + strings.TrimPrefix(pe.ConstraintName, pe.TableName+"_")
 	}
 	return ""
-}
-
-// uniqueRules names the columns behind unique indexes as SQLite's messages do.
-var uniqueRules = map[string]string{
-	"node_name": "node.name", "node_instance_uuid": "node.instance_uuid", "node_boot_path": "node.boot_path",
-	"port_address": "port.address", "port_name": "port.name",
 }
 
 func (e *postgresEngine) classify(err error) error {

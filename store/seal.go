@@ -13,10 +13,10 @@ import (
 // that shape elsewhere stays what it is.
 const sealedMark = "$sealed"
 
-// seal copies a decoded JSON value with the value under every secret key sealed, at
+// seal copies a decoded JSON value with the value under every key that is secret sealed, at
 // any depth. place names the value, so a sealed one copied to another row does not open.
-func (s *Store) seal(v any, place string) (any, error) {
-	return walk(v, place, func(v any, place string) (any, error) {
+func (s *Store) seal(v any, place string, isSecret func(key string) bool) (any, error) {
+	return walk(v, place, isSecret, func(v any, place string) (any, error) {
 		plain, err := json.Marshal(v)
 		if err != nil {
 			return nil, fmt.Errorf("seal %s: %w", place, err)
@@ -26,8 +26,8 @@ func (s *Store) seal(v any, place string) (any, error) {
 }
 
 // open is the reverse of seal.
-func (s *Store) open(v any, place string) (any, error) {
-	return walk(v, place, func(v any, place string) (any, error) {
+func (s *Store) open(v any, place string, isSecret func(key string) bool) (any, error) {
+	return walk(v, place, isSecret, func(v any, place string) (any, error) {
 		box, _ := v.(map[string]any)
 		sealed, ok := box[sealedMark].(string)
 		if !ok {
@@ -46,7 +46,7 @@ func (s *Store) open(v any, place string) (any, error) {
 }
 
 // walk copies v and gives the value under each secret key to change.
-func walk(v any, place string, change func(v any, place string) (any, error)) (any, error) {
+func walk(v any, place string, isSecret func(key string) bool, change func(v any, place string) (any, error)) (any, error) {
 	var err error
 	switch v := v.(type) {
 	case map[string]any:
@@ -56,10 +56,10 @@ func walk(v any, place string, change func(v any, place string) (any, error)) (a
 		out := make(map[string]any, len(v))
 		for k, e := range v {
 			inner := place + "/" + k
-			if e != nil && secret.IsKey(k) {
+			if e != nil && isSecret(k) {
 				out[k], err = change(e, inner)
 			} else {
-				out[k], err = walk(e, inner, change)
+				out[k], err = walk(e, inner, isSecret, change)
 			}
 			if err != nil {
 				return nil, err
@@ -69,7 +69,7 @@ func walk(v any, place string, change func(v any, place string) (any, error)) (a
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			if out[i], err = walk(e, place+"/"+strconv.Itoa(i), change); err != nil {
+			if out[i], err = walk(e, place+"/"+strconv.Itoa(i), isSecret, change); err != nil {
 				return nil, err
 			}
 		}

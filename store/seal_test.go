@@ -28,7 +28,7 @@ func FuzzSeal(f *testing.F) {
 		if json.Unmarshal([]byte(text), &v) != nil || v == nil {
 			t.Skip()
 		}
-		sealed, err := s.seal(v, "place")
+		sealed, err := s.seal(v, "place", secret.IsKey)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func FuzzSeal(f *testing.F) {
 				t.Fatalf("plain under %q: %s", k, row)
 			}
 		}
-		plain, err := s.open(read, "place")
+		plain, err := s.open(read, "place", secret.IsKey)
 		if err != nil {
 			t.Fatal(err)
 		}

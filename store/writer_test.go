@@ -63,7 +63,7 @@ func TestFailedCommit(t *testing.T) {
 		if _, err := tx.exec(`PRAGMA defer_foreign_keys = ON`); err != nil {
 			return err
 		}
-		return s.InsertPort(tx, &metal.Port{ID: "p", NodeID: "ghost", Address: "x"})
+		return s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
 	}, func(job.Tx) error { return errors.New("own failure") })
 	for i, err := range errs[:3] {
 		if err == nil || !strings.Contains(err.Error(), "commit") {

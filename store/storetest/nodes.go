@@ -31,6 +31,7 @@ func fullNode() *metal.Node {
 		TargetPower: metal.PowerOff, ProvisionState: metal.RescueWait, TargetProvision: metal.Rescue, ProvisionedAt: at,
 		LastError: "e", CleanStep: obj("step"), DeployStep: obj("step"), BootMode: "uefi", SecureBoot: ptr(true), ConsoleEnabled: true,
 		InspectionStart: at.Add(time.Second), InspectionEnd: at.Add(time.Minute), BootNumber: 7,
+		ServiceStep: obj("step"), ParentNode: "parent", AllocationID: "claim", InstanceName: "web-1", DisablePowerOff: true, Health: "Warning",
 		Plan:   &metal.BootPlan{Road: metal.RoadIPXE, Path: "path-1", Kernel: "k", Ramdisk: "r", Params: []string{"a=b"}, BootNumber: 7, CarryToken: true, MACs: []string{"52:54:00:00:00:01"}, URL: "http://x"},
 		Rescue: &rescue.Session{StartedAt: at, Saved: rescue.Boot{Device: "disk", Persistent: true, Mode: "uefi"}, SavedKnown: true, Image: "i"},
 	}
@@ -128,7 +129,7 @@ func testNodeDelete(b *bench) {
 	n := b.node("a", func(n *metal.Node) { n.Plan = &metal.BootPlan{Path: "p", MACs: []string{"aa:aa:aa:aa:aa:aa"}} })
 	b.node("other")
 	b.do(func(tx job.Tx) error {
-		if err := b.s.InsertPort(tx, &metal.Port{ID: "p", NodeID: "a", Address: "aa:aa:aa:aa:aa:aa"}); err != nil {
+		if err := b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "a", Address: "aa:aa:aa:aa:aa:aa"}); err != nil {
 			return err
 		}
 		if err := b.s.SaveContact(tx, metal.Contact{NodeID: "a", AgentURL: "u"}); err != nil {

@@ -15,7 +15,7 @@ import (
 
 func testPort(b *bench) {
 	b.node("a")
-	p := &metal.Port{ID: "p1", NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
+	p := &metal.Port{Record: metal.Record{ID: "p1"}, NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
 		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
 	insert := func(p *metal.Port) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.InsertPort(tx, p) })
@@ -28,11 +28,11 @@ func testPort(b *bench) {
 			b.Fatalf("port %s differs (-want +have):\n%s", ident, d)
 		}
 	}
-	b.refused(insert(&metal.Port{ID: "p1", NodeID: "a", Address: "x"}), problem.Conflict, "A port with UUID p1 already exists.")
-	b.refused(insert(&metal.Port{ID: "p2", NodeID: "a", Address: "52:54:00:aa:00:01"}), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
-	b.refused(insert(&metal.Port{ID: "p2", NodeID: "a", Address: "x", Name: "nic"}), problem.Conflict, "A port with name nic already exists.")
-	b.refused(insert(&metal.Port{ID: "p2", NodeID: "ghost", Address: "x"}), problem.NotFound, "Node ghost could not be found.")
-	q := &metal.Port{ID: "p2", NodeID: "a", Address: "52:54:00:aa:00:02"}
+	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p1"}, NodeID: "a", Address: "x"}), problem.Conflict, "A port with UUID p1 already exists.")
+	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:01"}), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
+	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "x", Name: "nic"}), problem.Conflict, "A port with name nic already exists.")
+	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "ghost", Address: "x"}), problem.NotFound, "Node ghost could not be found.")
+	q := &metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:02"}
 	b.ok(insert(q))
 	save := func(p *metal.Port) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SavePort(tx, p) })
@@ -55,7 +55,7 @@ func testPortPages(b *bench) {
 	b.node("b", func(n *metal.Node) { n.Lessee = "o" })
 	b.do(func(tx job.Tx) error {
 		for i := range 7 {
-			p := &metal.Port{ID: fmt.Sprintf("p%d", (i*3)%7), NodeID: []string{"a", "b"}[i%2], Address: fmt.Sprintf("52:54:00:00:00:0%d", i), PXEEnabled: i%3 == 0}
+			p := &metal.Port{Record: metal.Record{ID: fmt.Sprintf("p%d", (i*3)%7)}, NodeID: []string{"a", "b"}[i%2], Address: fmt.Sprintf("52:54:00:00:00:0%d", i), PXEEnabled: i%3 == 0}
 			if i == 6 {
 				p.PortgroupID = "g"
 			}

@@ -166,7 +166,7 @@ func testSwallowed(b *bench) {
 		if err := b.s.InsertNode(tx, newNode("a")); err != nil {
 			return err
 		}
-		_ = b.s.InsertPort(tx, &metal.Port{ID: "p", NodeID: "ghost", Address: "x"})
+		_ = b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
 		return nil
 	})
 	if err == nil || b.has("a") {

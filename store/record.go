@@ -1,0 +1,168 @@
+package store
+
+import (
+	"strings"
+
+	"salvor/metal"
+	"salvor/secret"
+)
+
+// Portgroups is metal.Store's, as are the tables below.
+func (s *Store) Portgroups() metal.Table[metal.Portgroup, metal.PortgroupFilter] {
+	return table[metal.Portgroup, metal.PortgroupFilter]{s, portgroups}
+}
+
+var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
+	table: "portgroup", word: "portgroup", head: ofRecord[metal.Portgroup],
+	columns: []string{"node_id", "name", "address", "mode", "standalone_ports", "physical_network", "category", "dynamic_ports"},
+	fields: func(g *metal.Portgroup) []any {
+		return []any{&g.NodeID, &g.Name, &g.Address, &g.Mode, &g.StandalonePorts, &g.PhysicalNetwork, &g.Category, &g.DynamicPorts}
+	},
+	body: func(g *metal.Portgroup) any {
+		return &struct{ Properties, Extra, InternalInfo *metal.Object }{&g.Properties, &g.Extra, &g.InternalInfo}
+	},
+	fill:   func(g *metal.Portgroup) { fill(&g.Properties, &g.Extra, &g.InternalInfo) },
+	secret: secret.IsKey,
+	names:  []string{"name"},
+	sort:   map[string]string{"node_uuid": "node_id", "standalone_ports_supported": "standalone_ports"},
+	keys: []key[metal.Portgroup]{
+		{[]string{"address"}, func(g *metal.Portgroup) string {
+			return "A portgroup with MAC address " + g.Address + " already exists."
+		}},
+		{[]string{"name"}, func(g *metal.Portgroup) string { return "A portgroup with name " + g.Name + " already exists." }},
+	},
+	node: func(g *metal.Portgroup) string { return g.NodeID },
+	narrow: func(c *clause, f metal.PortgroupFilter) {
+		c.equal("t.node_id", f.NodeID)
+		c.equal("t.address", strings.ToLower(f.Address))
+		c.ofNode(f.Project, f.ConductorGroup, f.Shards)
+	},
+}
+
+// Chassis keeps cases.
+func (s *Store) Chassis() metal.Table[metal.Chassis, metal.ChassisFilter] {
+	return table[metal.Chassis, metal.ChassisFilter]{s, chassis}
+}
+
+var chassis = &kind[metal.Chassis, metal.ChassisFilter]{
+	table: "chassis", word: "chassis", head: ofRecord[metal.Chassis],
+	columns: []string{"description"},
+	fields:  func(h *metal.Chassis) []any { return []any{&h.Description} },
+	body:    func(h *metal.Chassis) any { return &struct{ Extra *metal.Object }{&h.Extra} },
+	fill:    func(h *metal.Chassis) { fill(&h.Extra) },
+	narrow:  func(*clause, metal.ChassisFilter) {},
+}
+
+// DeployTemplates keeps lists of deploy steps.
+func (s *Store) DeployTemplates() metal.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
+	return table[metal.DeployTemplate, metal.DeployTemplateFilter]{s, deployTemplates}
+}
+
+var deployTemplates = &kind[metal.DeployTemplate, metal.DeployTemplateFilter]{
+	table: "deploy_template", word: "deploy template", head: ofRecord[metal.DeployTemplate],
+	columns: []string{"name"},
+	fields:  func(d *metal.DeployTemplate) []any { return []any{&d.Name} },
+	body: func(d *metal.DeployTemplate) any {
+		return &struct {
+			Steps *[]metal.Step
+			Extra *metal.Object
+		}{&d.Steps, &d.Extra}
+	},
+	fill:   func(d *metal.DeployTemplate) { fill(&d.Extra) },
+	secret: stepSecret,
+	names:  []string{"name"},
+	keys: []key[metal.DeployTemplate]{{[]string{"name"}, func(d *metal.DeployTemplate) string {
+		return "A deploy template with name " + d.Name + " already exists."
+	}}},
+	narrow: func(c *clause, f metal.DeployTemplateFilter) { c.any("t.name", f.Names) },
+}
+
+// stepSecret seals what steps are given whole: a step's author chooses the keys, so no rule knows the secret ones.
+func stepSecret(key string) bool { return key == "args" || secret.IsKey(key) }
+
+// Runbooks keeps lists of steps that operators run by name.
+func (s *Store) Runbooks() metal.Table[metal.Runbook, metal.RunbookFilter] {
+	return table[metal.Runbook, metal.RunbookFilter]{s, runbooks}
+}
+
+var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
+	table: "runbook", word: "runbook", head: ofRecord[metal.Runbook],
+	columns: []string{"name", "description", "disable_ramdisk", "public", "owner"},
+	fields: func(r *metal.Runbook) []any {
+		return []any{&r.Name, &r.Description, &r.DisableRamdisk, &r.Public, &r.Owner}
+	},
+	body: func(r *metal.Runbook) any {
+		return &struct {
+			Steps  *[]metal.Step
+			Traits *[]string
+			Extra  *metal.Object
+		}{&r.Steps, &r.Traits, &r.Extra}
+	},
+	fill:   func(r *metal.Runbook) { fill(&r.Extra) },
+	secret: stepSecret,
+	names:  []string{"name"},
+	keys: []key[metal.Runbook]{{[]string{"name"}, func(r *metal.Runbook) string {
+		return "A runbook with name " + r.Name + " already exists."
+	}}},
+	narrow: func(c *clause, f metal.RunbookFilter) {
+		if f.Project != "" {
+			c.and(`(t.owner = ` + c.arg(f.Project) + ` OR t.public)`)
+		}
+	},
+}
+
+// InspectionRules keeps rules of inspections.
+func (s *Store) InspectionRules() metal.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
+	return table[metal.InspectionRule, metal.InspectionRuleFilter]{s, inspectionRules}
+}
+
+var inspectionRules = &kind[metal.InspectionRule, metal.InspectionRuleFilter]{
+	table: "inspection_rule", word: "inspection rule", head: ofRecord[metal.InspectionRule],
+	columns: []string{"description", "priority", "phase", "scope", "sensitive"},
+	fields: func(r *metal.InspectionRule) []any {
+		return []any{&r.Description, &r.Priority, &r.Phase, &r.Scope, &r.Sensitive}
+	},
+	body: func(r *metal.InspectionRule) any {
+		return &struct{ Conditions, Actions *[]any }{&r.Conditions, &r.Actions}
+	},
+	fill:   func(*metal.InspectionRule) {},
+	secret: func(key string) bool { return key == "Actions" || secret.IsKey(key) },
+	narrow: func(c *clause, f metal.InspectionRuleFilter) {
+		c.equal("t.phase", f.Phase)
+		c.equal("t.scope", f.Scope)
+	},
+}
+
+// Allocations keeps claims on nodes.
+func (s *Store) Allocations() metal.Table[metal.Allocation, metal.AllocationFilter] {
+	return table[metal.Allocation, metal.AllocationFilter]{s, allocations}
+}
+
+var allocations = &kind[metal.Allocation, metal.AllocationFilter]{
+	table: "allocation", word: "allocation", head: ofRecord[metal.Allocation],
+	columns: []string{"name", "node_id", "resource_class", "state", "last_error", "owner", "conductor_group"},
+	fields: func(a *metal.Allocation) []any {
+		return []any{&a.Name, &a.NodeID, &a.ResourceClass, &a.State, &a.LastError, &a.Owner, &a.ConductorGroup}
+	},
+	body: func(a *metal.Allocation) any {
+		return &struct {
+			Traits, CandidateNodes *[]string
+			Extra                  *metal.Object
+		}{&a.Traits, &a.CandidateNodes, &a.Extra}
+	},
+	fill:  func(a *metal.Allocation) { fill(&a.Extra) },
+	names: []string{"name"},
+	sort:  map[string]string{"node_uuid": "node_id"},
+	keys: []key[metal.Allocation]{
+		{[]string{"name"}, func(a *metal.Allocation) string { return "An allocation with name " + a.Name + " already exists." }},
+		{[]string{"node_id"}, func(a *metal.Allocation) string {
+			return "Node " + a.NodeID + " is already claimed by another allocation."
+		}},
+	},
+	narrow: func(c *clause, f metal.AllocationFilter) {
+		c.equal("t.node_id", f.NodeID)
+		c.equal("t.resource_class", f.ResourceClass)
+		c.equal("t.owner", f.Owner)
+		c.equal("t.state", string(f.State))
+	},
+}

@@ -1,0 +1,375 @@
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// shelf is what the suite needs to know of a table to hold it to the contract.
+type shelf[R, F any] struct {
+	table metal.Table[R, F]
+	title string
+	// full gives a record with every field filled; i keeps its keys apart.
+	full func(i int) *R
+	head func(*R) *metal.Record
+	// named finds a record by another word than its UUID; empty: none.
+	named func(*R) string
+	// sort has the words of the wire to sort by.
+	sort []string
+}
+
+func (h shelf[R, F]) test(b *bench) {
+	insert := func(r *R) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Insert(tx, r) })
+	}
+	save := func(r *R) error {
+		return b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Save(tx, r) })
+	}
+	const n = 5
+	var all []*R
+	for i := range n {
+		r := h.full(i)
+		h.head(r).ID = fmt.Sprintf("r%d", (i*3)%n)
+		b.ok(insert(r))
+		all = append(all, r)
+	}
+	first := all[0]
+	idents := []string{h.head(first).ID}
+	if h.named != nil {
+		idents = append(idents, h.named(first))
+	}
+	for _, ident := range idents {
+		got, err := h.table.Get(b.ctx, nil, ident)
+		b.ok(err)
+		if d := cmp.Diff(first, got); d != "" || h.head(got).CreatedAt.IsZero() || h.head(got).Version != 1 {
+			b.Fatalf("%s %s differs (-want +have):\n%s", h.title, ident, d)
+		}
+	}
+	again := h.full(n)
+	h.head(again).ID = h.head(first).ID
+	b.refused(insert(again), problem.Conflict, article(h.title)+" with UUID "+h.head(first).ID+" already exists.")
+	for _, ident := range []string{"nobody", ""} {
+		_, err := h.table.Get(b.ctx, nil, ident)
+		b.refused(err, problem.NotFound, h.title+" "+ident+" could not be found.")
+	}
+	stale := *first
+	b.ok(save(first))
+	if h.head(first).Version != 2 || h.head(first).UpdatedAt.IsZero() {
+		b.Fatalf("after a save: %+v", h.head(first))
+	}
+	b.refused(save(&stale), problem.Conflict, h.title+" "+h.head(first).ID+" has been changed by another request; please retry.")
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Delete(tx, &stale) }), problem.Conflict, "")
+	h.pages(b, n)
+	b.do(func(tx job.Tx) error {
+		if err := h.table.Delete(tx, first); err != nil {
+			return err
+		}
+		_, err := h.table.Get(b.ctx, tx, h.head(first).ID)
+		b.refused(err, problem.NotFound, "")
+		left, err := h.table.List(b.ctx, tx, *new(F), metal.Page{})
+		if len(left) != n-1 {
+			b.Errorf("%d of %s are left of %d", len(left), h.title, n)
+		}
+		return err
+	})
+}
+
+func (h shelf[R, F]) pages(b *bench, n int) {
+	names := func(p metal.Page) (out []string) {
+		b.Helper()
+		got, err := h.table.List(b.ctx, nil, *new(F), p)
+		b.ok(err)
+		for _, r := range got {
+			out = append(out, h.head(r).ID)
+		}
+		return out
+	}
+	for _, key := range append([]string{"", "id", "uuid", "created_at", "updated_at"}, h.sort...) {
+		for _, desc := range []bool{false, true} {
+			whole := names(metal.Page{SortKey: key, Desc: desc})
+			var paged []string
+			page := metal.Page{SortKey: key, Desc: desc, Limit: 2}
+			for range (n + 1) / 2 {
+				paged = append(paged, names(page)...)
+				page.Marker = paged[len(paged)-1]
+			}
+			if len(whole) != n || !slices.Equal(whole, paged) {
+				b.Errorf("%s by %q (down %v): pages %v, whole %v", h.title, key, desc, paged, whole)
+			}
+		}
+	}
+	_, err := h.table.List(b.ctx, nil, *new(F), metal.Page{SortKey: "extra"})
+	b.refused(err, problem.Invalid, "")
+	_, err = h.table.List(b.ctx, nil, *new(F), metal.Page{Marker: "nobody"})
+	b.refused(err, problem.NotFound, h.title+" nobody could not be found.")
+}
+
+func article(title string) string {
+	word := strings.ToLower(title)
+	if strings.ContainsAny(word[:1], "aeiou") {
+		return "An " + word
+	}
+	return "A " + word
+}
+
+func testPortgroup(b *bench) {
+	b.node("a")
+	full := func(i int) *metal.Portgroup {
+		return &metal.Portgroup{NodeID: "a", Name: fmt.Sprint("g", i), Address: fmt.Sprintf("52:54:00:00:01:0%d", i), Mode: "802.3ad", StandalonePorts: i%2 == 0,
+			PhysicalNetwork: "net", Category: "c", DynamicPorts: true, Properties: metal.Object{"miimon": "100", "deep": map[string]any{"psk": "s"}},
+			Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": nil}}
+	}
+	shelf[metal.Portgroup, metal.PortgroupFilter]{b.s.Portgroups(), "Portgroup", full, (*metal.Portgroup).Head,
+		func(g *metal.Portgroup) string { return g.Name },
+		[]string{"name", "address", "mode", "node_uuid", "standalone_ports_supported", "physical_network", "category"}}.test(b)
+	one := full(1)
+	one.ID, one.Name = "x", "x"
+	refusedBoth(b, b.s.Portgroups(), one, full(8), func(g *metal.Portgroup) { g.Address = one.Address }, "A portgroup with MAC address 52:54:00:00:01:01 already exists.")
+	one.Name, one.Address = "g2", ""
+	refusedBoth(b, b.s.Portgroups(), one, full(9), func(g *metal.Portgroup) { g.Name = "g2" }, "A portgroup with name g2 already exists.")
+	orphan := full(7)
+	orphan.NodeID = "ghost"
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Portgroups().Insert(tx, orphan) }), problem.NotFound, "Node ghost could not be found.")
+	b.node("b", func(n *metal.Node) { n.Owner, n.ConductorGroup, n.Shard = "o", "north", "s1" })
+	b.do(func(tx job.Tx) error {
+		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: metal.Record{ID: "ofb"}, NodeID: "b"})
+	})
+	b.do(func(tx job.Tx) error {
+		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: metal.Record{ID: "ofb2"}, NodeID: "b"})
+	})
+	counts(b, b.s.Portgroups(), map[string]listing[metal.PortgroupFilter]{
+		"node": {metal.PortgroupFilter{NodeID: "b"}, 2}, "address": {metal.PortgroupFilter{Address: "52:54:00:00:01:01"}, 1},
+		"project": {metal.PortgroupFilter{Project: "o"}, 2}, "group": {metal.PortgroupFilter{ConductorGroup: "north"}, 2},
+		"shards": {metal.PortgroupFilter{Shards: []string{"s1", "s2"}}, 2}, "shard": {metal.PortgroupFilter{Shards: []string{"s2"}}, 0},
+	})
+}
+
+// refusedBoth: the second is refused as new for the first's key, and as a change of an old one.
+func refusedBoth[R, F any](b *bench, t metal.Table[R, F], taken, free *R, clash func(*R), says string) {
+	b.Helper()
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Insert(tx, taken) }), problem.Conflict, says)
+	any(free).(interface{ Head() *metal.Record }).Head().ID = "free" + fmt.Sprint(len(says))
+	b.do(func(tx job.Tx) error { return t.Insert(tx, free) })
+	clash(free)
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Save(tx, free) }), problem.Conflict, says)
+}
+
+type listing[F any] struct {
+	filter F
+	want   int
+}
+
+func counts[R, F any](b *bench, t metal.Table[R, F], cases map[string]listing[F]) {
+	b.Helper()
+	for name, c := range cases {
+		got, err := t.List(b.ctx, nil, c.filter, metal.Page{})
+		b.ok(err)
+		if len(got) != c.want {
+			b.Errorf("by %s: %d, want %d", name, len(got), c.want)
+		}
+	}
+}
+
+func testChassis(b *bench) {
+	full := func(i int) *metal.Chassis {
+		return &metal.Chassis{Description: fmt.Sprint("rack ", 9-i), Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.Chassis, metal.ChassisFilter]{b.s.Chassis(), "Chassis", full, (*metal.Chassis).Head, nil, []string{"description"}}.test(b)
+}
+
+func testConnectors(b *bench) {
+	b.node("a", func(n *metal.Node) { n.Lessee = "o" })
+	full := func(i int) *metal.Connector {
+		return &metal.Connector{NodeID: "a", Type: "iqn", ConnectorID: fmt.Sprint("iqn.2026-01.x:", i), Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.Connector, metal.ConnectorFilter]{b.s.Connectors(), "Volume connector", full, (*metal.Connector).Head, nil,
+		[]string{"type", "connector_id", "node_uuid"}}.test(b)
+	b.node("b")
+	taken := full(1)
+	taken.ID, taken.NodeID = "x", "b"
+	refusedBoth(b, b.s.Connectors(), taken, full(9), func(v *metal.Connector) { v.ConnectorID = taken.ConnectorID },
+		"A volume connector with type 'iqn' and connector ID 'iqn.2026-01.x:1' already exists.")
+	other := full(1)
+	other.ID, other.NodeID, other.Type = "y", "b", "wwpn"
+	b.do(func(tx job.Tx) error { return b.s.Connectors().Insert(tx, other) })
+	orphan := full(7)
+	orphan.NodeID = "ghost"
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Connectors().Insert(tx, orphan) }), problem.NotFound, "Node ghost could not be found.")
+	counts(b, b.s.Connectors(), map[string]listing[metal.ConnectorFilter]{
+		"node": {metal.ConnectorFilter{NodeID: "b"}, 1}, "type": {metal.ConnectorFilter{Type: "iqn"}, 5},
+		"connector_id": {metal.ConnectorFilter{ConnectorID: "iqn.2026-01.x:1"}, 2}, "project": {metal.ConnectorFilter{Project: "o"}, 5},
+	})
+}
+
+func testTargets(b *bench) {
+	b.node("a", func(n *metal.Node) { n.Owner = "o" })
+	full := func(i int) *metal.Target {
+		return &metal.Target{NodeID: "a", VolumeType: "iscsi", VolumeID: strings.Repeat("v", 255), BootIndex: i,
+			Properties: metal.Object{"target_portal": "192.0.2.1:3260", "auth_username": "u", "auth_password": "p", "target_lun": 1.0,
+				"target_portals": []any{"a", "b"}}, Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.Target, metal.TargetFilter]{b.s.Targets(), "Volume target", full, (*metal.Target).Head, nil,
+		[]string{"volume_type", "volume_id", "boot_index", "node_uuid"}}.test(b)
+	taken := full(1)
+	taken.ID = "x"
+	refusedBoth(b, b.s.Targets(), taken, full(9), func(v *metal.Target) { v.BootIndex = 1 }, "A volume target with boot index '1' for the same node already exists.")
+	b.node("b")
+	taken.NodeID, taken.VolumeID, taken.VolumeType = "b", "w", "fibre_channel"
+	b.do(func(tx job.Tx) error { return b.s.Targets().Insert(tx, taken) })
+	counts(b, b.s.Targets(), map[string]listing[metal.TargetFilter]{
+		"node": {metal.TargetFilter{NodeID: "b"}, 1}, "type": {metal.TargetFilter{VolumeType: "fibre_channel"}, 1}, "volume": {metal.TargetFilter{VolumeID: "w"}, 1},
+		"index": {metal.TargetFilter{BootIndex: ptr(1)}, 2}, "index 0": {metal.TargetFilter{BootIndex: ptr(0)}, 0}, "project": {metal.TargetFilter{Project: "o"}, 5},
+	})
+}
+
+func testAllocations(b *bench) {
+	full := func(i int) *metal.Allocation {
+		return &metal.Allocation{Name: fmt.Sprint("claim-", i), NodeID: fmt.Sprint("n", i), ResourceClass: "gold", Traits: []string{"CUSTOM_A"}, CandidateNodes: []string{"x"},
+			State: metal.AllocationDone, LastError: "e", Owner: "o", ConductorGroup: "north", Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.Allocation, metal.AllocationFilter]{b.s.Allocations(), "Allocation", full, (*metal.Allocation).Head,
+		func(a *metal.Allocation) string { return a.Name }, []string{"name", "state", "resource_class", "owner", "node_uuid", "last_error"}}.test(b)
+	taken := full(1)
+	taken.ID, taken.NodeID = "x", ""
+	refusedBoth(b, b.s.Allocations(), taken, full(9), func(a *metal.Allocation) { a.Name = "claim-1" }, "An allocation with name claim-1 already exists.")
+	taken.Name, taken.NodeID = "", "n2"
+	refusedBoth(b, b.s.Allocations(), taken, full(8), func(a *metal.Allocation) { a.NodeID = "n2" }, "Node n2 is already claimed by another allocation.")
+	for i := range 2 { // neither name nor node is a key while it is empty
+		b.do(func(tx job.Tx) error {
+			return b.s.Allocations().Insert(tx, &metal.Allocation{Record: metal.Record{ID: fmt.Sprint("e", i)}, State: metal.Allocating})
+		})
+	}
+	counts(b, b.s.Allocations(), map[string]listing[metal.AllocationFilter]{
+		"state": {metal.AllocationFilter{State: metal.Allocating}, 2}, "node": {metal.AllocationFilter{NodeID: "n2"}, 1},
+		"owner": {metal.AllocationFilter{Owner: "o"}, 6}, "class": {metal.AllocationFilter{ResourceClass: "silver"}, 0},
+	})
+}
+
+func testSteps(b *bench) {
+	steps := []metal.Step{{Interface: "bios", Step: "apply", Args: metal.Object{"settings": []any{map[string]any{"name": "x"}}}, Priority: 10, Order: 2}, {Interface: "deploy", Step: "x"}}
+	template := func(i int) *metal.DeployTemplate {
+		return &metal.DeployTemplate{Name: fmt.Sprint("CUSTOM_", i), Steps: steps, Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.DeployTemplate, metal.DeployTemplateFilter]{b.s.DeployTemplates(), "Deploy template", template, (*metal.DeployTemplate).Head,
+		func(d *metal.DeployTemplate) string { return d.Name }, []string{"name"}}.test(b)
+	taken := template(1)
+	taken.ID = "x"
+	refusedBoth(b, b.s.DeployTemplates(), taken, template(9), func(d *metal.DeployTemplate) { d.Name = "CUSTOM_1" }, "A deploy template with name CUSTOM_1 already exists.")
+	counts(b, b.s.DeployTemplates(), map[string]listing[metal.DeployTemplateFilter]{
+		"names": {metal.DeployTemplateFilter{Names: []string{"CUSTOM_1", "CUSTOM_2", "other"}}, 2}, "no names": {metal.DeployTemplateFilter{Names: []string{}}, 0}})
+	book := func(i int) *metal.Runbook {
+		return &metal.Runbook{Name: fmt.Sprint("BOOK_", i), Description: "d", Steps: steps, Traits: []string{"T"}, DisableRamdisk: true, Public: i == 1, Owner: "o", Extra: metal.Object{"a": "b"}}
+	}
+	shelf[metal.Runbook, metal.RunbookFilter]{b.s.Runbooks(), "Runbook", book, (*metal.Runbook).Head,
+		func(r *metal.Runbook) string { return r.Name }, []string{"name", "owner", "public"}}.test(b)
+	other := book(1)
+	other.ID = "x"
+	refusedBoth(b, b.s.Runbooks(), other, book(9), func(r *metal.Runbook) { r.Name = "BOOK_1" }, "A runbook with name BOOK_1 already exists.")
+	counts(b, b.s.Runbooks(), map[string]listing[metal.RunbookFilter]{"owner": {metal.RunbookFilter{Project: "o"}, 5}, "stranger": {metal.RunbookFilter{Project: "p"}, 1}})
+}
+
+func testInspectionRules(b *bench) {
+	full := func(i int) *metal.InspectionRule {
+		return &metal.InspectionRule{Description: "d", Priority: i % 3, Phase: "main", Scope: "s", Sensitive: true,
+			Conditions: []any{map[string]any{"op": "eq", "args": []any{1.0, "x"}}}, Actions: []any{map[string]any{"op": "set-attribute", "args": map[string]any{"a": "b"}}}}
+	}
+	shelf[metal.InspectionRule, metal.InspectionRuleFilter]{b.s.InspectionRules(), "Inspection rule", full, (*metal.InspectionRule).Head, nil,
+		[]string{"priority", "phase", "scope", "description"}}.test(b)
+	counts(b, b.s.InspectionRules(), map[string]listing[metal.InspectionRuleFilter]{"phase": {metal.InspectionRuleFilter{Phase: "main"}, 4}, "scope": {metal.InspectionRuleFilter{Scope: "x"}, 0}})
+}
+
+func testDocuments(b *bench) {
+	b.node("a")
+	b.node("b")
+	kinds := []metal.DocumentKind{metal.ConfigDrive, metal.Inventory, metal.PluginData, metal.BIOSSettings, metal.Firmware, metal.Steps}
+	for i, kind := range kinds {
+		_, err := b.s.Document(b.ctx, nil, "a", kind)
+		b.refused(err, problem.NotFound, "")
+		for _, body := range []string{`{"n":0}`, fmt.Sprintf(`{"n":%d}`, i)} {
+			b.do(func(tx job.Tx) error {
+				return b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: kind, Body: json.RawMessage(body)})
+			})
+		}
+	}
+	for i, kind := range kinds {
+		d, err := b.s.Document(b.ctx, nil, "a", kind)
+		b.ok(err)
+		if string(d.Body) != fmt.Sprintf(`{"n":%d}`, i) || d.NodeID != "a" || d.Kind != kind || d.CreatedAt.IsZero() || d.UpdatedAt.Before(d.CreatedAt) {
+			b.Errorf("%s: %+v", kind, d)
+		}
+	}
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
+		return b.s.SaveDocument(tx, metal.Document{NodeID: "ghost", Kind: metal.Inventory})
+	}),
+		problem.NotFound, "Node ghost could not be found.")
+	for range 2 {
+		b.do(func(tx job.Tx) error { return b.s.DeleteDocument(tx, "a", metal.Inventory) })
+	}
+	_, err := b.s.Document(b.ctx, nil, "a", metal.Inventory)
+	b.refused(err, problem.NotFound, "")
+}
+
+// testGoesWithNode: nothing of a node is left when it is gone, and nothing of another goes with it.
+func testGoesWithNode(b *bench) {
+	nodes := map[string]*metal.Node{}
+	for i, id := range []string{"a", "b"} {
+		nodes[id] = b.node(id)
+		b.do(func(tx job.Tx) error {
+			r := metal.Record{ID: "r" + id}
+			for _, err := range []error{
+				b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p" + id}, NodeID: id, Address: "52:54:00:00:00:0" + fmt.Sprint(i)}),
+				b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: r, NodeID: id}),
+				b.s.Connectors().Insert(tx, &metal.Connector{Record: r, NodeID: id, Type: "iqn", ConnectorID: id}),
+				b.s.Targets().Insert(tx, &metal.Target{Record: r, NodeID: id, VolumeType: "iscsi", VolumeID: "v"}),
+				b.s.Allocations().Insert(tx, &metal.Allocation{Record: r, NodeID: id, State: metal.AllocationDone}),
+				b.s.SaveDocument(tx, metal.Document{NodeID: id, Kind: metal.Inventory, Body: json.RawMessage(`{}`)}),
+			} {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	left := func(id string) (n int) {
+		for _, err := range []error{
+			second(b.s.Port(b.ctx, nil, "p"+id)), second(b.s.Portgroups().Get(b.ctx, nil, "r"+id)), second(b.s.Connectors().Get(b.ctx, nil, "r"+id)),
+			second(b.s.Targets().Get(b.ctx, nil, "r"+id)), second(b.s.Allocations().Get(b.ctx, nil, "r"+id)), second(b.s.Document(b.ctx, nil, id, metal.Inventory)),
+		} {
+			if err == nil {
+				n++
+			} else if !problem.Is(err, problem.NotFound) {
+				b.Error(err)
+			}
+		}
+		return n
+	}
+	if left("a") != 6 {
+		b.Fatal("not all was there")
+	}
+	b.do(func(tx job.Tx) error { return b.s.DeleteNode(tx, nodes["a"]) })
+	if left("a") != 0 || left("b") != 6 {
+		b.Errorf("of the node that went %d are left, of the other %d of 6", left("a"), left("b"))
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func testShards(b *bench) {
+	for i, shard := range []string{"", "north", "south", "north"} {
+		b.node(fmt.Sprint(i), func(n *metal.Node) { n.Shard = shard })
+	}
+	got, err := b.s.Shards(b.ctx)
+	b.ok(err)
+	if d := cmp.Diff([]metal.Shard{{Name: "", Count: 1}, {Name: "north", Count: 2}, {Name: "south", Count: 1}}, got); d != "" {
+		b.Fatalf("shards differ (-want +have):\n%s", d)
+	}
+}

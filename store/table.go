@@ -1,0 +1,349 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// kind says how records of one kind lie in their table: R is the record, F narrows a list.
+// Every table has num, id, version, created_at, updated_at and body beside its own columns.
+type kind[R, F any] struct {
+	table string
+	// word is what users call one: "volume connector".
+	word string
+	// columns are the table's own; fields are pointers to what fills them, in the same order.
+	columns []string
+	fields  func(r *R) []any
+	head    func(r *R) head
+	// body is a pointer to a struct of pointers to what nobody searches or sorts by.
+	body func(r *R) any
+	// fill makes what was empty usable after a read.
+	fill func(r *R)
+	// secret tells the keys of body whose values are sealed; nil: none.
+	secret func(key string) bool
+	// names are the columns beside id by which one is found.
+	names []string
+	// sort has the words to sort by that are no columns.
+	sort map[string]string
+	keys []key[R]
+	// node gives the parent; nil where there is none.
+	node   func(r *R) string
+	narrow func(c *clause, f F)
+}
+
+// head is where the common fields of a record are.
+type head struct {
+	id               *string
+	version          *int64
+	created, updated *time.Time
+}
+
+// ofRecord is the head of records that embed metal.Record.
+func ofRecord[R any, P interface {
+	*R
+	Head() *metal.Record
+}](r *R) head {
+	h := P(r).Head()
+	return head{&h.ID, &h.Version, &h.CreatedAt, &h.UpdatedAt}
+}
+
+// key is a rule that no two records may share the columns, unless the first is empty.
+type key[R any] struct {
+	columns []string
+	says    func(r *R) string
+}
+
+// table is metal.Table for one kind.
+type table[R, F any] struct {
+	s *Store
+	k *kind[R, F]
+}
+
+func (k *kind[R, F]) all() []string {
+	return append(append([]string{"id", "version"}, k.columns...), "created_at", "updated_at", "body")
+}
+
+func (k *kind[R, F]) title() string { return strings.ToUpper(k.word[:1]) + k.word[1:] }
+
+func (k *kind[R, F]) missing(ident string) error {
+	return problem.NotFoundf("%s %s could not be found.", k.title(), ident)
+}
+
+func (k *kind[R, F]) changed(id string) error {
+	return problem.Conflictf("%s %s has been changed by another request; please retry.", k.title(), id)
+}
+
+func (k *kind[R, F]) selects() string {
+	return `SELECT t.` + strings.Join(k.all(), ", t.") + ` FROM ` + k.table + ` t`
+}
+
+// values are the arguments of all.
+func (t table[R, F]) values(r *R) ([]any, error) {
+	h := t.k.head(r)
+	args := []any{*h.id, *h.version}
+	for _, f := range t.k.fields(r) {
+		args = append(args, value(f))
+	}
+	body, err := t.s.encodeBody(t.k.body(r), t.k.secret, t.k.table+":"+*h.id)
+	if err != nil {
+		return nil, problem.Invalidf("%s %s: %w", t.k.word, *h.id, err)
+	}
+	return append(args, micros(*h.created), micros(*h.updated), body), nil
+}
+
+// value reads a field through its pointer as engines want it.
+func value(field any) any {
+	switch f := field.(type) {
+	case *string:
+		return *f
+	case *bool:
+		return *f
+	case *int:
+		return int64(*f)
+	}
+	return reflect.ValueOf(field).Elem().String() // a named string
+}
+
+func (s *Store) encodeBody(body any, secretKey func(string) bool, place string) (string, error) {
+	text, err := json.Marshal(body)
+	if err != nil || secretKey == nil {
+		return string(text), err
+	}
+	var plain any
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return "", err
+	}
+	sealed, err := s.seal(plain, place, secretKey)
+	if err != nil {
+		return "", err
+	}
+	text, err = json.Marshal(sealed)
+	return string(text), err
+}
+
+func (s *Store) decodeBody(text []byte, body any, secretKey func(string) bool, place string) error {
+	if secretKey != nil && bytes.Contains(text, []byte(sealedMark)) {
+		var sealed any
+		if err := json.Unmarshal(text, &sealed); err != nil {
+			return err
+		}
+		plain, err := s.open(sealed, place, secretKey)
+		if err != nil {
+			return err
+		}
+		if text, err = json.Marshal(plain); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(text, body)
+}
+
+func (t table[R, F]) scan(rows *sql.Rows) (*R, error) {
+	r := new(R)
+	h := t.k.head(r)
+	var created, updated int64
+	var body sql.RawBytes
+	into := append([]any{h.id, h.version}, t.k.fields(r)...)
+	if err := rows.Scan(append(into, &created, &updated, &body)...); err != nil {
+		return nil, err
+	}
+	*h.created, *h.updated = moment(created), moment(updated)
+	if err := t.s.decodeBody(body, t.k.body(r), t.k.secret, t.k.table+":"+*h.id); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", t.k.word, *h.id, err)
+	}
+	t.k.fill(r)
+	return r, nil
+}
+
+func (t table[R, F]) read(ctx context.Context, tx job.Tx, text string, args ...any) ([]*R, error) {
+	var out []*R
+	err := t.s.read(ctx, tx, func(rows *sql.Rows) error {
+		r, err := t.scan(rows)
+		out = append(out, r)
+		return err
+	}, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read %ss: %w", t.k.word, err)
+	}
+	return out, nil
+}
+
+// Get is metal.Table's.
+func (t table[R, F]) Get(ctx context.Context, tx job.Tx, ident string) (*R, error) {
+	if ident == "" {
+		return nil, t.k.missing(ident)
+	}
+	where, args := `COALESCE((SELECT id FROM `+t.k.table+` WHERE id = $1)`, []any{ident}
+	for _, name := range t.k.names {
+		mark := "$1"
+		if name == "address" {
+			args, mark = []any{ident, strings.ToLower(ident)}, "$2"
+		}
+		where += `, (SELECT id FROM ` + t.k.table + ` WHERE ` + name + ` = ` + mark + ` AND ` + name + ` <> '')`
+	}
+	out, err := t.read(ctx, tx, t.k.selects()+` WHERE t.id = `+where+`, '')`, args...)
+	if err == nil && len(out) == 0 {
+		err = t.k.missing(ident)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// Insert is metal.Table's.
+func (t table[R, F]) Insert(tx job.Tx, r *R) error {
+	x, err := t.s.tx(tx)
+	if err != nil {
+		return err
+	}
+	h := t.k.head(r)
+	x.keepStamps(h.version, h.created, h.updated)
+	if h.created.IsZero() {
+		*h.created = t.s.stamp()
+	}
+	if *h.version == 0 {
+		*h.version = 1
+	}
+	args, err := t.values(r)
+	if err != nil {
+		return err
+	}
+	all := t.k.all()
+	rows, err := x.exec(`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+placeholders(1, len(all))+`) ON CONFLICT DO NOTHING`, args...)
+	if err == nil && rows == 0 {
+		return t.which(x, r)
+	}
+	return t.refused(err, r, "insert")
+}
+
+// which says which key of a new record is taken.
+func (t table[R, F]) which(tx *Tx, r *R) error {
+	at := map[string]any{"id": t.k.head(r).id}
+	for i, f := range t.k.fields(r) {
+		at[t.k.columns[i]] = f
+	}
+	id := key[R]{[]string{"id"}, func(*R) string { return article(t.k.word) + " with UUID " + *t.k.head(r).id + " already exists." }}
+	for _, k := range append([]key[R]{id}, t.k.keys...) {
+		c := &clause{}
+		for _, column := range k.columns {
+			c.and(column + " = " + c.arg(value(at[column])))
+		}
+		taken := false
+		err := tx.each(func(*sql.Rows) error { taken = true; return nil }, `SELECT 1 FROM `+t.k.table+c.where(), c.args...)
+		if err != nil {
+			return err
+		}
+		if taken && value(at[k.columns[0]]) != "" {
+			return problem.Conflictf("%s", k.says(r))
+		}
+	}
+	return t.k.changed(*t.k.head(r).id)
+}
+
+func article(word string) string {
+	if strings.ContainsRune("aeiou", rune(word[0])) {
+		return "An " + word
+	}
+	return "A " + word
+}
+
+// refused turns a violated rule into what the user reads.
+func (t table[R, F]) refused(err error, r *R, verb string) error {
+	if err == nil {
+		return nil
+	}
+	rule := t.s.engine.violated(err)
+	if rule == foreignKey && t.k.node != nil {
+		return problem.NotFoundf("Node %s could not be found.", t.k.node(r))
+	}
+	for _, k := range t.k.keys {
+		if rule == t.k.table+"."+k.columns[0] {
+			return conflict(err, "%s", k.says(r))
+		}
+	}
+	return fmt.Errorf("%s %s %s: %w", verb, t.k.word, *t.k.head(r).id, err)
+}
+
+// Save is metal.Table's.
+func (t table[R, F]) Save(tx job.Tx, r *R) error {
+	x, err := t.s.tx(tx)
+	if err != nil {
+		return err
+	}
+	h := t.k.head(r)
+	x.keepStamps(h.version, h.updated)
+	former, at := *h.version, *h.updated
+	*h.version, *h.updated = former+1, t.s.stamp()
+	args, err := t.values(r)
+	var rows int64
+	if err == nil {
+		rows, err = x.exec(updateText(t.k.table, t.k.all()), args...)
+	}
+	if err == nil && rows == 1 {
+		return nil
+	}
+	*h.version, *h.updated = former, at
+	if err == nil {
+		return t.k.changed(*h.id)
+	}
+	return t.refused(err, r, "save")
+}
+
+// Delete is metal.Table's.
+func (t table[R, F]) Delete(tx job.Tx, r *R) error {
+	x, err := t.s.tx(tx)
+	if err != nil {
+		return err
+	}
+	h := t.k.head(r)
+	rows, err := x.exec(`DELETE FROM `+t.k.table+` WHERE id = $1 AND version = $2`, *h.id, *h.version)
+	if err == nil && rows == 0 {
+		return t.k.changed(*h.id)
+	}
+	return t.refused(err, r, "delete")
+}
+
+// List is metal.Table's.
+func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p metal.Page) ([]*R, error) {
+	c := &clause{}
+	t.k.narrow(c, f)
+	order, err := c.page(p, t.k.table, "t", t.k.sortable())
+	if err != nil {
+		return nil, err
+	}
+	text := t.k.selects()
+	if c.node {
+		text += ` JOIN node n ON n.id = t.node_id`
+	}
+	out, err := t.read(ctx, tx, text+c.where()+order, c.args...)
+	if err == nil && len(out) == 0 && p.Marker != "" {
+		var ok bool
+		if ok, err = t.s.exists(ctx, t.k.table, p.Marker); err == nil && !ok {
+			err = t.k.missing(p.Marker)
+		}
+	}
+	return out, err
+}
+
+// sortable maps words to columns: the columns' own names, what Ironic calls them, and num for none.
+func (k *kind[R, F]) sortable() map[string]string {
+	words := map[string]string{"": "num", "id": "num", "uuid": "id", "created_at": "created_at", "updated_at": "updated_at"}
+	for _, column := range k.columns {
+		words[column] = column
+	}
+	for word, column := range k.sort {
+		words[word] = column
+	}
+	return words
+}

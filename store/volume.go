@@ -1,0 +1,68 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"salvor/metal"
+	"salvor/secret"
+)
+
+// Connectors keeps the initiators' sides of volumes.
+func (s *Store) Connectors() metal.Table[metal.Connector, metal.ConnectorFilter] {
+	return table[metal.Connector, metal.ConnectorFilter]{s, connectors}
+}
+
+var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
+	table: "connector", word: "volume connector", head: ofRecord[metal.Connector],
+	columns: []string{"node_id", "type", "connector_id"},
+	fields:  func(v *metal.Connector) []any { return []any{&v.NodeID, &v.Type, &v.ConnectorID} },
+	body:    func(v *metal.Connector) any { return &struct{ Extra *metal.Object }{&v.Extra} },
+	fill:    func(v *metal.Connector) { fill(&v.Extra) },
+	sort:    map[string]string{"node_uuid": "node_id"},
+	keys: []key[metal.Connector]{{[]string{"type", "connector_id"}, func(v *metal.Connector) string {
+		return fmt.Sprintf("A volume connector with type '%s' and connector ID '%s' already exists.", v.Type, v.ConnectorID)
+	}}},
+	node: func(v *metal.Connector) string { return v.NodeID },
+	narrow: func(c *clause, f metal.ConnectorFilter) {
+		c.equal("t.node_id", f.NodeID)
+		c.equal("t.type", f.Type)
+		c.equal("t.connector_id", f.ConnectorID)
+		c.ofNode(f.Project, "", nil)
+	},
+}
+
+// Targets keeps the disks' sides of volumes.
+func (s *Store) Targets() metal.Table[metal.Target, metal.TargetFilter] {
+	return table[metal.Target, metal.TargetFilter]{s, targets}
+}
+
+var targets = &kind[metal.Target, metal.TargetFilter]{
+	table: "target", word: "volume target", head: ofRecord[metal.Target],
+	columns: []string{"node_id", "volume_type", "volume_id", "boot_index"},
+	fields:  func(v *metal.Target) []any { return []any{&v.NodeID, &v.VolumeType, &v.VolumeID, &v.BootIndex} },
+	body: func(v *metal.Target) any {
+		return &struct{ Properties, Extra *metal.Object }{&v.Properties, &v.Extra}
+	},
+	fill:   func(v *metal.Target) { fill(&v.Properties, &v.Extra) },
+	secret: targetSecret,
+	sort:   map[string]string{"node_uuid": "node_id"},
+	keys: []key[metal.Target]{{[]string{"node_id", "boot_index"}, func(v *metal.Target) string {
+		return fmt.Sprintf("A volume target with boot index '%d' for the same node already exists.", v.BootIndex)
+	}}},
+	node: func(v *metal.Target) string { return v.NodeID },
+	narrow: func(c *clause, f metal.TargetFilter) {
+		c.equal("t.node_id", f.NodeID)
+		c.equal("t.volume_type", f.VolumeType)
+		c.equal("t.volume_id", f.VolumeID)
+		if f.BootIndex != nil {
+			c.and("t.boot_index = " + c.arg(int64(*f.BootIndex)))
+		}
+		c.ofNode(f.Project, "", nil)
+	},
+}
+
+// targetSecret seals half of a CHAP credential like the other: auth_username and its discovery and mutual twins.
+func targetSecret(key string) bool {
+	return secret.IsKey(key) || strings.Contains(strings.ToLower(key), "auth_user")
+}
