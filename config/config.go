@@ -24,6 +24,9 @@ type Config struct {
 	Database       Database
 	Secrets        Secrets
 	Bridge         Bridge
+	Neutron        Neutron
+	Keystone       Keystone
+	Policy         Policy
 	IPMI           IPMI
 	Netboot        Netboot
 	Hosts          Hosts
@@ -36,8 +39,9 @@ func (c *Config) Origin(section, option string) string { return c.origin[section
 
 // The values of [DEFAULT]auth_strategy.
 const (
-	NoAuth    = "noauth"
-	BasicAuth = "http_basic"
+	NoAuth       = "noauth"
+	BasicAuth    = "http_basic"
+	KeystoneAuth = "keystone"
 )
 
 // Default is [DEFAULT].

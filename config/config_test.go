@@ -197,8 +197,8 @@ func TestWarnings(t *testing.T) {
 	_, warnings, err := load(t, `
 [DEFAULT]
 transport_url = rabbit://u:hunter2@mq
-[neutron]
-auth_url = http://k
+[swift]
+region_name = k
 [condutor]
 node_history = false
 [pxe]
@@ -213,7 +213,7 @@ cleaning_network = br-a
 		t.Fatal(err)
 	}
 	all := strings.Join(warnings, "\n")
-	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [neutron] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too", "[conductor]automated_clean changes nothing: there are no automatic clean steps"} {
+	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [swift] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too", "[conductor]automated_clean changes nothing: there are no automatic clean steps"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("warnings lack %q:\n%s", want, all)
 		}

@@ -96,6 +96,12 @@ var text = syntax[string]{allowed: "text in one line", parse: func(s string) (st
 	return s, nil
 }}
 
+// hiddenText is text in one line that no error repeats.
+var hiddenText = syntax[secret.Value]{allowed: text.allowed, parse: func(s string) (secret.Value, error) {
+	v, err := text.parse(s)
+	return secret.New(v), err
+}}
+
 // word is a name without spaces; empty is allowed.
 var word = syntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
 	if !isWord(s) {

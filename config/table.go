@@ -14,8 +14,8 @@ var interfaceKinds = []string{
 }
 
 var defaultOptions = []Option{
-	option("DEFAULT", "auth_strategy", NoAuth, oneOf(NoAuth, BasicAuth), func(c *Config) *string { return &c.Default.AuthStrategy },
-		"Who may use the API: noauth lets everybody who reaches it, http_basic asks for a user of http_basic_auth_user_file. Off loopback, noauth must be written here to be taken."),
+	option("DEFAULT", "auth_strategy", NoAuth, oneOf(NoAuth, BasicAuth, KeystoneAuth), func(c *Config) *string { return &c.Default.AuthStrategy },
+		"Who may use the API: noauth lets everybody who reaches it, http_basic asks for a user of http_basic_auth_user_file, keystone for a token. Off loopback, noauth must be written here to be taken."),
 	option("DEFAULT", "http_basic_auth_user_file", "/etc/salvor/htpasswd", path, func(c *Config) *string { return &c.Default.HTTPBasicAuthUserFile },
 		"The users of http_basic: lines of htpasswd with bcrypt hashes."),
 	option("DEFAULT", "debug", "false", boolean, func(c *Config) *bool { return &c.Default.Debug },
@@ -238,6 +238,15 @@ var ignored = map[string]string{
 		image_download_source command_wait_attempts command_wait_interval neutron_agent_poll_interval neutron_agent_max_attempts
 		neutron_agent_status_retry_interval post_deploy_get_power_state_retries post_deploy_get_power_state_retry_interval
 		memory_consumed_by_agent stream_raw_images verify_ca certificates_path api_ca_file allow_md5_checksum`,
+	"keystone_authtoken": `auth_section auth_uri identity_uri auth_version delay_auth_decision http_connect_timeout http_request_max_retries
+		certfile keyfile region_name interface memcached_servers memcache_secret_key memcache_security_strategy memcache_pool_dead_retry
+		memcache_pool_maxsize memcache_pool_socket_timeout memcache_pool_unused_timeout memcache_pool_conn_get_timeout memcache_use_advanced_pool
+		memcache_tls_enabled memcache_sasl_enabled include_service_catalog enforce_token_bind service_token_roles service_token_roles_required
+		service_type cache user_id default_domain_id default_domain_name`,
+	"oslo_policy": `policy_default_rule remote_content_type remote_ssl_verify_server_crt`,
+	"neutron": `auth_type auth_section user_id user_domain_id project_id project_domain_id tenant_name default_domain_name valid_interfaces service_type
+		service_name certfile keyfile timeout split_loggers connect_retries status_code_retries collect_timing min_version max_version
+		port_setup_delay retries dhcpv6_stateful_address_count add_all_ports fail_on_port_binding_failure system_scope trust_id`,
 	"service_catalog": `auth_type auth_url auth_section username password project_name user_domain_name project_domain_name user_domain_id
 		project_domain_id region_name service_type service_name valid_interfaces cafile certfile keyfile insecure timeout`,
 	"database": `max_retries retry_interval max_pool_size max_overflow pool_timeout connection_recycle_time mysql_engine mysql_sql_mode

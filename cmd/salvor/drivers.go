@@ -20,6 +20,10 @@ type driverConfig struct {
 	Files driver.BootFiles
 	// Bridges are the bridges that machines may be moved between; none: the network interface bridge is not offered.
 	Bridges network.Bridges
+	// Neutron is how OpenStack Networking is reached; nil: the network interfaces neutron and flat are not offered.
+	Neutron *network.Cloud
+	// Networks are those of Neutron that machines are worked on.
+	Networks network.Networks
 	// IPMIClient is [ipmi]client; empty: native.
 	IPMIClient ipmi.Client
 	// IPMICipher is [ipmi]cipher; 0: the driver's own choice.
@@ -80,7 +84,7 @@ func (h hardware) fake() driver.HardwareType {
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
 	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, noInspect)
 	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake"}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
-	offer(&t, "network", t.Network, noopNetwork)
+	offer(&t, "network", t.Network, append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
 	offer(&t, "rescue", t.Rescue, choice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
 	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, ramdiskDeploy)
 	return t
@@ -184,7 +188,7 @@ func (h hardware) agentRescue() choice[driver.Rescue] {
 // networks puts bridge first where there are bridges: who configures them wants them used.
 func (h hardware) networks() []choice[driver.Network] {
 	if len(h.cfg.Bridges) == 0 {
-		return []choice[driver.Network]{noopNetwork}
+		return append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)
 	}
 	info := metal.InterfaceInfo{Name: "bridge", NeedsPorts: true, Warning: h.cfg.Bridges.Warning()}
 	bridge, err := network.NewBridge(h.cfg.Bridges)
@@ -192,5 +196,24 @@ func (h hardware) networks() []choice[driver.Network] {
 		info.Broken = err.Error()
 		bridge = &network.Bridge{} // which knows no network, so every use of it is refused
 	}
-	return []choice[driver.Network]{{info, bridge}, noopNetwork}
+	return append([]choice[driver.Network]{{info, bridge}, noopNetwork}, h.neutronNetworks()...)
+}
+
+// neutronNetworks are those by OpenStack Networking, each with the networks that
+// driver_info has to name because the configuration does not.
+func (h hardware) neutronNetworks() []choice[driver.Network] {
+	if h.cfg.Neutron == nil {
+		return nil
+	}
+	unnamed := func(nets ...driver.Net) (keys []string) {
+		for _, net := range nets {
+			if h.cfg.Networks.Of[net] == "" {
+				keys = append(keys, network.Key(net))
+			}
+		}
+		return keys
+	}
+	flat := metal.InterfaceInfo{Name: "flat", NeedsPorts: true, Required: unnamed(driver.CleaningNet)}
+	full := metal.InterfaceInfo{Name: "neutron", NeedsPorts: true, Required: unnamed(driver.Provisioning, driver.CleaningNet), RequiredForRescue: unnamed(driver.Rescuing)}
+	return []choice[driver.Network]{{full, network.NewNeutron(h.cfg.Neutron, h.cfg.Networks)}, {flat, network.NewFlat(h.cfg.Neutron, h.cfg.Networks)}}
 }

@@ -155,7 +155,11 @@ func (p *program) wire(ctx context.Context) error {
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
-	types, warnings, err := enabled(hardwareTypes(p.driverConfig(kernel, ramdisk)), p.cfg.Default)
+	hardware, err := p.driverConfig(kernel, ramdisk)
+	if err != nil {
+		return err
+	}
+	types, warnings, err := enabled(hardwareTypes(hardware), p.cfg.Default)
 	for _, w := range warnings {
 		p.log.Warn(w)
 	}

@@ -91,14 +91,49 @@ func (p *program) ramdiskURL() string {
 	return "http://" + p.cfg.Ramdisk.Listen
 }
 
-func (p *program) driverConfig(kernel, image string) driverConfig {
+func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 	url := p.ramdiskURL()
+	cloud, err := cloud(p.cfg.Neutron)
+	if err != nil {
+		return driverConfig{}, err
+	}
 	return driverConfig{
 		Files:        driver.BootFiles{URL: url, APIURL: url, Append: p.cfg.PXE.KernelAppendParams, Dirs: p.imageRoots(kernel, image)},
 		Bridges:      bridges(p.cfg.Bridge),
 		IPMIClient:   ipmi.Client(p.cfg.IPMI.Client),
 		IPMICipher:   p.cfg.IPMI.Cipher,
 		RescueKernel: kernel, RescueRamdisk: image,
+		Neutron: cloud, Networks: networks(p.cfg.Neutron),
+	}, nil
+}
+
+// cloud is the client of Neutron; nil if the configuration names none.
+func cloud(c config.Neutron) (*network.Cloud, error) {
+	if !c.Reachable() {
+		return nil, nil
+	}
+	var ca []byte
+	if c.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(c.CAFile); err != nil {
+			return nil, fmt.Errorf("[neutron]cafile: %w", err)
+		}
+	}
+	return network.NewCloud(network.Access{
+		Endpoint: c.EndpointOverride, AuthURL: c.AuthURL, Username: c.Username, Password: c.Password, UserDomain: c.UserDomainName,
+		ProjectName: c.ProjectName, ProjectArea: c.ProjectDomainName, Region: c.RegionName, CA: ca, Insecure: c.Insecure, Timeout: c.RequestTimeout,
+	}), nil
+}
+
+func networks(c config.Neutron) network.Networks {
+	return network.Networks{
+		Of: map[driver.Net]string{
+			driver.CleaningNet: c.CleaningNetwork, driver.Provisioning: c.ProvisioningNetwork, driver.Rescuing: c.RescuingNetwork, driver.Inspection: c.InspectionNetwork,
+		},
+		SecurityGroups: map[driver.Net][]string{
+			driver.CleaningNet: c.CleaningSecurityGroups, driver.Provisioning: c.ProvisioningSecurityGroups,
+			driver.Rescuing: c.RescuingSecurityGroups, driver.Inspection: c.InspectionSecurityGroups,
+		},
 	}
 }
 
@@ -247,7 +282,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 	}
 	cfg := ironic.Config{
 		Nodes: p.nodes, Ports: metal.NewPorts(p.store, p.store, p.nodes), Directory: p.directory, Timeline: p.store,
-		Auth: auth, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
+		Auth: auth, Policy: p.policy(), MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), OldAgentDoors: p.cfg.Ramdisk.LegacyDoors, Log: p.log,
 	}
 	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil
@@ -278,8 +313,11 @@ func (p *program) health(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *program) authenticator() (api.Authenticator, error) {
-	if p.cfg.Default.AuthStrategy == config.BasicAuth {
+	switch p.cfg.Default.AuthStrategy {
+	case config.BasicAuth:
 		return api.NewHTTPBasic(p.cfg.Default.HTTPBasicAuthUserFile)
+	case config.KeystoneAuth:
+		return api.NewKeystone(p.keystone())
 	}
 	return api.NoAuth{}, nil
 }

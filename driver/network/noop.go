@@ -1,6 +1,6 @@
-// Package network moves machines between networks: not at all (Noop), or between
-// Linux bridges of the conductor's own host (Bridge). It knows ports and names of
-// networks, and must know neither what a rescue is nor who asked.
+// Package network moves machines between networks: not at all (Noop), between Linux
+// bridges of the conductor's own host (Bridge), or between networks of OpenStack
+// Networking (Neutron, also as flat). It knows ports and names of networks, and must know neither what a rescue is nor who asked.
 package network
 
 import (
