@@ -85,10 +85,9 @@ func (s *Store) Shards(ctx context.Context) ([]metal.Shard, error) {
 
 func (c *clause) nodes(f metal.NodeFilter) {
 	for _, e := range []struct{ column, value string }{
-		{"n.instance_uuid", f.InstanceUUID}, {"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
-		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.chassis_uuid", f.ChassisUUID}, {"n.shard", f.Shard},
-		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor}, {"n.parent_node", f.ParentNode},
-		{"n.instance_name", f.InstanceName},
+		{"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
+		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.shard", f.Shard},
+		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor}, {"n.instance_name", f.InstanceName},
 	} {
 		c.equal(e.column, e.value)
 	}
@@ -102,14 +101,11 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	if f.ConductorGroup != nil {
 		c.and(`n.conductor_group = ` + c.arg(*f.ConductorGroup))
 	}
-	if f.InstanceUUID != "" {
-		c.and(`n.instance_uuid <> ''`) // so that the index, which leaves the empty out, is seen to fit
-	}
+	c.rare("n.instance_uuid", f.InstanceUUID)
+	c.rare("n.chassis_uuid", f.ChassisUUID)
+	c.rare("n.parent_node", f.ParentNode)
 	if f.NoChildren {
 		c.and(`n.parent_node = ''`)
-	}
-	if f.ParentNode != "" {
-		c.and(`n.parent_node <> ''`) // for the index, as above
 	}
 	c.any("n.shard", f.Shards)
 	c.filled("n.instance_uuid", f.Associated)
@@ -128,6 +124,14 @@ func (c *clause) nodes(f metal.NodeFilter) {
 func (c *clause) equal(column, value string) {
 	if value != "" {
 		c.and(column + " = " + c.arg(value))
+	}
+}
+
+// rare is equal for a column whose index leaves the empty out: the engine must see that it fits.
+func (c *clause) rare(column, value string) {
+	c.equal(column, value)
+	if value != "" {
+		c.and(column + " <> ''")
 	}
 }
 

@@ -37,7 +37,7 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 	narrow: func(c *clause, f metal.PortFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.address", strings.ToLower(f.Address))
-		c.equal("t.portgroup_id", f.PortgroupID)
+		c.rare("t.portgroup_id", f.PortgroupID)
 		c.ofNode(f.Project, f.ConductorGroup, f.Shards)
 		if f.Owner != "" {
 			c.node = true

@@ -34,7 +34,7 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 	node: func(g *metal.Portgroup) string { return g.NodeID },
 	narrow: func(c *clause, f metal.PortgroupFilter) {
 		c.equal("t.node_id", f.NodeID)
-		c.equal("t.address", strings.ToLower(f.Address))
+		c.rare("t.address", strings.ToLower(f.Address))
 		c.ofNode(f.Project, f.ConductorGroup, f.Shards)
 	},
 }
@@ -160,7 +160,7 @@ var allocations = &kind[metal.Allocation, metal.AllocationFilter]{
 		}},
 	},
 	narrow: func(c *clause, f metal.AllocationFilter) {
-		c.equal("t.node_id", f.NodeID)
+		c.rare("t.node_id", f.NodeID)
 		c.equal("t.resource_class", f.ResourceClass)
 		c.equal("t.owner", f.Owner)
 		c.equal("t.state", string(f.State))

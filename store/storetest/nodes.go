@@ -265,6 +265,11 @@ func testNodeFilters(b *bench) {
 		{metal.NodeFilter{Sharded: ptr(true)}, "full"},
 		{metal.NodeFilter{Sharded: ptr(false)}, "lent plain"},
 		{metal.NodeFilter{Owner: "o", Lessee: "nobody"}, ""},
+		{metal.NodeFilter{ParentNode: "parent"}, "full"},
+		{metal.NodeFilter{NoChildren: true}, "lent plain"},
+		{metal.NodeFilter{Shards: []string{"s", "t"}}, "full"},
+		{metal.NodeFilter{Shards: []string{}}, ""},
+		{metal.NodeFilter{InstanceName: "web-1"}, "full"},
 		{metal.NodeFilter{Owner: "' OR 1=1 --"}, ""},
 	} {
 		got, err := b.s.Nodes(b.ctx, c.f, metal.Page{SortKey: "name"})

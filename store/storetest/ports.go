@@ -16,7 +16,7 @@ import (
 func testPort(b *bench) {
 	b.node("a")
 	p := &metal.Port{Record: metal.Record{ID: "p1"}, NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
-		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
+		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Description: "d", Vendor: "v", Category: "c", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
 	insert := func(p *metal.Port) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.InsertPort(tx, p) })
 	}
@@ -51,7 +51,7 @@ func testPort(b *bench) {
 }
 
 func testPortPages(b *bench) {
-	b.node("a", func(n *metal.Node) { n.Owner, n.ConductorGroup = "o", "north" })
+	b.node("a", func(n *metal.Node) { n.Owner, n.ConductorGroup, n.Shard = "o", "north", "s" })
 	b.node("b", func(n *metal.Node) { n.Lessee = "o" })
 	b.do(func(tx job.Tx) error {
 		for i := range 7 {
@@ -75,7 +75,7 @@ func testPortPages(b *bench) {
 		}
 		return out
 	}
-	for _, key := range []string{"", "id", "uuid", "address", "name", "node_uuid", "portgroup_uuid", "physical_network", "pxe_enabled", "is_smartnic", "created_at", "updated_at"} {
+	for _, key := range []string{"", "id", "uuid", "address", "name", "node_uuid", "portgroup_uuid", "physical_network", "pxe_enabled", "is_smartnic", "description", "vendor", "category", "created_at", "updated_at"} {
 		for _, desc := range []bool{false, true} {
 			whole := names(metal.PortFilter{}, metal.Page{SortKey: key, Desc: desc})
 			var paged []string
@@ -95,7 +95,7 @@ func testPortPages(b *bench) {
 	}{
 		{metal.PortFilter{NodeID: "a"}, 4}, {metal.PortFilter{Address: "52:54:00:00:00:01"}, 1}, {metal.PortFilter{PortgroupID: "g"}, 1},
 		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroup: "north"}, 4},
-		{metal.PortFilter{MACs: []string{"52:54:00:00:00:01", strings.ToUpper("52:54:00:00:00:02"), "none"}}, 2}, {metal.PortFilter{MACs: []string{}}, 0},
+		{metal.PortFilter{MACs: []string{"52:54:00:00:00:01", strings.ToUpper("52:54:00:00:00:02"), "none"}}, 2}, {metal.PortFilter{MACs: []string{}}, 0}, {metal.PortFilter{Shards: []string{"s", "t"}}, 4},
 	} {
 		if got := names(c.f, metal.Page{}); len(got) != c.want {
 			b.Errorf("filter %+v: %v, want %d", c.f, got, c.want)

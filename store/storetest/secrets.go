@@ -3,12 +3,15 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"salvor/job"
 	"salvor/metal"
@@ -60,6 +63,7 @@ func testSecretsSealed(b *bench) {
 	}
 	b.save(&j, true)
 	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
+	sealedRecords(b, canary)
 	if b.db.Flush != nil {
 		b.db.Flush(b)
 	}
@@ -68,6 +72,58 @@ func testSecretsSealed(b *bench) {
 	}
 	if files := found(b, b.db.Dirs, canary); len(files) != 0 {
 		b.Fatalf("a secret lies in %v", files)
+	}
+}
+
+// sealedRecords keeps the canary wherever records beside the node may hold a secret, and reads it back.
+func sealedRecords(b *bench, canary string) {
+	chap := metal.Object{"auth_username": canary, "auth_password": canary, "discovery_auth_username": canary, "discovery_auth_password": canary,
+		"mutual_auth_username": canary, "mutual_auth_password": canary, "portals": []any{map[string]any{"auth_secret": canary}}}
+	steps := []metal.Step{{Interface: "deploy", Step: "write", Args: metal.Object{"header": canary}}}
+	group := &metal.Portgroup{NodeID: "a", Properties: metal.Object{"secret": canary}}
+	target := &metal.Target{NodeID: "a", VolumeType: "iscsi", VolumeID: "v", Properties: chap}
+	template := &metal.DeployTemplate{Name: "T", Steps: steps}
+	book := &metal.Runbook{Name: "B", Steps: steps}
+	rule := &metal.InspectionRule{Actions: []any{map[string]any{"args": []any{canary}}}}
+	body := json.RawMessage(`{"user_data":"` + canary + `"}`)
+	for range 2 {
+		b.do(func(tx job.Tx) error {
+			return errors.Join(put(b.s.Portgroups(), tx, group), put(b.s.Targets(), tx, target), put(b.s.DeployTemplates(), tx, template),
+				put(b.s.Runbooks(), tx, book), put(b.s.InspectionRules(), tx, rule),
+				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.ConfigDrive, Body: body}),
+				b.s.SaveDocument(tx, metal.Document{NodeID: "a", Kind: metal.Steps, Body: body}))
+		})
+	}
+	sameAgain(b, b.s.Portgroups(), group)
+	sameAgain(b, b.s.Targets(), target)
+	sameAgain(b, b.s.DeployTemplates(), template)
+	sameAgain(b, b.s.Runbooks(), book)
+	sameAgain(b, b.s.InspectionRules(), rule)
+	for _, kind := range []metal.DocumentKind{metal.ConfigDrive, metal.Steps} {
+		d, err := b.s.Document(b.ctx, nil, "a", kind)
+		b.ok(err)
+		if string(d.Body) != string(body) {
+			b.Errorf("%s is not read back", kind)
+		}
+	}
+}
+
+// put inserts a record, and saves it the next time.
+func put[R, F any](t metal.Table[R, F], tx job.Tx, r *R) error {
+	h := any(r).(interface{ Head() *metal.Record }).Head()
+	if h.Version > 0 {
+		return t.Save(tx, r)
+	}
+	h.ID = "secretive"
+	return t.Insert(tx, r)
+}
+
+func sameAgain[R, F any](b *bench, t metal.Table[R, F], want *R) {
+	b.Helper()
+	got, err := t.Get(b.ctx, nil, "secretive")
+	b.ok(err)
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		b.Errorf("differs (-want +have):\n%s", d)
 	}
 }
 
