@@ -211,6 +211,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change f
 		if now.Reservation != "" {
 			return Locked(now)
 		}
+		if err := s.dropAllocation(ctx, tx, n); err != nil {
+			return err
+		}
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
 		}
@@ -320,6 +323,9 @@ func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, 
 	s.enter(n, to)
 	if change != nil {
 		change(n)
+	}
+	if err := s.dropAllocation(ctx, tx, n); err != nil {
+		return err
 	}
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err

@@ -88,6 +88,14 @@ func (s *Collection[R, F]) List(ctx context.Context, f F, p Page) ([]*R, error) 
 
 // Create adds a record; an empty ID is chosen.
 func (s *Collection[R, F]) Create(ctx context.Context, r *R, who Asker) error {
+	if err := s.ready(r); err != nil {
+		return err
+	}
+	return s.write(ctx, Change[R]{New: r, Who: who}, func(tx job.Tx) error { return s.table.Insert(tx, r) })
+}
+
+// ready makes a new record complete and checks it.
+func (s *Collection[R, F]) ready(r *R) error {
 	h := s.head(r)
 	if h.ID == "" {
 		h.ID = uuid.NewString()
