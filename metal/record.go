@@ -108,7 +108,7 @@ func (s *Collection[R, F]) ready(r *R) error {
 		return err
 	}
 	h.CreatedAt = s.now()
-	return s.write(ctx, Change[R]{New: r, Who: who}, func(tx job.Tx) error { return s.table.Insert(tx, r) })
+	return nil
 }
 
 // Update changes a record: edit works on a copy, which is checked and saved if nobody
