@@ -1,6 +1,6 @@
 // Package access knows who asks and what they may do: principals and policy rules.
 // It is pure and knows no HTTP, no password and no record: whoever authenticates
-// makes a Principal, and whoever serves a request asks it.
+// makes a Principal, and whoever serves a request asks the Policy about it.
 package access
 
 import "salvor/problem"
@@ -15,12 +15,26 @@ const (
 	Reader Role = "reader"
 	// Admin may do all.
 	Admin Role = "admin"
+	// Scoped may do what the Policy says of its roles and its scope.
+	Scoped Role = "scoped"
 )
 
 // Principal is who asks. The zero Principal is nobody.
 type Principal struct {
 	User string // for the log and the timeline; empty: not told
 	Role Role
+	// Scope is what a Scoped principal's roles are for.
+	Scope Scope
+}
+
+// Scope is where a principal has which roles: the whole system, a domain or one project.
+type Scope struct {
+	System        bool
+	Project       string // UUID
+	ProjectName   string
+	ProjectDomain string // id of the domain of the project
+	Domain        string // id
+	Roles         []string
 }
 
 // Need is what a request needs of a principal.
@@ -36,9 +50,10 @@ const (
 )
 
 // Allow refuses (Forbidden) what the principal may not do. action names it in the error.
+// Scoped principals pass: the Policy decides on them.
 func (p Principal) Allow(need Need, action string) error {
 	switch {
-	case need == Open, p.Role == Admin, p.Role == Reader && need == Read:
+	case need == Open, p.Role == Admin, p.Role == Scoped, p.Role == Reader && need == Read:
 		return nil
 	}
 	return problem.Forbiddenf("%s is not allowed for user %q", action, p.User)

@@ -143,7 +143,7 @@ func TestErrors(t *testing.T) {
 		{"plain password", "[conductor]\nrequire_rescue_password_hashed = false\n", `allowed: only true: salvor keeps no password in clear`},
 		{"agent boot", "[agent]\nmanage_agent_boot = false\n", `only true`},
 		{"tls", "[api]\nenable_ssl_api = true\n", `only false`},
-		{"strategy", "[DEFAULT]\nauth_strategy = keystone\n", `noauth or http_basic`},
+		{"strategy", "[DEFAULT]\nauth_strategy = ldap\n", `noauth or http_basic or keystone`},
 		{"address", "[api]\nhost_ip = $my_ip\n", `an IP address`},
 		{"listen", "[ramdisk]\nlisten = 6386\n", `ADDRESS:PORT`},
 		{"listen name", "[ramdisk]\nlisten = eth0:80\n", `ADDRESS:PORT`},

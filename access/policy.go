@@ -1,0 +1,121 @@
+package access
+
+import "slices"
+
+// Policy decides what principals whose roles have a scope may do, as Ironic's default
+// policy does.
+type Policy struct {
+	// EnforceScope closes rules of the whole system to roles in a project, whatever the old rules say.
+	EnforceScope bool
+	// OldDefaults lets in, beside whom the rules name, whom the rules of before secure RBAC
+	// named: an admin of any project, and baremetal_admin and baremetal_observer of the
+	// projects baremetal and demo.
+	OldDefaults bool
+	// ServiceProject is the name of the project in which the role service may do what a member of the
+	// system may; empty: none.
+	ServiceProject string
+}
+
+// Target is whose the object of a request is; the zero Target is nobody's.
+type Target struct{ Owner, Lessee string }
+
+// group is a set of those whom a rule names.
+type group uint32
+
+const (
+	systemReader group = 1 << iota
+	systemMember
+	systemAdmin
+	systemService
+	ownerReader
+	ownerMember
+	ownerManager
+	ownerAdmin
+	ownerService
+	lesseeReader
+	lesseeMember
+	lesseeManager
+	lesseeAdmin
+	anyReader
+	anyMember
+	anyManager
+	anyAdmin
+	anyService
+	elevatedService
+	oldAdmin
+	oldObserver
+	oldAllocator
+)
+
+// roleGroups are the groups of a role in the system, in the project that owns, in the project that leases, and anywhere.
+var roleGroups = map[string]struct{ system, owner, lessee, any group }{
+	"reader":  {systemReader, ownerReader, lesseeReader, anyReader},
+	"member":  {systemMember, ownerMember, lesseeMember, anyMember},
+	"manager": {0, ownerManager, lesseeManager, anyManager},
+	"admin":   {systemAdmin, ownerAdmin, lesseeAdmin, anyAdmin},
+	"service": {systemService, ownerService, 0, anyService},
+}
+
+// groups are those that the scope's roles make it one of, against a target.
+func (p Policy) groups(s Scope, t Target) group {
+	var g group
+	for _, role := range s.Roles {
+		of := roleGroups[role]
+		g |= of.any
+		if s.System {
+			g |= of.system
+		}
+		if s.Project != "" && s.Project == t.Owner {
+			g |= of.owner
+		}
+		if s.Project != "" && s.Project == t.Lessee {
+			g |= of.lessee
+		}
+		if role == "service" && p.ServiceProject != "" && s.ProjectName == p.ServiceProject {
+			g |= elevatedService
+		}
+	}
+	if p.OldDefaults {
+		g |= oldGroups(s)
+	}
+	return g
+}
+
+// oldGroups are those of the rules of before secure RBAC.
+func oldGroups(s Scope) group {
+	has := func(roles ...string) bool {
+		return slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(s.Roles, r) })
+	}
+	member := (s.ProjectDomain == "default" || s.ProjectDomain == "") && (s.ProjectName == "demo" || s.ProjectName == "baremetal")
+	var g group
+	if has("admin", "administrator") || member && has("baremetal_admin") {
+		g |= oldAdmin | oldAllocator
+	}
+	if member && has("observer", "baremetal_observer") {
+		g |= oldObserver
+	}
+	return g
+}
+
+// Allows tells whether the principal may do what a rule is about to the target. A rule
+// that is not known allows nobody but an administrator.
+func (p Policy) Allows(rule string, who Principal, t Target) bool {
+	switch who.Role {
+	case Admin:
+		return true
+	case Scoped:
+	default:
+		return false
+	}
+	r, ok := rules[rule]
+	if !ok || r.systemOnly && p.EnforceScope && !who.Scope.System {
+		return false
+	}
+	return p.groups(who.Scope, t)&(r.who|r.old) != 0
+}
+
+// Known tells whether there is such a rule.
+func Known(rule string) bool {
+	_, ok := rules[rule]
+	return ok
+}

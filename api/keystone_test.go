@@ -1,0 +1,163 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// identity is a keystone that knows one user and the tokens of subjects.
+type identity struct {
+	*httptest.Server
+	subjects map[string]map[string]any
+	asked    atomic.Int32
+	logins   atomic.Int32
+	down     atomic.Bool
+	expired  atomic.Bool // the service user's token
+}
+
+func newIdentity(t *testing.T) *identity {
+	t.Helper()
+	i := &identity{subjects: map[string]map[string]any{}}
+	i.Server = httptest.NewServer(http.HandlerFunc(i.serve))
+	t.Cleanup(i.Close)
+	return i
+}
+
+func (i *identity) serve(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case i.down.Load():
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	case r.Method == http.MethodPost && r.URL.Path == "/v3/auth/tokens":
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(r.Body)
+		if !strings.Contains(body.String(), "hush") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		i.logins.Add(1)
+		i.expired.Store(false)
+		w.Header().Set("X-Subject-Token", "service-token")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(map[string]any{"token": map[string]any{"expires_at": "2100-01-01T00:00:00.000000Z"}})
+	case r.Method == http.MethodGet && r.URL.Path == "/v3/auth/tokens":
+		i.asked.Add(1)
+		if r.Header.Get("X-Auth-Token") != "service-token" || i.expired.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		token, ok := i.subjects[r.Header.Get("X-Subject-Token")]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"token": token})
+	default:
+		w.WriteHeader(http.StatusTeapot)
+	}
+}
+
+func (i *identity) keystone(t *testing.T, password string, log *bytes.Buffer) *Keystone {
+	t.Helper()
+	k, err := NewKeystone(KeystoneOptions{
+		URL: i.URL + "/v3", PublicURL: "https://keystone.example/v3", Username: "salvor", Password: secret.New(password), UserDomainName: "Default",
+		ProjectName: "service", ProjectDomainName: "Default", Timeout: 5 * time.Second, CacheTime: time.Minute, Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func asking(token string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/v1/nodes", nil)
+	if token != "" {
+		r.Header.Set("X-Auth-Token", token)
+	}
+	return r
+}
+
+func TestKeystone(t *testing.T) {
+	i, log := newIdentity(t), &bytes.Buffer{}
+	i.subjects["tok-project"] = map[string]any{
+		"expires_at": "2100-01-01T00:00:00.000000Z", "user": map[string]any{"name": "ann"}, "roles": []any{map[string]any{"name": "Member"}, map[string]any{"name": "reader"}},
+		"project": map[string]any{"id": "p1", "name": "one", "domain": map[string]any{"id": "default"}},
+	}
+	i.subjects["tok-system"] = map[string]any{
+		"expires_at": "2100-01-01T00:00:00.000000Z", "user": map[string]any{"name": "root"}, "roles": []any{map[string]any{"name": "admin"}}, "system": map[string]any{"all": true},
+	}
+	i.subjects["tok-old"] = map[string]any{"expires_at": "2000-01-01T00:00:00.000000Z", "user": map[string]any{"name": "bob"}}
+	k := i.keystone(t, "hush", log)
+	now := time.Now()
+	k.now = func() time.Time { return now }
+
+	for range 3 {
+		who, err := k.Authenticate(asking("tok-project"))
+		if err != nil || who.User != "ann" || who.Role != access.Scoped || who.Scope.Project != "p1" || who.Scope.ProjectName != "one" ||
+			who.Scope.ProjectDomain != "default" || strings.Join(who.Scope.Roles, " ") != "member reader" || who.Scope.System {
+			t.Fatalf("%+v, %v", who, err)
+		}
+	}
+	if n := i.asked.Load(); n != 1 {
+		t.Errorf("keystone was asked %d times about one token", n)
+	}
+	if who, err := k.Authenticate(asking("tok-system")); err != nil || !who.Scope.System {
+		t.Errorf("%+v, %v", who, err)
+	}
+	for _, token := range []string{"", "nonsense", "tok-old", strings.Repeat("x", maxTokenBytes+1)} {
+		_, err := k.Authenticate(asking(token))
+		e, _ := err.(*Error)
+		if e == nil || e.Status != http.StatusUnauthorized || e.Header.Get("Www-Authenticate") != `Keystone uri="https://keystone.example/v3"` {
+			t.Errorf("token %.20q: %v", token, err)
+		}
+	}
+
+	now = now.Add(time.Minute)
+	i.expired.Store(true) // the service user logs in again by itself
+	if _, err := k.Authenticate(asking("tok-project")); err != nil || i.logins.Load() != 2 {
+		t.Errorf("after the service token ended: %v, %d log-ins", err, i.logins.Load())
+	}
+	i.down.Store(true)
+	if _, err := k.Authenticate(asking("tok-project")); err != nil {
+		t.Errorf("a remembered token while keystone is away: %v", err)
+	}
+	if _, err := k.Authenticate(asking("tok-system")); !problem.Is(err, problem.Unavailable) || Status(err) != http.StatusServiceUnavailable {
+		t.Errorf("keystone away: %v", err)
+	}
+	for _, s := range []string{"tok-", "hush", "service-token"} {
+		if strings.Contains(log.String(), s) {
+			t.Errorf("the log tells %q: %s", s, log)
+		}
+	}
+}
+
+func TestKeystoneRefusesSalvor(t *testing.T) {
+	i, log := newIdentity(t), &bytes.Buffer{}
+	k := i.keystone(t, "wrong", log)
+	if _, err := k.Authenticate(asking("tok")); !problem.Is(err, problem.Unavailable) || strings.Contains(err.Error(), "salvor") {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "log in as salvor") || strings.Contains(log.String(), "wrong") {
+		t.Error(log)
+	}
+}
+
+func TestKeystoneForgets(t *testing.T) {
+	k := newIdentity(t).keystone(t, "hush", &bytes.Buffer{})
+	for n := range rememberTokens + 10 {
+		k.remember(k.name(strings.Repeat("t", n)), knownToken{until: time.Now().Add(time.Hour)})
+	}
+	if len(k.known) > rememberTokens {
+		t.Errorf("%d tokens are remembered", len(k.known))
+	}
+}

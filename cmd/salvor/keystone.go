@@ -1,0 +1,33 @@
+package main
+
+import (
+	"salvor/access"
+	"salvor/api"
+)
+
+// keystone says how tokens are validated; an id wins over a name.
+func (p *program) keystone() api.KeystoneOptions {
+	k := p.cfg.Keystone
+	o := api.KeystoneOptions{
+		URL: k.AuthURL, PublicURL: k.WWWAuthenticateURI, Username: k.Username, Password: k.Password,
+		UserDomainID: k.UserDomainID, ProjectName: k.ProjectName, ProjectDomainID: k.ProjectDomainID,
+		CAFile: k.CAFile, Insecure: k.Insecure, Timeout: k.Timeout, CacheTime: k.TokenCacheTime, Log: p.log,
+	}
+	if o.UserDomainID == "" {
+		o.UserDomainName = k.UserDomainName
+	}
+	if o.ProjectDomainID == "" {
+		o.ProjectDomainName = k.ProjectDomainName
+	}
+	return o
+}
+
+// policy is what tokens are held to.
+func (p *program) policy() access.Policy {
+	c := p.cfg.Policy
+	out := access.Policy{EnforceScope: c.EnforceScope, OldDefaults: !c.EnforceNewDefaults}
+	if c.ServiceElevated {
+		out.ServiceProject = c.ServiceProject
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"time"
+
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Keystone is [keystone_authtoken]: how tokens of auth_strategy keystone are validated.
+type Keystone struct {
+	AuthURL, WWWAuthenticateURI, Username, ProjectName, CAFile                 string
+	UserDomainID, UserDomainName, ProjectDomainID, ProjectDomainName, AuthType string
+	Password                                                                   secret.Value
+	Insecure                                                                   bool
+	Timeout, TokenCacheTime                                                    time.Duration
+}
+
+// Policy is [oslo_policy], and the service project of [DEFAULT].
+type Policy struct {
+	EnforceScope, EnforceNewDefaults bool
+	// ServiceElevated lets the role service in the project ServiceProject do what a member of the system may.
+	ServiceElevated bool
+	ServiceProject  string
+}
+
+var keystoneOptions = []Option{
+	option("keystone_authtoken", "auth_url", "", webURL, func(c *Config) *string { return &c.Keystone.AuthURL },
+		"Keystone's URL (.../v3), that validates tokens where auth_strategy is keystone."),
+	option("keystone_authtoken", "www_authenticate_uri", "", webURL, func(c *Config) *string { return &c.Keystone.WWWAuthenticateURI },
+		"Keystone's URL as clients reach it, told to those who come without a token. Empty: auth_url."),
+	option("keystone_authtoken", "auth_type", "password", oneOf("password", "v3password"), func(c *Config) *string { return &c.Keystone.AuthType },
+		"How salvor logs in to Keystone."),
+	option("keystone_authtoken", "username", "", text, func(c *Config) *string { return &c.Keystone.Username },
+		"The user that salvor is to Keystone; it needs a role that may validate tokens (service or admin)."),
+	hidden(option("keystone_authtoken", "password", "", hiddenText, func(c *Config) *secret.Value { return &c.Keystone.Password },
+		"The user's password.")),
+	option("keystone_authtoken", "project_name", "service", text, func(c *Config) *string { return &c.Keystone.ProjectName },
+		"The project that the user acts in."),
+	option("keystone_authtoken", "user_domain_name", "Default", text, func(c *Config) *string { return &c.Keystone.UserDomainName },
+		"The user's domain."),
+	option("keystone_authtoken", "user_domain_id", "", text, func(c *Config) *string { return &c.Keystone.UserDomainID },
+		"The user's domain by id, over user_domain_name."),
+	option("keystone_authtoken", "project_domain_name", "Default", text, func(c *Config) *string { return &c.Keystone.ProjectDomainName },
+		"The project's domain."),
+	option("keystone_authtoken", "project_domain_id", "", text, func(c *Config) *string { return &c.Keystone.ProjectDomainID },
+		"The project's domain by id, over project_domain_name."),
+	option("keystone_authtoken", "cafile", "", path, func(c *Config) *string { return &c.Keystone.CAFile },
+		"Certificates, in PEM, that Keystone's is checked against. Empty: the system's."),
+	option("keystone_authtoken", "insecure", "false", boolean, func(c *Config) *bool { return &c.Keystone.Insecure },
+		"Take any certificate for Keystone's. Whoever stands between can then say that a token is good."),
+	option("keystone_authtoken", "timeout", "10", seconds(1), func(c *Config) *time.Duration { return &c.Keystone.Timeout },
+		"How long Keystone may take to answer."),
+	option("keystone_authtoken", "token_cache_time", "300", seconds(0), func(c *Config) *time.Duration { return &c.Keystone.TokenCacheTime },
+		"How long a validated token is believed; so long a revoked one still opens. 0: Keystone is asked each time."),
+	option("oslo_policy", "enforce_scope", "true", boolean, func(c *Config) *bool { return &c.Policy.EnforceScope },
+		"Refuse a token of a project what is for tokens of the system, whatever the old rules say."),
+	option("oslo_policy", "enforce_new_defaults", "true", boolean, func(c *Config) *bool { return &c.Policy.EnforceNewDefaults },
+		"Hold tokens to the secure RBAC rules alone. false: the deprecated rules let in as well, by which the role admin in any project may do everything."),
+	option("DEFAULT", "rbac_service_role_elevated_access", "false", boolean, func(c *Config) *bool { return &c.Policy.ServiceElevated },
+		"Let the role service in rbac_service_project_name do what members of the system may: for Nova and Inspector."),
+	option("DEFAULT", "rbac_service_project_name", "service", text, func(c *Config) *string { return &c.Policy.ServiceProject },
+		"The project of OpenStack's own services."),
+}
+
+// checkKeystone refuses a keystone that cannot be asked.
+func (l *loader) checkKeystone() {
+	k := l.config.Keystone
+	if l.config.Default.AuthStrategy != KeystoneAuth {
+		return
+	}
+	for _, o := range []struct {
+		name  string
+		empty bool
+	}{{"auth_url", k.AuthURL == ""}, {"username", k.Username == ""}, {"password", k.Password.Empty()}} {
+		if o.empty {
+			l.fail(problem.Invalidf("[keystone_authtoken]%s: empty, but auth_strategy %s needs it", o.name, KeystoneAuth))
+		}
+	}
+	if !l.config.Policy.EnforceNewDefaults {
+		l.warn("[oslo_policy]enforce_new_defaults is false: an admin of any project may do everything to every machine")
+	}
+}
