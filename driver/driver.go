@@ -118,16 +118,6 @@ type Inspect interface {
 	Inspect(ctx context.Context, n *metal.Node) (metal.Object, []string, error)
 }
 
-// Deploy puts a system onto a node, or accepts the one that is there.
-type Deploy interface {
-	// Heartbeats says what a heartbeat means to it: "" nothing (the API warns), "wait" it makes the waiting operation go on, "own" it starts a job.
-	Heartbeats() string
-	// NeedsImage tells whether instance_info must name an image that it writes; false: the disk already holds a system.
-	NeedsImage() bool
-	// BootsRamdisk tells whether the system is a ramdisk that instance_info names (kernel, ramdisk), booted each time.
-	BootsRamdisk() bool
-}
-
 // HardwareType is a named composition of interfaces. Maps are by interface name;
 // the Catalog published from it says which are default and what each needs.
 type HardwareType struct {

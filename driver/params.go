@@ -70,27 +70,12 @@ func checkNode(text string) error {
 // empty where it says nothing. Capabilities are "key:value,key:value" or an object, as in Ironic.
 func BootMode(n *metal.Node) string {
 	for _, v := range []any{n.InstanceInfo["capabilities"], n.Properties["capabilities"]} {
-		if mode := capability(v, "boot_mode"); mode == "uefi" || mode == "bios" {
+		if mode := metal.Capability(v, "boot_mode"); mode == "uefi" || mode == "bios" {
 			return mode
 		}
 	}
 	if n.BootMode == "uefi" || n.BootMode == "bios" {
 		return n.BootMode
-	}
-	return ""
-}
-
-func capability(v any, key string) string {
-	switch v := v.(type) {
-	case map[string]any:
-		s, _ := v[key].(string)
-		return s
-	case string:
-		for _, pair := range strings.Split(v, ",") {
-			if k, value, ok := strings.Cut(strings.TrimSpace(pair), ":"); ok && strings.TrimSpace(k) == key {
-				return strings.TrimSpace(value)
-			}
-		}
 	}
 	return ""
 }

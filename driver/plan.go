@@ -46,12 +46,19 @@ func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootP
 		Road: road, Path: bootPath(), Kernel: kernel, Ramdisk: ramdisk, Params: params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 	}
-	for _, p := range r.Ports {
-		if mac := strings.ToLower(p.Address); mac != "" && !slices.Contains(plan.MACs, mac) {
-			plan.MACs = append(plan.MACs, mac)
+	plan.MACs = macsOf(r.Ports)
+	return plan, nil
+}
+
+// macsOf are the addresses by which a machine's request is told from others.
+func macsOf(ports []*metal.Port) []string {
+	var out []string
+	for _, p := range ports {
+		if mac := strings.ToLower(p.Address); mac != "" && !slices.Contains(out, mac) {
+			out = append(out, mac)
 		}
 	}
-	return plan, nil
+	return out
 }
 
 // bootPath has 192 bits in 32 characters that need no escaping.
@@ -91,6 +98,17 @@ func (f BootFiles) file(what, where string) (string, error) {
 		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images", what, Said(where))
 	}
 	return where, nil
+}
+
+// LocalFile checks a file of the conductor that a node's record names, a path or a file URL: it must lie in one of the directories.
+func LocalFile(what, where string, dirs []string) (string, error) {
+	if len(dirs) == 0 {
+		return "", problem.Invalidf("the %s is a file of the conductor, and [conductor]file_url_allowed_paths names no directory for those", what)
+	}
+	if strings.HasPrefix(where, "http:") || strings.HasPrefix(where, "https:") {
+		return "", problem.Invalidf("the %s is not a file", what)
+	}
+	return BootFiles{Dirs: dirs}.file(what, where)
 }
 
 // within follows symbolic links as far as the file exists, so that a link cannot lead out.

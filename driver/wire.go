@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,7 +24,7 @@ const MaxAnswer = 4 << 20
 
 var (
 	errElsewhere = errors.New("it points to another host")
-	errTooLarge  = fmt.Errorf("the answer is larger than %d bytes", MaxAnswer)
+	errTooLarge  = errors.New("the answer is larger than one may be")
 )
 
 // Wire is the way HTTP takes to one BMC or agent: one request at a time, each past
@@ -37,6 +36,8 @@ type Wire struct {
 	Lanes *Lanes
 	// Redirects are followed on the same host; without, a redirect is the answer.
 	Redirects bool
+	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
+	Limit int64
 }
 
 // Client gives a client and what releases its connections.
@@ -86,11 +87,15 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+	limit := t.wire.Limit
+	if limit == 0 {
+		limit = MaxAnswer
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > MaxAnswer {
+	if int64(len(body)) > limit {
 		return nil, errTooLarge
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))

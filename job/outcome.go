@@ -19,9 +19,10 @@ const (
 	verdictRetry
 	verdictFail
 	verdictThen
+	verdictPause
 )
 
-// Outcome is how an action ended. The set is closed: Done, Wait, Retry, Fail, Then.
+// Outcome is how an action ended. The set is closed: Done, Wait, Pause, Retry, Fail, Then.
 type Outcome struct {
 	verdict verdict
 	commit  func(Tx) error
@@ -53,6 +54,12 @@ func Answer(v any, commits ...func(Tx) error) Outcome {
 // sentence "waits for ...".
 func Wait(what string, within time.Duration, commits ...func(Tx) error) Outcome {
 	return Outcome{verdict: verdictWait, commit: all(commits), waitFor: what, within: within}
+}
+
+// Pause runs the same action again after a time, with the subject locked meanwhile: for what
+// goes on outside and tells nobody of its end. It counts as no try and has no deadline. what ends the sentence "waits for ...".
+func Pause(after time.Duration, what string) Outcome {
+	return Outcome{verdict: verdictPause, after: after, waitFor: what}
 }
 
 // Retry runs the same action again later; err is shown meanwhile. The action's

@@ -32,6 +32,9 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 			next.Deadline = r.tick(j.Group) + seconds(out.within)
 		}
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
+	case verdictPause:
+		next.State, next.Due, next.WaitFor = Ready, r.now().Add(out.after), out.waitFor
+		next.Attempt, next.Crashes, next.Deadline = 0, 0, 0
 	case verdictRetry:
 		next.State = Ready
 		r.postpone(&next, out)
@@ -155,7 +158,7 @@ func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
 		word = "undo "
 	}
 	switch {
-	case j.Class == Ask:
+	case j.Class == Ask, out.verdict == verdictPause && j.WaitFor == out.waitFor:
 		return nil
 	case out.verdict == verdictRetry && next.Attempt > 1:
 		return nil // one line for the first failed try; the count is in the job
@@ -163,7 +166,7 @@ func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %v", word, j.Action, out.err)
 	case out.verdict == verdictFail:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
-	case out.verdict == verdictWait:
+	case out.verdict == verdictWait, out.verdict == verdictPause:
 		e.Text = fmt.Sprintf("%s: waits for %s", j.Action, out.waitFor)
 	default:
 		e.Text, e.Duration = word+j.Action, r.now().Sub(j.ActionStartedAt)

@@ -6,7 +6,9 @@ const (
 	BootKernel  = "kernel"
 	BootRamdisk = "ramdisk"
 	BootISO     = "boot.iso" // CD image for BIOS and UEFI, with the node's parameters
+	BootFailed  = "failed"   // no file: where a boot script says what went wrong
 	BootEFI     = "boot.efi" // unified kernel image for UEFI, with the node's parameters
+	BootImage   = "image"    // the system image that the ramdisk writes, where it is a file of the conductor
 )
 
 // FilePrefix is where boot files lie on our listeners.

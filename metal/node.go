@@ -116,20 +116,19 @@ type Contact struct {
 
 // Port is a NIC of a node.
 type Port struct {
-	ID, NodeID           string
-	Version              int64
-	Address              string // MAC, lower case
-	PXEEnabled           bool
-	LocalLink            Object // switch_id, port_id, switch_info
-	PhysicalNetwork      string
-	PortgroupID          string
-	IsSmartNIC           bool
-	Name                 string
-	Description          string
-	Vendor, Category     string
-	Extra                Object
-	InternalInfo         Object
-	CreatedAt, UpdatedAt time.Time
+	Record
+	NodeID           string
+	Address          string // MAC, lower case
+	PXEEnabled       bool
+	LocalLink        Object // switch_id, port_id, switch_info
+	PhysicalNetwork  string
+	PortgroupID      string
+	IsSmartNIC       bool
+	Name             string
+	Description      string
+	Vendor, Category string
+	Extra            Object
+	InternalInfo     Object
 }
 
 // BootPlan is all that a machine is given when it boots a ramdisk from us. Boot
@@ -145,7 +144,9 @@ type BootPlan struct {
 	CarryToken bool     // whether the kernel command line carries the agent token
 	MACs       []string // of the NICs that may ask, lower case
 	Persistent bool     // every boot is this one until it is voided, not only the next
+	Volumes    bool     // no ramdisk: the machine starts from its volume targets, as they are when it asks
 	URL        string   // base URL under which the machine reaches our boot files, no trailing slash
+	Image      string   // file path of the system image that the ramdisk fetches from us; empty: none
 }
 
 // Road is how a machine gets its ramdisk.

@@ -48,6 +48,13 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil && plan.Path != path {
 		err = errNoPlan
 	}
+	if err == nil && !gives(plan, name) {
+		err = errNoPlan
+	}
+	if err == nil && name == metal.BootFailed {
+		s.serveFailed(w, r, node)
+		return
+	}
 	if err == nil {
 		err = s.serveFile(w, r, node, plan, name)
 	}
@@ -70,10 +77,10 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 	var content io.ReadSeeker
 	kind := "application/octet-stream"
 	switch name {
-	case metal.BootKernel, metal.BootRamdisk:
-		ref := plan.Kernel
-		if name == metal.BootRamdisk {
-			ref = plan.Ramdisk
+	case metal.BootKernel, metal.BootRamdisk, metal.BootImage:
+		ref := map[string]string{metal.BootKernel: plan.Kernel, metal.BootRamdisk: plan.Ramdisk, metal.BootImage: plan.Image}[name]
+		if ref == "" {
+			return errNoPlan
 		}
 		if isURL(ref) {
 			target, err := source(ref, name)
@@ -114,6 +121,10 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request, node *metal.N
 
 // render makes what holds the machine's kernel parameters: script or image.
 func (s *Server) render(ctx context.Context, node *metal.Node, plan *metal.BootPlan, name string) (io.ReadSeeker, func(), error) {
+	if plan.Volumes {
+		text, err := s.volumeScript(ctx, node)
+		return strings.NewReader(text), func() {}, err
+	}
 	line, err := params(node, plan, s.cfg.Token)
 	if err != nil {
 		return nil, nil, err
@@ -151,7 +162,7 @@ func limitTime(w http.ResponseWriter, content io.Seeker) {
 
 func known(name string) bool {
 	switch name {
-	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI:
+	case metal.BootScript, metal.BootKernel, metal.BootRamdisk, metal.BootISO, metal.BootEFI, metal.BootImage, metal.BootFailed:
 		return true
 	}
 	return false

@@ -56,20 +56,28 @@ type conversation struct {
 }
 
 func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
-	if a.Token.Empty() || f.Hash.Empty() {
-		return nil, problem.Invalidf("there is no agent token or no password hash to send")
+	if f.Hash.Empty() {
+		return nil, problem.Invalidf("there is no password hash to send")
+	}
+	return dial(driver.Wire{Lanes: r.Lanes}, a, f.Hash)
+}
+
+// dial begins a conversation with an agent; the secrets are masked should it send them back.
+func dial(w driver.Wire, a driver.Agent, secrets ...secret.Value) (*conversation, error) {
+	if a.Token.Empty() {
+		return nil, problem.Invalidf("there is no agent token to send")
 	}
 	base, err := callback(a.URL)
 	if err != nil {
 		return nil, err
 	}
-	w := driver.Wire{Base: base, Lanes: r.Lanes}
+	w.Base = base
 	if base.Scheme == "https" {
 		if w.TLS, err = trust(a.CA); err != nil {
 			return nil, err
 		}
 	}
-	c := &conversation{base: base, token: a.Token, secrets: []secret.Value{a.Token, f.Hash}}
+	c := &conversation{base: base, token: a.Token, secrets: append(secrets, a.Token)}
 	c.http, c.release = w.Client()
 	return c, nil
 }
@@ -144,17 +152,36 @@ func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 	return problem.Conflictf("the command ended %s: %s", c.said(last.Status), c.said(text))
 }
 
-// ask sends one request. The token travels in the query, where the protocol wants it,
-// so no error of net/http may come out of here as it is.
+// ask sends one request whose answer is a command's state; an order waits for its end.
 func (c *conversation) ask(ctx context.Context, method, path string, body []byte) (wire.Result, error) {
-	query := url.Values{wire.QueryToken: {c.token.Reveal()}}
+	query := url.Values{}
 	if method == http.MethodPost {
 		query.Set(wire.QueryWait, "true")
 	}
+	return c.result(ctx, method, path, query, body)
+}
+
+func (c *conversation) result(ctx context.Context, method, path string, query url.Values, body []byte) (result wire.Result, err error) {
+	answer, err := c.exchange(ctx, method, path, query, body)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" {
+		return wire.Result{}, errStrange
+	}
+	return result, nil
+}
+
+var errStrange = problem.Unavailablef("its answer is not one of an agent")
+
+// exchange sends one request. The token travels in the query, where the protocol wants it,
+// so no error of net/http may come out of here as it is.
+func (c *conversation) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	query.Set(wire.QueryToken, c.token.Reveal())
 	target := c.base.String() + path + "?" + query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
-		return wire.Result{}, problem.Invalidf("its callback URL cannot be used")
+		return nil, problem.Invalidf("its callback URL cannot be used")
 	}
 	req.Header.Set("Accept", "application/json")
 	if method == http.MethodPost {
@@ -162,24 +189,20 @@ func (c *conversation) ask(ctx context.Context, method, path string, body []byte
 	}
 	resp, err := c.http.Do(req)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return wire.Result{}, problem.Unavailablef("%w", driver.ErrGone)
+		return nil, problem.Unavailablef("%w", driver.ErrGone)
 	}
 	if err != nil {
-		return wire.Result{}, driver.Trouble(err, c.secrets...)
+		return nil, driver.Trouble(err, c.secrets...)
 	}
 	answer, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {
-		return wire.Result{}, driver.Trouble(err, c.secrets...)
+		return nil, driver.Trouble(err, c.secrets...)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return wire.Result{}, c.refusal(resp.StatusCode, answer)
+		return nil, c.refusal(resp.StatusCode, answer)
 	}
-	var result wire.Result
-	if err := json.Unmarshal(answer, &result); err != nil || result.Status == "" {
-		return wire.Result{}, problem.Unavailablef("its answer is not one of an agent")
-	}
-	return result, nil
+	return answer, nil
 }
 
 // refusal gives an answer that is no result its kind.

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	wire "salvor/wire/agent"
+)
+
+// Orders speak the command doors of agents that deploy, clean and serve.
+type Orders struct {
+	// Lanes keep it to one request at a time per agent.
+	Lanes *driver.Lanes
+}
+
+var _ driver.Orders = Orders{}
+
+// maxOrders bounds an agent's list of commands in bytes: it repeats their parameters, config drives among them.
+const maxOrders = 24 << 20
+
+// Give hands a command over without waiting for its end.
+func (o Orders) Give(ctx context.Context, n *metal.Node, a driver.Agent, name string, params any) (wire.Result, error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return wire.Result{}, err
+	}
+	body, err := json.Marshal(wire.Command{Name: name, Params: raw})
+	if err != nil {
+		return wire.Result{}, err
+	}
+	var result wire.Result
+	err = o.with(n, a, name, func(c *conversation) (err error) {
+		result, err = c.result(ctx, http.MethodPost, wire.CommandsPath, url.Values{wire.QueryWait: {"false"}}, body)
+		clean(c, result.Error)
+		return err
+	})
+	return result, err
+}
+
+// List gives the commands that the agent has taken.
+func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire.Result, error) {
+	var list wire.CommandList
+	err := o.with(n, a, "list of commands", func(c *conversation) error {
+		answer, err := c.exchange(ctx, http.MethodGet, wire.CommandsPath, url.Values{}, nil)
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(answer, &list) != nil {
+			return errStrange
+		}
+		for i := range list.Commands {
+			clean(c, list.Commands[i].Error)
+		}
+		return nil
+	})
+	return list.Commands, err
+}
+
+// with holds a conversation; its errors name the order and the node.
+func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conversation) error) error {
+	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders}, a)
+	if err == nil {
+		err = talk(c)
+		c.release()
+	}
+	if err != nil {
+		return problem.New(problem.KindOf(err), "%s of node %s: agent: %w", what, n.ID, err)
+	}
+	return nil
+}
+
+// clean makes what an agent says of a failure fit to be shown.
+func clean(c *conversation, e *wire.CommandError) {
+	if e != nil {
+		e.Type, e.Message, e.Details = c.said(e.Type), c.said(e.Message), c.said(e.Details)
+	}
+}
