@@ -49,7 +49,7 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 		n.Properties, n.InspectionStart, n.InspectionEnd, n.LastError = properties, began, c.Now(), ""
 	}), func(tx job.Tx) error {
 		for _, mac := range fresh {
-			p := &metal.Port{ID: uuid.NewString(), NodeID: m.node.ID, Address: mac, PXEEnabled: true, CreatedAt: c.Now()}
+			p := &metal.Port{Record: metal.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: m.node.ID, Address: mac, PXEEnabled: true}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func checkName(name string) error {
 		return nil
 	}
 	if !nodeName.MatchString(name) || IsUUID(name) {
-		return problem.Invalidf("node name %q is not valid: use letters, digits and . _ ~ - (at most 255), and no UUID", name)
+		return problem.Invalidf("name %q is not valid: use letters, digits and . _ ~ - (at most 255), and no UUID", name)
 	}
 	return nil
 }
@@ -129,6 +129,9 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	n.ConductorGroup = strings.ToLower(n.ConductorGroup)
 	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
 	if err != nil {
+	if err := s.checkChassis(ctx, n); err != nil {
+		return err
+	}
 		return err
 	}
 	d, ok := catalog.Driver(n.Driver)
@@ -141,6 +144,17 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 func (s *Nodes) checkInterfaces(n *Node, d DriverInfo) error {
 	for kind, name := range n.Interfaces {
 		if name == "" {
+func (s *Nodes) checkChassis(ctx context.Context, n *Node) error {
+	if n.ChassisUUID == "" {
+		return nil
+	}
+	_, err := s.store.Chassis().Get(ctx, nil, n.ChassisUUID)
+	if problem.Is(err, problem.NotFound) {
+		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Chassis %s could not be found.", n.ChassisUUID, n.ChassisUUID)
+	}
+	return err
+}
+
 			delete(n.Interfaces, kind)
 			continue
 		}

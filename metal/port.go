@@ -2,34 +2,43 @@ package metal
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"strings"
-
-	"github.com/google/uuid"
 
 	"salvor/job"
 	"salvor/problem"
 )
 
 // Ports is the service that changes ports by the rules.
-type Ports struct {
-	store Store
-	jobs  Jobs
-	nodes *Nodes
-}
+type Ports = Collection[Port, PortFilter]
 
 // NewPorts makes the service.
 func NewPorts(store Store, jobs Jobs, nodes *Nodes) *Ports {
-	return &Ports{store: store, jobs: jobs, nodes: nodes}
+	s := newCollection[Port, PortFilter]("port", portTable{store}, nodes)
+	s.jobs = jobs
+	s.check = (*Port).check
+	rules := portRules{store, nodes}
+	s.admit = rules.admit
+	s.settle = func(_ context.Context, tx job.Tx, c Change[Port]) error {
+		p := c.newest()
+		return nodes.note(tx, p.NodeID, c.Who, "request", "port "+p.Address+" "+c.done())
+	}
+	return s
 }
 
-// Port reads a port by UUID, name or MAC.
-func (s *Ports) Port(ctx context.Context, ident string) (*Port, error) {
-	return s.store.Port(ctx, nil, ident)
+// portTable shows the ports of a store as the table that they are.
+type portTable struct{ store Store }
+
+func (t portTable) Insert(tx job.Tx, p *Port) error { return t.store.InsertPort(tx, p) }
+func (t portTable) Save(tx job.Tx, p *Port) error   { return t.store.SavePort(tx, p) }
+func (t portTable) Delete(tx job.Tx, p *Port) error { return t.store.DeletePort(tx, p) }
+func (t portTable) Get(ctx context.Context, tx job.Tx, ident string) (*Port, error) {
+	return t.store.Port(ctx, tx, ident)
 }
 
-// List reads a page of ports.
-func (s *Ports) List(ctx context.Context, f PortFilter, p Page) ([]*Port, error) {
-	return s.store.Ports(ctx, f, p)
+func (t portTable) List(ctx context.Context, _ job.Tx, f PortFilter, p Page) ([]*Port, error) {
+	return t.store.Ports(ctx, f, p)
 }
 
 // ParseMAC reads a 48 bit MAC in any usual form and writes it in lower case with colons.
@@ -80,95 +89,63 @@ func (p *Port) check() error {
 		return err
 	}
 	p.Address = mac
+	if p.NodeID == "" {
+		return problem.Invalidf("Missing mandatory field: node_uuid")
+	}
+	port, host := text(p.LocalLink["port_id"]), text(p.LocalLink["hostname"])
+	if p.IsSmartNIC && (port == "" || host == "") {
+		return problem.Invalidf("Smart NIC port must have port_id and hostname in local_link_connection")
+	}
 	return checkName(p.Name)
 }
 
-// Create adds a port to an existing, unlocked node.
-func (s *Ports) Create(ctx context.Context, p *Port, who Asker) error {
-	if p.ID == "" {
-		p.ID = uuid.NewString()
-	}
-	if !IsUUID(p.ID) {
-		return problem.Invalidf("Expected a UUID but received %s.", p.ID)
-	}
-	if err := p.check(); err != nil {
-		return err
-	}
-	p.CreatedAt = s.nodes.now()
-	return s.change(ctx, p.NodeID, who, "port "+p.Address+" created", func(tx job.Tx) error {
-		return s.store.InsertPort(tx, p)
-	})
+// portRules are the rules of ports that need the store.
+type portRules struct {
+	store Store
+	nodes *Nodes
 }
 
-// Update changes a port. A port of a node in use cannot move to another node or change
-// what its boot depends on, unless the node is in maintenance.
-func (s *Ports) Update(ctx context.Context, ident string, who Asker, edit func(*Port) error) (*Port, error) {
-	old, err := s.store.Port(ctx, nil, ident)
-	if err != nil {
-		return nil, err
-	}
-	p := *old
-	if err := edit(&p); err != nil {
-		return nil, err
-	}
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	n, err := s.store.Node(ctx, nil, old.NodeID)
-	if err != nil {
-		return nil, err
-	}
-	bound := n.InstanceUUID != "" || n.ProvisionState.RescueState()
-	if bound && !n.Maintenance && (p.Address != old.Address || p.NodeID != old.NodeID) {
-		return nil, problem.Conflictf("Cannot update port %s: node %s is in use; put it in maintenance first", old.ID, n.ID)
-	}
-	err = s.change(ctx, old.NodeID, who, "port "+p.Address+" updated", func(tx job.Tx) error {
-		if p.NodeID != old.NodeID {
-			if _, err := s.store.Node(ctx, tx, p.NodeID); err != nil {
-				return err
-			}
-		}
-		return s.store.SavePort(tx, &p)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.store.Port(ctx, nil, p.ID)
-}
-
-// Remove deletes a port.
-func (s *Ports) Remove(ctx context.Context, ident string, who Asker) error {
-	p, err := s.store.Port(ctx, nil, ident)
+// admit refuses changes of a locked node's ports. A port of a node in use can neither go
+// nor change what its boot and its networks depend on, unless the node is in maintenance.
+func (r portRules) admit(ctx context.Context, tx job.Tx, c Change[Port]) error {
+	n, err := r.nodes.parent(ctx, tx, c.oldest().NodeID, c.Old == nil)
 	if err != nil {
 		return err
 	}
-	n, err := s.store.Node(ctx, nil, p.NodeID)
-	if err != nil {
+	if n.Reservation != "" {
+		return Locked(n)
+	}
+	inUse := (n.InstanceUUID != "" || n.ProvisionState.RescueState()) && !n.Maintenance
+	switch {
+	case c.Old == nil:
+		return r.admitMember(ctx, tx, c.New)
+	case c.New == nil && inUse:
+		return problem.Conflictf("Cannot delete the port %s as node %s is in use; put it in maintenance first", c.Old.ID, n.ID)
+	case c.New == nil:
+		return nil
+	case inUse && (c.New.Address != c.Old.Address || c.New.NodeID != c.Old.NodeID):
+		return problem.Conflictf("Cannot update port %s: node %s is in use; put it in maintenance first", c.Old.ID, n.ID)
+	}
+	if err := r.admitWiring(ctx, tx, c, n); err != nil {
 		return err
 	}
-	if (n.InstanceUUID != "" || n.ProvisionState.RescueState()) && !n.Maintenance {
-		return problem.Conflictf("Cannot delete the port %s as node %s is in use; put it in maintenance first", p.ID, n.ID)
-	}
-	return s.change(ctx, p.NodeID, who, "port "+p.Address+" deleted", func(tx job.Tx) error {
-		return s.store.DeletePort(tx, p)
-	})
+	return r.nodes.checkMove(ctx, tx, c.Old.NodeID, c.New.NodeID)
 }
 
-func (s *Ports) change(ctx context.Context, nodeID string, who Asker, words string, do func(job.Tx) error) error {
-	return s.jobs.Do(ctx, func(tx job.Tx) error {
-		n, err := s.store.Node(ctx, tx, nodeID)
-		if problem.Is(err, problem.NotFound) {
-			return problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. node %s could not be found", nodeID, nodeID)
-		}
-		if err != nil {
-			return err
-		}
-		if n.Reservation != "" {
-			return Locked(n)
-		}
-		if err := do(tx); err != nil {
-			return err
-		}
-		return s.nodes.note(tx, n.ID, who, "request", words)
-	})
+// admitWiring refuses a change of how a port is connected while its node's networks are in use.
+func (r portRules) admitWiring(ctx context.Context, tx job.Tx, c Change[Port], n *Node) error {
+	was, is := c.Old, c.New
+	if n.ProvisionState == Inspecting {
+		return problem.Conflictf("Cannot update port %q on %q while it is in state %q.", was.ID, n.ID, n.ProvisionState)
+	}
+	moved := was.PortgroupID != is.PortgroupID || was.NodeID != is.NodeID
+	changed := moved || was.PXEEnabled != is.PXEEnabled || was.PhysicalNetwork != is.PhysicalNetwork
+	if (changed || !reflect.DeepEqual(was.LocalLink, is.LocalLink)) && !slices.Contains(rewired, n.ProvisionState) && !n.Maintenance {
+		return problem.Conflictf("Port %s can not have any connectivity attributes (portgroup_uuid, pxe_enabled, local_link_connection, physical_network) updated unless node %s is in a state of %v or in maintenance mode. The current state is %s.",
+			was.ID, n.ID, rewired, n.ProvisionState)
+	}
+	if !changed {
+		return nil
+	}
+	return r.admitMember(ctx, tx, is)
 }

@@ -42,6 +42,54 @@ type Change[R any] struct {
 	Who      Asker
 }
 
+// newest is the record as the change leaves it, or as it was before its removal.
+func (c Change[R]) newest() *R {
+	if c.New != nil {
+		return c.New
+	}
+	return c.Old
+}
+
+// oldest is the record as it was, or as it is created.
+func (c Change[R]) oldest() *R {
+	if c.Old != nil {
+		return c.Old
+	}
+	return c.New
+}
+
+// done is the change in a word.
+func (c Change[R]) done() string {
+	switch {
+	case c.Old == nil:
+		return "created"
+	case c.New == nil:
+		return "deleted"
+	}
+	return "updated"
+}
+
+// parent reads the node that a record belongs to. That a new record names no node is the asker's mistake, no missing page.
+func (s *Nodes) parent(ctx context.Context, tx job.Tx, id string, isNew bool) (*Node, error) {
+	n, err := s.store.Node(ctx, tx, id)
+	if isNew && problem.Is(err, problem.NotFound) {
+		return nil, problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. Node %s could not be found.", id, id)
+	}
+	return n, err
+}
+
+// checkMove holds a record's move to another node to what holds there: the node exists and is not locked.
+func (s *Nodes) checkMove(ctx context.Context, tx job.Tx, from, to string) error {
+	if from == to {
+		return nil
+	}
+	n, err := s.parent(ctx, tx, to, true)
+	if err == nil && n.Reservation != "" {
+		err = Locked(n)
+	}
+	return err
+}
+
 // head is a record that embeds Record.
 type head[R any] interface {
 	*R

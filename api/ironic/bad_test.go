@@ -89,9 +89,9 @@ func TestBadNodes(t *testing.T) {
 		{"GET", "/v1/nodes/" + strings.Repeat("n", 4000), "1.82", "", 404, ""},
 		{"GET", "/v1/nodes/%00", "1.82", "", 400, "NUL"},
 		{"GET", "/v1/nodes/%ff", "1.82", "", 400, "UTF-8"},
-		{"GET", "/v1/nodes/n1/portgroups", "1.82", "", 404, ""},
+		{"GET", "/v1/nodes/n1/portgroups", "1.23", "", 404, "1.24"},
 		{"GET", "/v1/nodes/" + strings.Repeat("a/", 3000), "1.82", "", 404, ""},
-		{"GET", "/v1/chassis", "1.82", "", 404, ""},
+		{"GET", "/v1/portgroups", "1.22", "", 404, "1.23"},
 		{"GET", "/v1/nodes/n1/states/console", "1.82", "", 400, "does not support console"},
 		{"PUT", "/v1/nodes/n1/management/inject_nmi", "1.82", "{}", 400, "does not support inject_nmi"},
 		{"POST", "/v1/nodes/n1/vendor_passthru?method=x", "1.82", "{}", 400, "does not support vendor_passthru"},
@@ -158,7 +158,7 @@ func TestBadQueries(t *testing.T) {
 		{"GET", "/v1/ports?node_uuid=nope", "1.82", "", 400, "UUID"},
 		{"GET", "/v1/ports?address=nope", "1.82", "", 400, "MAC"},
 		{"GET", "/v1/ports?fields=is_smartnic", "1.52", "", 406, "1.53"},
-		{"GET", "/v1/ports?fields=name", "1.82", "", 400, "name"},
+		{"GET", "/v1/ports?fields=name", "1.82", "", 406, "1.88"}, {"GET", "/v1/ports?fields=bogus", "1.82", "", 400, "bogus"},
 	})
 	for _, f := range []struct{ arg, version, first string }{
 		{"driver=x", "1.15", "1.16"}, {"resource_class=x", "1.20", "1.21"}, {"fault=x", "1.41", "1.42"}, {"conductor=x", "1.48", "1.49"}, {"owner=x", "1.49", "1.50"},

@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -193,9 +194,17 @@ func (c *call) empty(status int) error {
 
 // object reads a JSON object from the body.
 func (c *call) object() (map[string]any, error) {
+	return c.objectOr(false)
+}
+
+// objectOr is object, but takes an empty body for {} if bare.
+func (c *call) objectOr(bare bool) (map[string]any, error) {
 	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
 	if err != nil {
 		return nil, err
+	}
+	if bare && len(bytes.TrimSpace(b)) == 0 {
+		return nil, nil
 	}
 	return api.DecodeObject(b)
 }

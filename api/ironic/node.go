@@ -49,16 +49,17 @@ var nodeFilters = []nodeFilter{
 	{name: "sharded", since: 82, flag: func(f *metal.NodeFilter) **bool { return &f.Sharded }},
 }
 
-func (s *server) listNodes(c *call) error { return c.listNodes(true) }
+func (s *server) listNodes(c *call) error { return c.listNodes("nodes", "", true) }
 
 func (s *server) listNodesDetail(c *call) error {
 	if c.has("fields") || c.has("detail") {
 		return problem.Invalidf("Unexpected arguments: fields and detail have no meaning in /v1/nodes/detail")
 	}
-	return c.listNodes(false)
+	return c.listNodes("nodes/detail", "", false)
 }
 
-func (c *call) listNodes(brief bool) error {
+// listNodes answers with one page of the list at path; a chassis keeps the nodes in it.
+func (c *call) listNodes(path, chassis string, brief bool) error {
 	known := slices.Clone(pageArgs)
 	for _, f := range nodeFilters {
 		known = append(known, f.name)
@@ -78,6 +79,9 @@ func (c *call) listNodes(brief bool) error {
 	if err != nil {
 		return err
 	}
+	if chassis != "" {
+		f.ChassisUUID = chassis
+	}
 	nodes, err := c.s.Nodes.List(c.r.Context(), f, p)
 	if err != nil {
 		return err
@@ -94,10 +98,6 @@ func (c *call) listNodes(brief bool) error {
 		b = views[i].append(b, fields)
 	}
 	b = append(b, ']')
-	path := "nodes"
-	if !brief {
-		path = "nodes/detail"
-	}
 	if len(nodes) > 0 {
 		if next := c.next(path, p, len(nodes), nodes[len(nodes)-1].ID); next != "" {
 			b = appendString(append(b, `,"next":`...), next)

@@ -43,7 +43,7 @@ func maskedAttr(name string, since metal.Version, at func(*metal.Node) *metal.Ob
 	a.set = func(n *metal.Node, v any) error {
 		o, err := wantObject(name, v)
 		if err == nil {
-			o, err = keepMasked(name, o, *at(n))
+			o, err = secretKeys.keep(name, o, *at(n))
 		}
 		if err == nil {
 			*at(n) = o
@@ -230,8 +230,15 @@ func wantObject(name string, v any) (metal.Object, error) {
 }
 
 func wrongType(name string, v any, want string) error {
-	if s, ok := v.(string); ok && secret.IsKey(name) {
-		v = strings.Repeat("*", min(len(s), 6))
+	switch s := v.(type) {
+	case map[string]any:
+		v = "an object" // which may hold a secret
+	case []any:
+		v = "a list"
+	case string:
+		if secret.IsKey(name) {
+			v = strings.Repeat("*", min(len(s), 6))
+		}
 	}
 	return problem.Invalidf("Invalid input for field/attribute %s. Value: '%.100v'. It must be %s.", name, v, want)
 }
@@ -254,12 +261,12 @@ func setAutomatedClean(n *metal.Node, v any) error {
 	return err
 }
 
-// setChassis refuses every chassis, for none can exist: /v1/chassis is not served.
-func setChassis(_ *metal.Node, v any) error {
+func setChassis(n *metal.Node, v any) error {
 	word, err := wantText("chassis_uuid", v)
-	if err == nil && word != "" {
-		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Chassis %s could not be found.", shorten(word), shorten(word))
+	if err == nil && word != "" && !metal.IsUUID(word) {
+		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
 	}
+	n.ChassisUUID = strings.ToLower(word)
 	return err
 }
 
@@ -291,7 +298,7 @@ func setInstanceInfo(n *metal.Node, v any) error {
 			o[k] = n.InstanceInfo[k]
 		}
 	}
-	if o, err = keepMasked("instance_info", o, n.InstanceInfo); err == nil {
+	if o, err = secretKeys.keep("instance_info", o, n.InstanceInfo); err == nil {
 		n.InstanceInfo = o
 	}
 	return err
@@ -332,60 +339,4 @@ func setRetiredReason(n *metal.Node, v any) error {
 	}
 	n.RetiredReason = word
 	return err
-}
-
-// keepMasked puts the stored secret back where a client returns the mask that it read,
-// so that no mask is ever stored; a mask over nothing is refused.
-func keepMasked(path string, o, old map[string]any) (map[string]any, error) {
-	for k, v := range o {
-		here := path + "/" + k
-		switch v := v.(type) {
-		case string:
-			if v == secret.Mask && secret.IsKey(k) {
-				stored, ok := old[k]
-				if !ok || stored == nil {
-					return nil, errMask(here)
-				}
-				o[k] = stored
-			}
-		case map[string]any:
-			below, _ := old[k].(map[string]any)
-			if _, err := keepMasked(here, v, below); err != nil {
-				return nil, err
-			}
-		case []any:
-			below, _ := old[k].([]any)
-			if err := keepMaskedList(here, v, below); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return o, nil
-}
-
-// keepMaskedList compares element by element; a list that changed its order can not be matched and its masks are refused.
-func keepMaskedList(path string, list, old []any) error {
-	for i, v := range list {
-		var before any
-		if i < len(old) {
-			before = old[i]
-		}
-		switch v := v.(type) {
-		case map[string]any:
-			below, _ := before.(map[string]any)
-			if _, err := keepMasked(path, v, below); err != nil {
-				return err
-			}
-		case []any:
-			below, _ := before.([]any)
-			if err := keepMaskedList(path, v, below); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func errMask(path string) error {
-	return problem.Invalidf("%s is %q, which only stands for a secret that is not shown, and no secret is stored there", shorten(path), secret.Mask)
 }

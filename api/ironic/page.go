@@ -117,13 +117,15 @@ func (c *call) chooseNodeFields(brief bool) ([]*nodeField, error) {
 }
 
 // detail reads the detail argument of a list, which excludes fields.
-func (c *call) detail(names []string) (bool, error) {
+func (c *call) detail(names []string) (bool, error) { return c.detailSince(names, 43) }
+
+func (c *call) detailSince(names []string, since metal.Version) (bool, error) {
 	detail, err := c.boolean("detail")
 	if err != nil || detail == nil {
 		return false, err
 	}
-	if c.version < 43 {
-		return false, api.NotAcceptablef("Request not acceptable: detail needs API version 1.43.")
+	if c.version < since {
+		return false, api.NotAcceptablef("Request not acceptable: detail needs API version %s.", versionText(since))
 	}
 	if *detail && names != nil {
 		return false, problem.Invalidf("Can't fetch a subset of fields with 'detail' set")

@@ -206,6 +206,9 @@ func (s *server) patchNode(c *call) error {
 	if err := c.checkPaths(ops, nodePatchPaths); err != nil {
 		return err
 	}
+	if c.version < 25 && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/chassis_uuid" && (o.Op == "remove" || o.Value == nil) }) {
+		return newerField("chassis_uuid (its removal)", 25)
+	}
 	n, err := s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
 		if err := c.rescueGate(n); err != nil {
 			return err

@@ -67,7 +67,7 @@ func TestBadPorts(t *testing.T) {
 		post("1.82", `,"portgroup_uuid":"`+id+`"`, 400, "portgroup_uuid"), post("1.82", `,"internal_info":{}`, 400, "unexpected"),
 		patch("1.82", `{"op":"replace","path":"/uuid","value":"x"}`, 400, "Cannot patch /uuid. Only the following can be updated: /address, /extra"),
 		patch("1.82", `{"op":"remove","path":"/address"}`, 400, "address"), patch("1.82", `{"op":"remove","path":"/node_uuid"}`, 400, "node_uuid"),
-		patch("1.82", `{"op":"replace","path":"/node_uuid","value":"99999999-2222-4333-8444-555555555555"}`, 404, ""),
+		patch("1.82", `{"op":"replace","path":"/node_uuid","value":"99999999-2222-4333-8444-555555555555"}`, 400, "could not be found"),
 		patch("1.33", `{"op":"add","path":"/physical_network","value":"x"}`, 406, "1.34"), patch("1.82", `{"op":"add","path":"/name","value":"x"}`, 406, "1.88"),
 		{"PATCH", "/v1/ports/" + nodeID, "1.82", `[{"op":"add","path":"/extra/x","value":1}]`, 404, ""}, {"DELETE", "/v1/ports/" + nodeID, "1.82", "", 404, ""},
 		{"GET", "/v1/nodes/nope/ports", "1.82", "", 404, ""}, {"GET", "/v1/ports?portgroup=x", "1.82", "", 404, ""},

@@ -24,12 +24,16 @@ const (
 
 // Config is what the API stands on.
 type Config struct {
-	Nodes     *metal.Nodes
-	Ports     *metal.Ports
-	Directory *metal.Directory
-	Timeline  job.Timeline
-	Auth      api.Authenticator
-	Log       *slog.Logger
+	Nodes           *metal.Nodes
+	Ports           *metal.Ports
+	Portgroups      *metal.Portgroups
+	Chassis         *metal.ChassisService
+	DeployTemplates *metal.DeployTemplates
+	InspectionRules *metal.InspectionRules
+	Directory       *metal.Directory
+	Timeline        job.Timeline
+	Auth            api.Authenticator
+	Log             *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// MaxLimit is the default and the greatest length of a page; 0 means 1000.
@@ -78,7 +82,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 
 // table is every route, from the table of each part of the API. A path part in braces is an argument.
 func (s *server) table() []route {
-	return slices.Concat(s.doorRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes())
+	return slices.Concat(s.doorRoutes(), s.nodeRoutes(), s.hardwareRoutes(), s.resourceRoutes(), s.recordRoutes())
 }
 
 // doorRoutes are open to machines that boot.

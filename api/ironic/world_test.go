@@ -103,7 +103,7 @@ func (w *world) withOptions(opts metal.Options) {
 	w.nodes = metal.NewNodes(w.store, w.store, w.secret, dir, opts, now)
 	w.ports = metal.NewPorts(w.store, w.store, w.nodes)
 	w.config = ironic.Config{
-		Nodes: w.nodes, Ports: w.ports, Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Nodes: w.nodes, Ports: w.ports, Portgroups: metal.NewPortgroups(w.store, w.nodes), Chassis: metal.NewChassis(w.store, w.nodes), Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	w.handler = ironic.New(w.config)
 }

@@ -281,7 +281,8 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		return nil, nil, err
 	}
 	cfg := ironic.Config{
-		Nodes: p.nodes, Ports: metal.NewPorts(p.store, p.store, p.nodes), Directory: p.directory, Timeline: p.store,
+		Nodes: p.nodes, Ports: metal.NewPorts(p.store, p.store, p.nodes),
+		Portgroups: metal.NewPortgroups(p.store, p.nodes), Chassis: metal.NewChassis(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
 		Auth: auth, Policy: p.policy(), MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), OldAgentDoors: p.cfg.Ramdisk.LegacyDoors, Log: p.log,
 	}

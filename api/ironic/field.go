@@ -1,0 +1,175 @@
+package ironic
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// The builders of fields that many kinds of record have alike.
+
+// idField is the UUID, which clients may choose.
+func idField[R any, P recordOf[R]]() field[R] {
+	return field[R]{
+		name: "uuid", since: 1, use: creatable | ordered,
+		write: func(b []byte, r *R, _ *call) []byte { return appendString(b, P(r).Head().ID) },
+		set: func(_ *call, r *R, v any) error {
+			word, err := wantText("uuid", v)
+			P(r).Head().ID = strings.ToLower(word)
+			return err
+		},
+	}
+}
+
+// lateFields end every record: its times and its links.
+func lateFields[R any, P recordOf[R]](path string) []field[R] {
+	return []field[R]{
+		timeField("created_at", func(r *R) time.Time { return P(r).Head().CreatedAt }),
+		timeField("updated_at", func(r *R) time.Time { return P(r).Head().UpdatedAt }),
+		linkField("links", 1, func(r *R) (string, string) { return path + "/" + P(r).Head().ID, "" }),
+	}
+}
+
+func timeField[R any](name string, get func(*R) time.Time) field[R] {
+	return field[R]{name: name, since: 1, use: ordered, write: func(b []byte, r *R, _ *call) []byte { return appendTime(b, get(r)) }}
+}
+
+// linkField leads to path, and below it.
+func linkField[R any](name string, since metal.Version, path func(*R) (at, below string)) field[R] {
+	return field[R]{name: name, since: since, write: func(b []byte, r *R, c *call) []byte {
+		at, below := path(r)
+		return appendLinks(b, c.host, at, below)
+	}}
+}
+
+// wordField is a string of at most longest characters; an empty one is shown as null.
+func wordField[R any](name string, since metal.Version, u use, longest int, at func(*R) *string) field[R] {
+	return field[R]{
+		name: name, since: since, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendText(b, *at(r)) },
+		get:   func(r *R) any { return orNil(*at(r)) },
+		set: func(_ *call, r *R, v any) error {
+			word, err := wantText(name, v)
+			switch {
+			case err != nil:
+				return err
+			case len([]rune(word)) > longest:
+				return problem.Invalidf("Invalid input for field/attribute %s. It is longer than %d characters.", name, longest)
+			}
+			*at(r) = word
+			return nil
+		},
+	}
+}
+
+// needed makes a field one that every record has.
+func needed[R any](f field[R]) field[R] {
+	f.use |= required
+	return f
+}
+
+// filled refuses an empty value: null is how a field is reset.
+func filled[R any](f field[R]) field[R] {
+	set := f.set
+	f.set = func(c *call, r *R, v any) error {
+		if v == "" {
+			return problem.Invalidf("A non-empty value is required when setting %s", f.name)
+		}
+		return set(c, r, v)
+	}
+	return f
+}
+
+// flagField is a boolean with the value that it has when nobody says.
+func flagField[R any](name string, since metal.Version, u use, otherwise bool, at func(*R) *bool) field[R] {
+	return field[R]{
+		name: name, since: since, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendBool(b, *at(r)) },
+		get:   func(r *R) any { return *at(r) },
+		set: func(_ *call, r *R, v any) (err error) {
+			if *at(r) = otherwise; v != nil {
+				*at(r), err = wantBool(name, v)
+			}
+			return err
+		},
+	}
+}
+
+// numberField is a whole number.
+func numberField[R any](name string, since metal.Version, u use, lowest, highest int, at func(*R) *int) field[R] {
+	return field[R]{
+		name: name, since: since, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendAny(b, float64(*at(r))) },
+		get:   func(r *R) any { return float64(*at(r)) },
+		set: func(_ *call, r *R, v any) (err error) {
+			if *at(r) = 0; v != nil {
+				*at(r), err = wantNumber(name, v, lowest, highest)
+			}
+			return err
+		},
+	}
+}
+
+// freeField is a free-form object that is shown as it is.
+func freeField[R any](name string, since metal.Version, u use, at func(*R) *metal.Object) field[R] {
+	return field[R]{
+		name: name, since: since, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendObject(b, *at(r)) },
+		get:   func(r *R) any { return orEmpty(*at(r)) },
+		set:   func(_ *call, r *R, v any) (err error) { *at(r), err = wantObject(name, v); return err },
+	}
+}
+
+// secretField is a free-form object that is shown with the mask over the values of keys
+// that the rule names; who sends the mask back keeps what is stored.
+func secretField[R any](name string, since metal.Version, u use, rule maskRule, at func(*R) *metal.Object) field[R] {
+	f := freeField(name, since, u, at)
+	f.write = func(b []byte, r *R, _ *call) []byte { return rule.appendMap(b, *at(r)) }
+	f.set = func(_ *call, r *R, v any) error {
+		o, err := wantObject(name, v)
+		if err == nil {
+			o, err = rule.keep(name, o, *at(r))
+		}
+		if err == nil {
+			*at(r) = o
+		}
+		return err
+	}
+	return f
+}
+
+// nodeRef is the UUID of the node that a record belongs to.
+func nodeRef[R any](u use, at func(*R) *string) field[R] {
+	return field[R]{
+		name: "node_uuid", since: 1, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendText(b, *at(r)) },
+		get:   func(r *R) any { return orNil(*at(r)) },
+		set: func(_ *call, r *R, v any) error {
+			word, err := wantText("node_uuid", v)
+			if err == nil && !metal.IsUUID(word) {
+				err = problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
+			}
+			*at(r) = strings.ToLower(word)
+			return err
+		},
+	}
+}
+
+func missingField(name string) error {
+	return problem.Invalidf("Missing mandatory field: %s", name)
+}
+
+// wantNumber takes a whole number, or one in a string as Ironic does.
+func wantNumber(name string, v any, lowest, highest int) (int, error) {
+	n, ok := v.(float64)
+	if !ok || n != math.Trunc(n) {
+		return 0, wrongType(name, v, "an integer")
+	}
+	if n < float64(lowest) || n > float64(highest) {
+		return 0, problem.Invalidf("Invalid input for field/attribute %s. It must be from %d to %d.", name, lowest, highest)
+	}
+	return int(n), nil
+}

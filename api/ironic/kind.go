@@ -1,0 +1,155 @@
+package ironic
+
+import (
+	"slices"
+
+	"salvor/metal"
+)
+
+// kind describes one kind of record: R is the record, F narrows a list of them. All
+// that the API does with records of the kind is derived from it; see resource.go.
+type kind[R, F any] struct {
+	name  string        // of one, in errors: "volume connector"
+	path  string        // below /v1: "volume/connectors"
+	list  string        // the key of the list in answers: "connectors"
+	since metal.Version // of the endpoints; older versions see a 404
+	// service keeps the rules; every change goes through it.
+	service func(*server) *metal.Collection[R, F]
+	// blank is a record with its defaults, before a creation fills it.
+	blank func(*call) *R
+	// fields in the order of answers.
+	fields []field[R]
+	// brief names the fields of a list that asks for none (links are always there).
+	brief   []string
+	filters []filter[F]
+	// detail is the first version of ?detail= on the list; 0 where there is none.
+	detail metal.Version
+	// detailPath serves <path>/detail too.
+	detailPath bool
+	// bare lets a creation come without a body.
+	bare bool
+
+	head       func(*R) *metal.Record
+	index      map[string]int           // of fields, by name
+	sortKeys   map[string]metal.Version // fields that lists can be sorted by
+	patchPaths map[string]metal.Version // fields that PATCH takes
+}
+
+// use is what a field may be used for.
+type use uint8
+
+const (
+	creatable use = 1 << iota // taken on creation
+	patchable                 // taken by PATCH
+	required                  // a creation needs it, and PATCH cannot remove it
+	ordered                   // lists can be sorted by it
+	settable  = creatable | patchable
+)
+
+// field is one field of a record.
+type field[R any] struct {
+	name  string
+	since metal.Version
+	use   use
+	// write appends the value to an answer; nil: the field is never shown.
+	write func([]byte, *R, *call) []byte
+	// get gives the present value, unmasked, for PATCH to work on.
+	get func(*R) any
+	// set takes a decoded value; nil resets the field, and is never given where the field is required.
+	set func(*call, *R, any) error
+}
+
+// filter is a query argument that narrows a list.
+type filter[F any] struct {
+	name  string
+	since metal.Version
+	set   func(c *call, f *F, value string) error
+}
+
+// parent is a resource below which a kind is listed too.
+type parent[F any] struct {
+	path  string        // below /v1: "nodes/{node}"
+	since metal.Version // the kind's own where that is later
+	// narrow finds the parent by the arguments of the path, narrows the list to what
+	// belongs to it and gives the parent's own path: "nodes/UUID".
+	narrow func(*call, *F) (string, error)
+}
+
+// recordOf is a pointer to a record that embeds metal.Record.
+type recordOf[R any] interface {
+	*R
+	Head() *metal.Record
+}
+
+// define completes a kind with what follows from its fields.
+func define[R, F any, P recordOf[R]](k kind[R, F]) *kind[R, F] {
+	k.head = func(r *R) *metal.Record { return P(r).Head() }
+	k.index = make(map[string]int, len(k.fields))
+	k.sortKeys, k.patchPaths = map[string]metal.Version{}, map[string]metal.Version{}
+	for i, f := range k.fields {
+		k.index[f.name] = i
+		if f.use&ordered != 0 {
+			k.sortKeys[f.name] = f.since
+		}
+		if f.use&patchable != 0 {
+			k.patchPaths[f.name] = f.since
+		}
+	}
+	return &k
+}
+
+// shown gives the named fields that the version knows, all for none, in the order of answers.
+func (k *kind[R, F]) shown(names []string, v metal.Version) []*field[R] {
+	fields := make([]*field[R], 0, len(k.fields))
+	for i := range k.fields {
+		f := &k.fields[i]
+		if f.since <= v && f.write != nil && (names == nil || f.name == "links" || slices.Contains(names, f.name)) {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// choose decides what an answer shows: the fields that the query names, all, or in a list the brief ones.
+func (k *kind[R, F]) choose(c *call, brief bool) ([]*field[R], error) {
+	names, err := c.fieldNames()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		i, ok := k.index[name]
+		if !ok || k.fields[i].write == nil {
+			return nil, unknownField(name)
+		}
+		if since := k.fields[i].since; since > c.version {
+			return nil, newerField(name, since)
+		}
+	}
+	if !brief {
+		return k.shown(names, c.version), nil
+	}
+	detail, err := c.detailSince(names, k.detail)
+	if err != nil {
+		return nil, err
+	}
+	if names == nil && !detail {
+		names = k.brief
+	}
+	return k.shown(names, c.version), nil
+}
+
+func (k *kind[R, F]) append(b []byte, c *call, r *R, fields []*field[R]) []byte {
+	b = append(b, '{')
+	for _, f := range fields {
+		b = f.write(appendKey(b, f.name), r, c)
+	}
+	return append(b, '}')
+}
+
+// show answers with one record, whole.
+func (k *kind[R, F]) show(c *call, status int, r *R) error {
+	return c.raw(status, k.append(make([]byte, 0, 1024), c, r, k.shown(nil, c.version)))
+}
+
+// self is the path of a record below /v1.
+func (k *kind[R, F]) self(r *R) string { return k.path + "/" + k.head(r).ID }

@@ -1,0 +1,265 @@
+package ironic
+
+import (
+	"net/http"
+	"slices"
+
+	"salvor/access"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// routes are those of the kind itself, and its lists below parents.
+func (k *kind[R, F]) routes(parents ...parent[F]) []route {
+	at := "/v1/" + k.path
+	one := at + "/{id}"
+	out := []route{
+		{method: "GET", path: at, need: access.Read, since: k.since, do: k.listAll},
+		{method: "POST", path: at, since: k.since, do: k.create},
+		{method: "GET", path: one, need: access.Read, since: k.since, do: k.get},
+		{method: "PATCH", path: one, since: k.since, do: k.patch},
+		{method: "DELETE", path: one, since: k.since, do: k.remove},
+	}
+	if k.detailPath {
+		out = append(out, route{method: "GET", path: at + "/detail", need: access.Read, since: k.since, do: k.listDetail})
+	}
+	for _, p := range parents {
+		out = append(out, k.below(p)...)
+	}
+	return out
+}
+
+func (k *kind[R, F]) below(p parent[F]) []route {
+	at, since := "/v1/"+p.path+"/"+k.path, max(p.since, k.since)
+	list := func(suffix string, brief bool) func(*call) error {
+		return func(c *call) error {
+			var f F
+			base, err := p.narrow(c, &f)
+			if err != nil {
+				return err
+			}
+			return k.page(c, base+"/"+k.path+suffix, f, nil, brief)
+		}
+	}
+	out := []route{{method: "GET", path: at, need: access.Read, since: since, do: list("", true)}}
+	if k.detailPath {
+		out = append(out, route{method: "GET", path: at + "/detail", need: access.Read, since: since, do: list("/detail", false)})
+	}
+	return out
+}
+
+func (k *kind[R, F]) listAll(c *call) error {
+	var f F
+	return k.page(c, k.path, f, k.filters, true)
+}
+
+func (k *kind[R, F]) listDetail(c *call) error {
+	if c.has("fields") || c.has("detail") {
+		return problem.Invalidf("Unexpected arguments: fields and detail have no meaning in /v1/%s/detail", k.path)
+	}
+	var f F
+	return k.page(c, k.path+"/detail", f, k.filters, false)
+}
+
+// page answers with one page of a list; path is the list's own.
+func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief bool) error {
+	known := slices.Clone(pageArgs)
+	for _, one := range filters {
+		known = append(known, one.name)
+	}
+	if err := c.only(known...); err != nil {
+		return err
+	}
+	fields, err := k.choose(c, brief)
+	if err != nil {
+		return err
+	}
+	if err := k.narrow(c, &f, filters); err != nil {
+		return err
+	}
+	p, err := c.page(k.sortKeys)
+	if err != nil {
+		return err
+	}
+	rows, err := k.service(c.s).List(c.r.Context(), f, p)
+	if err != nil {
+		return err
+	}
+	b := append(make([]byte, 0, 256+len(rows)*(100+50*len(fields))), '{', '"')
+	b = append(append(b, k.list...), `":[`...)
+	for i, r := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = k.append(b, c, r, fields)
+	}
+	b = append(b, ']')
+	if len(rows) > 0 {
+		if next := c.next(path, p, len(rows), k.head(rows[len(rows)-1]).ID); next != "" {
+			b = appendString(append(b, `,"next":`...), next)
+		}
+	}
+	return c.raw(http.StatusOK, append(b, '}'))
+}
+
+func (k *kind[R, F]) narrow(c *call, f *F, filters []filter[F]) error {
+	for _, one := range filters {
+		if !c.has(one.name) {
+			continue
+		}
+		if c.version < one.since {
+			return newerField(one.name, one.since)
+		}
+		if err := one.set(c, f, c.query.Get(one.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *kind[R, F]) get(c *call) error {
+	if err := c.only("fields"); err != nil {
+		return err
+	}
+	fields, err := k.choose(c, false)
+	if err != nil {
+		return err
+	}
+	r, err := k.service(c.s).Get(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	return c.raw(http.StatusOK, k.append(make([]byte, 0, 1024), c, r, fields))
+}
+
+func (k *kind[R, F]) create(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	body, err := c.objectOr(k.bare)
+	if err != nil {
+		return err
+	}
+	r := k.blank(c)
+	if err := k.fill(c, r, body); err != nil {
+		return err
+	}
+	if err := k.service(c.s).Create(c.r.Context(), r, c.who); err != nil {
+		return err
+	}
+	c.location(k.self(r))
+	return k.show(c, http.StatusCreated, r)
+}
+
+// fill sets what a creation asks for, in the fields' own order, so that of two errors the same one is told.
+func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
+	var odd []string
+	for name := range body {
+		i, ok := k.index[name]
+		switch {
+		case !ok || k.fields[i].use&creatable == 0:
+			odd = append(odd, name)
+		case k.fields[i].since > c.version:
+			return newerField(name, k.fields[i].since)
+		}
+	}
+	if len(odd) > 0 {
+		return problem.Invalidf("Schema error for %s: Additional properties are not allowed ('%s' was unexpected)", k.name, shorten(slices.Min(odd)))
+	}
+	for i := range k.fields {
+		f := &k.fields[i]
+		v, ok := body[f.name]
+		if (v == nil || v == "") && f.use&required != 0 && f.since <= c.version {
+			return missingField(f.name)
+		}
+		if !ok {
+			continue
+		}
+		if err := f.set(c, r, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *kind[R, F]) patch(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	ops, err := c.patchOps()
+	if err != nil {
+		return err
+	}
+	if err := c.checkPaths(ops, k.patchPaths); err != nil {
+		return err
+	}
+	r, err := k.service(c.s).Update(c.r.Context(), c.args[0], c.who, func(r *R) error { return k.apply(c, r, ops) })
+	if err != nil {
+		return err
+	}
+	return k.show(c, http.StatusOK, r)
+}
+
+// apply works a patch on a record.
+func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
+	values, err := applyPatch(ops, func(name string) any { return k.fields[k.index[name]].get(r) })
+	if err != nil {
+		return err
+	}
+	for i := range k.fields {
+		f := &k.fields[i]
+		v, ok := values[f.name]
+		if !ok {
+			continue
+		}
+		if (v == nil || v == "") && f.use&required != 0 {
+			return problem.Invalidf("Missing mandatory field: %s; it can be replaced, not removed", f.name)
+		}
+		if err := f.set(c, r, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *kind[R, F]) remove(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	if err := k.service(c.s).Remove(c.r.Context(), c.args[0], c.who); err != nil {
+		return err
+	}
+	return c.empty(http.StatusNoContent)
+}
+
+// ofNode is the parent of what belongs to nodes.
+func ofNode[F any](since metal.Version, at func(*F) *string) parent[F] {
+	return parent[F]{path: "nodes/{node}", since: since, narrow: func(c *call, f *F) (string, error) {
+		n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+		if err != nil {
+			return "", err
+		}
+		*at(f) = n.ID
+		return "nodes/" + n.ID, nil
+	}}
+}
+
+// nodeFilterOf narrows by a node's UUID or name.
+func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
+	return filter[F]{name: name, since: since, set: func(c *call, f *F, ident string) error {
+		n, err := c.s.Nodes.Node(c.r.Context(), ident)
+		if err != nil {
+			return err
+		}
+		*at(f) = n.ID
+		return nil
+	}}
+}
+
+// wordFilter narrows by a field's value as it is.
+func wordFilter[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
+	return filter[F]{name: name, since: since, set: func(_ *call, f *F, value string) error {
+		*at(f) = value
+		return nil
+	}}
+}
