@@ -16,6 +16,7 @@ func (c *Conductor) delete() job.Definition {
 		Actions: []job.Action{
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the volumes", Do: c.act(c.leaveVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},
@@ -29,5 +30,5 @@ func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *machine) 
 	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
 		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
 		n.NetworkData, n.DeployStep = nil, nil
-	}))
+	}), c.dropTargets(ctx, m.node.ID))
 }

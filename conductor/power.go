@@ -62,7 +62,7 @@ func (c *Conductor) powerDown(ctx context.Context, r *job.Run, m *machine) job.O
 	case metal.TurnOn, metal.SoftOff, metal.SoftReboot:
 		return job.Done()
 	}
-	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff))
+	return c.turnOff(ctx, r, m)
 }
 
 // softOff asks the system to end and watches until it has.
@@ -97,7 +97,14 @@ func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *machine) job.Out
 		return job.Fail(err)
 	}
 	if a.Target.Ends() == metal.PowerOn {
-		if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
+		if err := c.refreshVolumes(ctx, m); err != nil {
+			return job.From(err)
+		}
+		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
+		if a.Target != metal.TurnOn {
+			turnOn = func() error { return c.start(ctx, r, m) }
+		}
+		if err := turnOn(); err != nil {
 			return job.From(err)
 		}
 	}

@@ -186,6 +186,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 	if err != nil {
 		return job.Fail(err)
 	}
+	extras.Volumes = c.rescueVolumes(ctx, m, r.Log.Warn)
 	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: metal.AgentToken(c.Key, m.node.ID, m.node.BootNumber)}
 	request := driver.Finalize{Hash: r.Secret}
 	if strings.HasPrefix(heard.AgentVersion, agent.Product) {

@@ -15,19 +15,20 @@ func (c *Conductor) unrescue() job.Definition {
 	return job.Definition{
 		Kind: "unrescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
 			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
-			{Name: "plan the boot", Do: c.act(c.planInstance), NoUndo: again},
-			{Name: "prepare the instance", Do: c.act(c.prepareInstance), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "plan the boot", Do: c.act(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
+			{Name: "prepare the instance", Do: c.act(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
 }
 
 func (c *Conductor) finishUnrescue(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOn), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOn, "", nil, ""
 	}))
 }

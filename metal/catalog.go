@@ -40,6 +40,10 @@ type InterfaceInfo struct {
 	Heartbeat string `json:"heartbeat,omitempty"`
 	// NeedsHeartbeat marks a rescue interface whose ramdisk must be heard: the deploy interface has to take heartbeats.
 	NeedsHeartbeat bool `json:"needs_heartbeat,omitempty"`
+	// Volumes marks a storage interface under which the node boots from its volume targets.
+	Volumes bool `json:"volumes,omitempty"`
+	// BootsVolumes are the types of volume that a boot interface can boot from.
+	BootsVolumes []VolumeType `json:"boots_volumes,omitempty"`
 	// Warning is what an operator should know of it as it is configured.
 	Warning string `json:"warning,omitempty"`
 }

@@ -35,6 +35,11 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 		}
 		out[kind] = validity(n, d, kind, len(ports), kind == "rescue" || kind == "boot" && n.Interfaces["rescue"] != "no-rescue")
 	}
+	if out["storage"].OK {
+		if _, out["storage"], err = s.storageValidity(ctx, n, d); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
 }
 

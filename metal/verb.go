@@ -176,7 +176,11 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
 	if err != nil {
 		return err
 	}
-	if i, ok := d.Find(n, "deploy"); ok && t.Job == "deploy" {
+	volumes, err := s.readyVolumes(ctx, n, d, t)
+	if err != nil {
+		return err
+	}
+	if i, ok := d.Find(n, "deploy"); ok && t.Job == "deploy" && volumes.Root == nil {
 		for _, key := range i.RequiredInstance {
 			if strings.TrimSpace(text(n.InstanceInfo[key])) == "" {
 				return problem.Invalidf("Failed to deploy node %s: the deploy interface %s needs %s in instance_info", n.ID, i.Name, key)

@@ -14,8 +14,9 @@ const (
 
 // seen tells of contacts, but not of each of many alike.
 type seen struct {
-	to  func(*metal.Node, string)
-	now func() time.Time
+	to    func(*metal.Node, string)
+	now   func() time.Time
+	pause time.Duration
 
 	mu   sync.Mutex
 	last map[seenKey]time.Time
@@ -27,8 +28,8 @@ type seenKey struct {
 	what string
 }
 
-func newSeen(to func(*metal.Node, string)) *seen {
-	return &seen{to: to, now: time.Now, last: map[seenKey]time.Time{}}
+func newSeen(to func(*metal.Node, string), pause time.Duration) *seen {
+	return &seen{to: to, now: time.Now, pause: pause, last: map[seenKey]time.Time{}}
 }
 
 func (s *seen) tell(n *metal.Node, what string) {
@@ -42,7 +43,7 @@ func (s *seen) fresh(key seenKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	if last, ok := s.last[key]; ok && now.Sub(last) < seenPause {
+	if last, ok := s.last[key]; ok && now.Sub(last) < s.pause {
 		return false
 	}
 	if len(s.last) >= maxSeen {

@@ -53,6 +53,10 @@ type Config struct {
 	// Seen hears of contacts of a machine with a plan: "boot loader named", "fetching kernel".
 	// The same of the same boot is told at most every 30 s, by any goroutine. It must return at once. May be nil.
 	Seen func(n *metal.Node, what string)
+	// Volumes gives what a node boots whose plan leads to its volumes; nil: nobody's does.
+	Volumes func(context.Context, *metal.Node) (metal.VolumePlan, error)
+	// Failed hears why a machine did not start from its volumes, at most every two seconds of each boot. May be nil.
+	Failed func(ctx context.Context, n *metal.Node, why string)
 	// Roots are the directories below which kernels and ramdisks may lie; none: only URLs are served.
 	Roots []string
 	// Loaders are for images; empty paths are Debian's.
@@ -89,6 +93,8 @@ type Server struct {
 	log    *slog.Logger
 	images *images
 	seen   *seen
+	// reports bounds how often a machine is heard that fails.
+	reports *seen
 }
 
 // New checks the configuration; problem.Invalid says what is wrong with it.
@@ -121,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Client = defaultClient()
 	}
 	d := &downloads{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
-	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen)}, nil
+	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen, seenPause), reports: newSeen(nil, reportPause)}, nil
 }
 
 func setDefault(s *string, value string) {

@@ -53,7 +53,7 @@ func (h hardware) redfish() driver.HardwareType {
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
 	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, noInspect)
 	offer(&t, "boot", t.Boot,
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
 		h.ipxe(d.SetBootDevice),
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
 	offer(&t, "network", t.Network, h.networks()...)
@@ -70,7 +70,7 @@ func (h hardware) ipmi() driver.HardwareType {
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
 	offer(&t, "inspect", t.Inspect, noInspect)
 	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
 	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
@@ -83,7 +83,7 @@ func (h hardware) fake() driver.HardwareType {
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
 	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, noInspect)
-	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake"}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
+	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
 	offer(&t, "network", t.Network, append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
 	offer(&t, "rescue", t.Rescue, choice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
 	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, ramdiskDeploy)
@@ -146,12 +146,19 @@ func newHardwareType(name string, properties ...map[string]string) driver.Hardwa
 	for kind, only := range map[string]metal.InterfaceInfo{
 		"bios": {Name: "no-bios", Unsupported: true}, "console": {Name: "no-console", Unsupported: true},
 		"raid": {Name: "no-raid", Unsupported: true}, "vendor": {Name: "no-vendor", Unsupported: true},
-		"storage": {Name: "noop"},
 	} {
 		t.Info.Interfaces[kind] = metal.InterfaceSet{Default: only.Name, Enabled: []metal.InterfaceInfo{only}}
 	}
+	// No code is behind storage: what boots from a volume is the boot interface.
+	t.Info.Interfaces["storage"] = metal.InterfaceSet{Default: "noop", Enabled: []metal.InterfaceInfo{{Name: "noop"}, {Name: "external", Volumes: true}}}
 	return t
 }
+
+// Types of volume by who reaches them: an iPXE script or a BMC's own initiator, and the machine's adapter.
+var (
+	anyVolume    = []metal.VolumeType{metal.ISCSI, metal.FibreChannel}
+	fibreChannel = []metal.VolumeType{metal.FibreChannel}
+)
 
 var (
 	noInspect     = choice[driver.Inspect]{info: metal.InterfaceInfo{Name: "no-inspect", Unsupported: true}}
@@ -171,7 +178,7 @@ func (h hardware) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
 }
 
 func (h hardware) ipxe(set netboot.SetDevice) choice[driver.Boot] {
-	return choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true}), netboot.IPXE(h.cfg.Files, set)}
+	return choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true, BootsVolumes: anyVolume}), netboot.IPXE(h.cfg.Files, set)}
 }
 
 func (h hardware) agentRescue() choice[driver.Rescue] {

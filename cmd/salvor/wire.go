@@ -201,6 +201,13 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
 		},
+		Volumes: p.nodes.VolumePlan,
+		Failed: func(ctx context.Context, n *metal.Node, why string) {
+			p.log.Warn("boot failed", "node", n.ID, "why", why)
+			if err := p.nodes.BootFailed(ctx, n.ID, n.BootNumber, why); err != nil {
+				p.log.Error("note a failed boot", "node", n.ID, "error", err)
+			}
+		},
 	}
 	for _, i := range n.Interfaces {
 		out.Interfaces = append(out.Interfaces, bootInterface(i, n.Lease))
@@ -282,7 +289,9 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 	}
 	cfg := ironic.Config{
 		Nodes: p.nodes, Ports: metal.NewPorts(p.store, p.store, p.nodes),
-		Portgroups: metal.NewPortgroups(p.store, p.nodes), Chassis: metal.NewChassis(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
+		Portgroups: metal.NewPortgroups(p.store, p.nodes), Chassis: metal.NewChassis(p.store, p.nodes),
+		Allocations: metal.NewAllocations(p.store, p.nodes), DeployTemplates: metal.NewDeployTemplates(p.store, p.nodes),
+		Runbooks: metal.NewRunbooks(p.store, p.nodes), InspectionRules: metal.NewInspectionRules(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
 		Auth: auth, Policy: p.policy(), MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), OldAgentDoors: p.cfg.Ramdisk.LegacyDoors, Log: p.log,
 	}

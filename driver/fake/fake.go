@@ -131,6 +131,29 @@ func (Boot) PrepareInstance(ctx context.Context, n *metal.Node, _ rescue.Boot) e
 	return wait(ctx, n)
 }
 
+// CheckVolumes finds every machine able.
+func (Boot) CheckVolumes(ctx context.Context, n *metal.Node, _ metal.VolumePlan) error {
+	return wait(ctx, n)
+}
+
+// PlanVolumes makes a plan for iPXE.
+func (b Boot) PlanVolumes(n *metal.Node, ports []*metal.Port, _ metal.VolumePlan, bootNumber int64) (*metal.BootPlan, error) {
+	return b.Files.PlanVolumes(n, ports, bootNumber)
+}
+
+// PrepareVolumes succeeds.
+func (Boot) PrepareVolumes(ctx context.Context, n *metal.Node, _ metal.VolumePlan) error {
+	return wait(ctx, n)
+}
+
+// RefreshVolumes succeeds.
+func (Boot) RefreshVolumes(ctx context.Context, n *metal.Node, _ metal.VolumePlan) error {
+	return wait(ctx, n)
+}
+
+// CleanUpVolumes succeeds.
+func (Boot) CleanUpVolumes(ctx context.Context, n *metal.Node) error { return wait(ctx, n) }
+
 // Rescue is done at once and boots nothing.
 type Rescue struct{}
 

@@ -59,8 +59,23 @@ type Extras struct {
 	// TenantMove says that the ports leave the rescuing network after this command,
 	// so that a lease from before it must not be kept.
 	TenantMove bool `json:"tenant_move"`
+	// Volumes are to be attached once the tenant's network is there; several may lead to one disk.
+	Volumes []Volume `json:"volumes,omitempty"`
 	// RootPassword sets the password of root too.
 	RootPassword bool `json:"root_password"`
+}
+
+// Volume is one road to an iSCSI volume of the machine, with CHAP where there is a username. A
+// value of this type holds secrets in the open: it is made last and never logged.
+type Volume struct {
+	Initiator      string `json:"initiator"`
+	Target         string `json:"target"`
+	Host           string `json:"host"`
+	Port           int    `json:"port"`
+	Username       string `json:"username,omitempty"`
+	Password       string `json:"password,omitempty"`
+	MutualUsername string `json:"mutual_username,omitempty"`
+	MutualPassword string `json:"mutual_password,omitempty"`
 }
 
 // Result is the answer to a command, and an element of CommandList.

@@ -1,0 +1,179 @@
+package netboot
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/boot/media"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// firstDrive is the number that BIOS gives the disk it boots.
+const firstDrive = 0x80
+
+// sanScript renders the iPXE script that attaches iSCSI volumes and starts the root's system. What
+// fails is told to us (see serveFailed), then the script is fetched anew, because the targets or what
+// is wrong with them may have changed. Names and secrets go in as hexadecimal bytes: nothing
+// in them can end a line, expand or join commands.
+func sanScript(v metal.VolumePlan) (string, error) {
+	if v.Root == nil || v.Root.Type != metal.ISCSI {
+		return "", problem.Invalidf("boot plan: the node has no iSCSI volume with boot index 0 any more")
+	}
+	lines := []string{"#!ipxe", "set initiator-iqn " + v.Initiator}
+	for i, other := range v.Others {
+		uris, err := sanURIs(other)
+		if err != nil {
+			return "", err
+		}
+		// One of a former try may still be hooked.
+		lines = append(lines, fmt.Sprintf("sanunhook --drive 0x%x ||", firstDrive+1+i), "set volume "+strconv.Itoa(other.BootIndex))
+		lines = append(append(lines, logins(other)...), fmt.Sprintf("sanhook --drive 0x%x %s || goto failed", firstDrive+1+i, uris))
+	}
+	uris, err := sanURIs(*v.Root)
+	if err != nil {
+		return "", err
+	}
+	lines = append(append(lines, "set volume 0"), logins(*v.Root)...)
+	lines = append(lines,
+		fmt.Sprintf("sanboot --drive 0x%x %s || goto failed", firstDrive, uris),
+		":failed",
+		"imgfetch --name report "+metal.BootFailed+"?volume=${volume}&errno=${errno} || imgfree",
+		"imgfree",
+		"sleep 5",
+		"chain --replace --autofree "+metal.BootScript+" || exit 1",
+		"")
+	script := strings.Join(lines, "\n")
+	for _, line := range lines[1:] {
+		// The plan was held to a narrower form; a second look costs nothing and keeps every line one line.
+		if strings.ContainsAny(line, "\n\r\x00`\\\"';#") {
+			return "", problem.Invalidf("boot plan: a volume target holds a character that is not allowed in a boot script")
+		}
+	}
+	return script, nil
+}
+
+// logins set CHAP for the drive that is attached next, or take away what was set for the one before.
+func logins(v metal.Volume) []string {
+	set := func(name, value string) string {
+		if value == "" {
+			return "clear " + name
+		}
+		return "set " + name + ":hex " + hexBytes(value)
+	}
+	return []string{
+		set("username", v.Login.Username), set("password", v.Login.Password.Reveal()),
+		set("reverse-username", v.Mutual.Username), set("reverse-password", v.Mutual.Password.Reveal()),
+	}
+}
+
+func hexBytes(s string) string {
+	out := make([]string, len(s))
+	for i := range len(s) {
+		out[i] = hex.EncodeToString([]byte{s[i]})
+	}
+	return strings.Join(out, ":")
+}
+
+// sanURIs names every road to a volume; iPXE takes the first that answers and keeps the others.
+func sanURIs(v metal.Volume) (string, error) {
+	var out []string
+	for _, p := range v.Paths {
+		host := p.Host
+		if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
+			host = "[" + host + "]"
+		}
+		uri := fmt.Sprintf("iscsi:%s::%d:%s:%s", host, p.Port, lunText(p.LUN), p.IQN)
+		if strings.ContainsAny(uri, " \t$&|{}") || media.CheckParams(uri) != nil {
+			return "", problem.Invalidf("boot plan: volume target %s holds a character that is not allowed in a boot script", v.TargetID)
+		}
+		out = append(out, uri)
+	}
+	if len(out) == 0 {
+		return "", problem.Invalidf("boot plan: volume target %s has no portal", v.TargetID)
+	}
+	return strings.Join(out, " "), nil
+}
+
+// lunText is a LUN as iPXE reads it: hexadecimal, of the two first bytes of SCSI's eight.
+func lunText(lun int) string {
+	if lun > 0xff {
+		lun |= 0x4000 // the flat form
+	}
+	return strconv.FormatInt(int64(lun), 16)
+}
+
+// gives tells whether a plan has something under this name: one that leads to volumes has a
+// script, which may say that it failed, and no file.
+func gives(plan *metal.BootPlan, name string) bool {
+	if plan.Volumes {
+		return name == metal.BootScript || name == metal.BootFailed
+	}
+	return name != metal.BootFailed
+}
+
+// volumeScript renders the script from the targets as they are now.
+func (s *Server) volumeScript(ctx context.Context, n *metal.Node) (string, error) {
+	if s.cfg.Volumes == nil {
+		return "", errNoPlan
+	}
+	v, err := s.cfg.Volumes(ctx, n)
+	if err == nil {
+		var text string
+		if text, err = sanScript(v); err == nil {
+			return text, nil
+		}
+	}
+	if problem.Is(err, problem.Invalid) {
+		s.failed(ctx, n, err.Error())
+	}
+	return "", err
+}
+
+// reportPause keeps a machine that tries again and again from filling its timeline.
+const reportPause = 2 * time.Second
+
+// serveFailed takes a machine's word that a volume could not be attached or started from.
+func (s *Server) serveFailed(w http.ResponseWriter, r *http.Request, n *metal.Node) {
+	q := r.URL.Query()
+	index, err := strconv.Atoi(q.Get("volume"))
+	if err != nil || index < 0 {
+		plainError(w, http.StatusBadRequest)
+		return
+	}
+	code, err := strconv.ParseUint(q.Get("errno"), 0, 32)
+	if err != nil {
+		code = 0
+	}
+	s.failed(r.Context(), n, fmt.Sprintf("the volume with boot index %d: %s", index, sanTrouble(uint32(code))))
+	w.Header().Set("Content-Type", "text/plain; charset=us-ascii")
+	_, _ = w.Write([]byte("noted\n"))
+}
+
+func (s *Server) failed(ctx context.Context, n *metal.Node, why string) {
+	if s.cfg.Failed != nil && s.reports.fresh(seenKey{n.ID, n.BootNumber, ""}) {
+		s.cfg.Failed(context.WithoutCancel(ctx), n, why)
+	}
+}
+
+// troubles tell iPXE's error numbers, by their highest byte, in the words of who can mend them.
+var troubles = map[byte]string{
+	0x02: "the target refuses the login: check the CHAP name and secret, and that the storage lets the connector's iqn in",
+	0x3e: "the name of the portal cannot be resolved",
+	0x4c: "the portal does not answer",
+	0x12: "the portal refuses the connection",
+}
+
+func sanTrouble(code uint32) string {
+	words, ok := troubles[byte(code>>24)]
+	if !ok {
+		words = "it cannot be reached or started from"
+	}
+	return fmt.Sprintf("%s (https://ipxe.org/%08x)", words, code)
+}

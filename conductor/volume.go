@@ -1,0 +1,131 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/agent"
+)
+
+// Nodes whose system lies on volumes: what operations do in place of writing an image
+// and booting a disk. The targets are read afresh each time, so that what they say now is what boots.
+
+const checksOnly = "checking changes nothing"
+
+// volumes gives what the node boots from its targets; without a root it boots its disk.
+func (c *Conductor) volumes(ctx context.Context, m *machine) (metal.VolumePlan, driver.VolumeBoot, error) {
+	v, err := c.Nodes.VolumePlan(ctx, m.node)
+	if err != nil || v.Root == nil {
+		return v, nil, err
+	}
+	boot, ok := m.boot.(driver.VolumeBoot)
+	if !ok {
+		return v, nil, problem.Unsupportedf("node %s: its boot interface cannot boot from volumes", m.node.ID)
+	}
+	return v, boot, nil
+}
+
+// checkVolumes comes before any change of power: a volume that cannot be booted is told
+// while the machine is as it was.
+func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	v, boot, err := c.volumes(ctx, m)
+	if err != nil || v.Root == nil {
+		return job.From(err)
+	}
+	return job.From(boot.CheckVolumes(ctx, m.node, v))
+}
+
+// onVolumes has one deed done for nodes that boot from volumes and another for all others.
+func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise deed) deed {
+	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+		v, boot, err := c.volumes(ctx, m)
+		switch {
+		case err != nil:
+			return job.From(err)
+		case v.Root == nil:
+			return otherwise(ctx, r, m)
+		}
+		return there(ctx, m, v, boot)
+	}
+}
+
+// planVolumes opens the boot of a machine that asks us on its way to its volumes.
+func (c *Conductor) planVolumes(ctx context.Context, m *machine, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
+	number := m.node.BootNumber + 1
+	plan, err := boot.PlanVolumes(m.node, m.bootPorts(), v, number)
+	if err != nil {
+		return job.From(err)
+	}
+	if plan == nil {
+		return job.Done(c.edit(ctx, m.node.ID, voidBoot))
+	}
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
+}
+
+func (c *Conductor) prepareVolumes(ctx context.Context, m *machine, v metal.VolumePlan, boot driver.VolumeBoot) job.Outcome {
+	return job.From(boot.PrepareVolumes(ctx, m.node, v))
+}
+
+// refreshVolumes brings what an active machine keeps of its volumes up to date before it is
+// switched on.
+func (c *Conductor) refreshVolumes(ctx context.Context, m *machine) error {
+	if m.node.ProvisionState != metal.Active {
+		return nil
+	}
+	v, boot, err := c.volumes(ctx, m)
+	if err != nil || v.Root == nil {
+		return err
+	}
+	return boot.RefreshVolumes(ctx, m.node, v)
+}
+
+// leaveVolumes has the machine forget its volumes, whatever became of the records.
+func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	boot, ok := m.boot.(driver.VolumeBoot)
+	if !ok || !m.info.FromVolumes(m.node) {
+		return job.Done()
+	}
+	return job.From(boot.CleanUpVolumes(ctx, m.node))
+}
+
+// dropTargets clears the targets with the instance, as instance_info; connectors are the machine's own and stay.
+func (c *Conductor) dropTargets(ctx context.Context, nodeID string) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		targets, err := c.Store.Targets().List(ctx, tx, metal.TargetFilter{NodeID: nodeID}, metal.Page{Limit: 1000})
+		if err != nil {
+			return err
+		}
+		for _, t := range targets {
+			if err := c.Store.Targets().Delete(tx, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// rescueVolumes tells the rescue ramdisk where the volumes are. A node whose records are not in
+// order is rescued all the same, without them.
+func (c *Conductor) rescueVolumes(ctx context.Context, m *machine, log func(msg string, args ...any)) []agent.Volume {
+	v, err := c.Nodes.VolumePlan(ctx, m.node)
+	if err != nil {
+		log("the rescue shows no volumes", "error", err)
+	}
+	if err != nil || v.Root == nil {
+		return nil
+	}
+	var out []agent.Volume
+	for _, volume := range append([]metal.Volume{*v.Root}, v.Others...) {
+		for _, p := range volume.Paths {
+			out = append(out, agent.Volume{
+				Initiator: v.Initiator, Target: p.IQN, Host: p.Host, Port: p.Port,
+				Username: volume.Login.Username, Password: volume.Login.Password.Reveal(),
+				MutualUsername: volume.Mutual.Username, MutualPassword: volume.Mutual.Password.Reveal(),
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package metal
+
+import (
+	"context"
+	"fmt"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// FromVolumes tells whether the node's storage interface has it boot from its volume targets.
+func (d DriverInfo) FromVolumes(n *Node) bool {
+	i, ok := d.Find(n, "storage")
+	return ok && i.Volumes
+}
+
+// VolumePlan reads what the node boots from its targets as they are now; the zero plan where its
+// storage interface leaves volumes alone.
+func (s *Nodes) VolumePlan(ctx context.Context, n *Node) (VolumePlan, error) {
+	d, err := s.directory.Driver(ctx, n)
+	if err != nil {
+		return VolumePlan{}, err
+	}
+	return s.volumePlan(ctx, n, d)
+}
+
+func (s *Nodes) volumePlan(ctx context.Context, n *Node, d DriverInfo) (VolumePlan, error) {
+	if !d.FromVolumes(n) {
+		return VolumePlan{}, nil
+	}
+	targets, err := s.store.Targets().List(ctx, nil, TargetFilter{NodeID: n.ID}, Page{Limit: 1000})
+	if err != nil {
+		return VolumePlan{}, err
+	}
+	connectors, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: n.ID}, Page{Limit: 1000})
+	if err != nil {
+		return VolumePlan{}, err
+	}
+	plan, err := PlanVolumes(n, connectors, targets)
+	if err != nil || plan.Root == nil {
+		return plan, err
+	}
+	if boot, ok := d.Find(n, "boot"); !ok || !boot.boots(plan.Root.Type) {
+		return VolumePlan{}, problem.Invalidf("its boot interface %s cannot boot from %s volumes", boot.Name, plan.Root.Type)
+	}
+	if text(n.InstanceInfo["image_source"]) != "" {
+		return VolumePlan{}, problem.Invalidf("instance_info names an image to write (image_source), but the node boots from volume target %s: take one of them away", plan.Root.TargetID)
+	}
+	return plan, nil
+}
+
+func (i InterfaceInfo) boots(t VolumeType) bool {
+	for _, have := range i.BootsVolumes {
+		if have == t {
+			return true
+		}
+	}
+	return false
+}
+
+// storageValidity holds the storage interface to the records of the node's volumes.
+func (s *Nodes) storageValidity(ctx context.Context, n *Node, d DriverInfo) (VolumePlan, Validity, error) {
+	plan, err := s.volumePlan(ctx, n, d)
+	if problem.Is(err, problem.Invalid) {
+		return plan, Validity{Known: true, Reason: err.Error()}, nil
+	}
+	return plan, Validity{OK: true, Known: true}, err
+}
+
+// readyVolumes refuses to start a node from volumes that are not all there.
+func (s *Nodes) readyVolumes(ctx context.Context, n *Node, d DriverInfo, t Transition) (VolumePlan, error) {
+	if t.Job != "deploy" && t.Job != "unrescue" {
+		return VolumePlan{}, nil
+	}
+	plan, v, err := s.storageValidity(ctx, n, d)
+	if err == nil && !v.OK {
+		err = problem.Invalidf("Failed to %s node %s: %s", t.Job, n.ID, v.Reason)
+	}
+	return plan, err
+}
+
+// BootFailed shows on the node why a machine that was given this boot did not start from its
+// volumes. The same word again changes nothing.
+func (s *Nodes) BootFailed(ctx context.Context, nodeID string, boot int64, why string) error {
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, nodeID)
+		if err != nil {
+			return err
+		}
+		words := fmt.Sprintf("Failed to boot: %s", why)
+		if n.BootNumber != boot || n.LastError == words {
+			return nil
+		}
+		n.LastError = words
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		return s.jobs.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "boot", Text: words, Severity: "error"})
+	})
+}
