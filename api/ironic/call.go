@@ -28,6 +28,9 @@ type call struct {
 	version metal.Version
 	host    string // begins every link, no trailing slash
 	who     metal.Asker
+	user    access.Principal
+	project string // that a list is confined to; empty: to none
+	owner   string // project that what is created belongs to where the body names none
 }
 
 // serve finds out who asks, what and in which version, in Ironic's order: nobody learns
@@ -47,7 +50,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, noRoute(r, allowed))
 		return
 	}
-	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: metal.Asker{RequestID: info.ID, User: info.User.User}}
+	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: metal.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
 	if err := c.begin(found); err != nil {
 		s.fail(w, r, err)
 		return
@@ -72,6 +75,9 @@ func (c *call) begin(found *route) error {
 		}
 		c.version = metal.Version(v)
 		h.Set(ironic.VersionHeader, versionText(c.version))
+		if c.version >= 107 {
+			h.Set("X-Openstack-Request-Id", h.Get("Openstack-Request-Id"))
+		}
 		if c.version < found.since {
 			return problem.NotFoundf("The resource could not be found: %s needs API version %s.", found.path, versionText(found.since))
 		}
@@ -100,7 +106,7 @@ func (c *call) begin(found *route) error {
 		}
 	}
 	c.query = q
-	return nil
+	return c.permitted(found)
 }
 
 // maxIdent bounds what may name a resource in a path or a query, in bytes.

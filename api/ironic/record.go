@@ -77,6 +77,9 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	if err := k.narrow(c, &f, filters); err != nil {
 		return err
 	}
+	if err := c.confineTo(&f); err != nil {
+		return err
+	}
 	p, err := c.page(k.sortKeys)
 	if err != nil {
 		return err

@@ -20,7 +20,9 @@ type route struct {
 	plain  bool // outside of the microversions
 	old    bool // one of the old agent doors
 
-	parts []string
+	parts  []string
+	permit *permit
+	rule   string // of the policy
 }
 
 // router finds routes by path. The table is small, so it is walked by length of path.
@@ -36,6 +38,7 @@ func newRouter(table []route, serve func(*route) bool) *router {
 			continue
 		}
 		r.parts = split(r.path)
+		r.permit, r.rule = permitOf(r.method, r.path)
 		t.byLength[len(r.parts)] = append(t.byLength[len(r.parts)], r)
 	}
 	return t

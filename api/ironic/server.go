@@ -16,10 +16,10 @@ import (
 	"salvor/wire/ironic"
 )
 
-// The range of microversions that is served: 1.1 to 1.82.
+// The range of microversions that is served: 1.1 to 1.115.
 const (
 	MinVersion metal.Version = 1
-	MaxVersion metal.Version = 82
+	MaxVersion metal.Version = 115
 )
 
 // Config is what the API stands on.
@@ -28,11 +28,16 @@ type Config struct {
 	Ports           *metal.Ports
 	Portgroups      *metal.Portgroups
 	Chassis         *metal.ChassisService
+	Connectors      *metal.Collection[metal.Connector, metal.ConnectorFilter]
+	Targets         *metal.Collection[metal.Target, metal.TargetFilter]
+	Allocations     *metal.Allocations
+	Runbooks        *metal.Runbooks
 	DeployTemplates *metal.DeployTemplates
 	InspectionRules *metal.InspectionRules
 	Directory       *metal.Directory
 	Timeline        job.Timeline
 	Auth            api.Authenticator
+	Policy          access.Policy // of principals whose roles have a scope
 	Log             *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string

@@ -1,0 +1,252 @@
+package ironic
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// permit says by which rules of the policy a path and all that lies below it is served.
+// A route follows the permit with the longest path; one that follows none is for administrators.
+type permit struct {
+	path                        string // parameters are {}
+	get, post, put, patch, drop string
+	// of finds whose the object is that the first parameter names; nil: nobody's.
+	of func(c *call, ident string) (access.Target, error)
+	// see is the rule without which the object is not there; empty: get.
+	see string
+	// list is the rule that shows all; who has only get sees what is of the own project.
+	list string
+	// create checks a POST against what its body names; nil: the rule says all.
+	create func(c *call, rule string) error
+}
+
+// permits is the policy of every path. The rules lie in package access.
+var permits = []permit{
+	{path: "/v1/nodes", get: "node:list", list: "node:list_all", post: "node:create", create: createOwnNode},
+	{path: "/v1/nodes/{}", get: "node:get", patch: "node:update", drop: "node:delete", of: ownerOfNode},
+	{path: "/v1/nodes/{}/validate", see: "node:get", get: "node:validate", of: ownerOfNode},
+	{path: "/v1/nodes/{}/maintenance", see: "node:get", put: "node:set_maintenance", drop: "node:clear_maintenance", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states", see: "node:get", get: "node:get_states", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/power", see: "node:get", put: "node:set_power_state", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/provision", see: "node:get", put: "node:set_provision_state", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/raid", see: "node:get", put: "node:set_raid_state", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/console", see: "node:get", get: "node:get_console", put: "node:set_console_state", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/boot_mode", see: "node:get", put: "node:set_boot_mode", of: ownerOfNode},
+	{path: "/v1/nodes/{}/states/secure_boot", see: "node:get", put: "node:set_secure_boot", of: ownerOfNode},
+	{path: "/v1/nodes/{}/management/boot_device", see: "node:get", get: "node:get_boot_device", put: "node:set_boot_device", of: ownerOfNode},
+	{path: "/v1/nodes/{}/management/inject_nmi", see: "node:get", put: "node:inject_nmi", of: ownerOfNode},
+	{path: "/v1/nodes/{}/management/indicators", see: "node:get", get: "node:get_indicator_state", put: "node:set_indicator_state", of: ownerOfNode},
+	{path: "/v1/nodes/{}/vendor_passthru", see: "node:get", get: "node:vendor_passthru", post: "node:vendor_passthru", put: "node:vendor_passthru", patch: "node:vendor_passthru", drop: "node:vendor_passthru", of: ownerOfNode},
+	{path: "/v1/nodes/{}/traits", see: "node:get", get: "node:traits:list", put: "node:traits:set", drop: "node:traits:delete", of: ownerOfNode},
+	{path: "/v1/nodes/{}/vifs", see: "node:get", get: "node:vif:list", post: "node:vif:attach", drop: "node:vif:detach", of: ownerOfNode},
+	{path: "/v1/nodes/{}/vmedia", see: "node:get", get: "node:vmedia:get", post: "node:vmedia:attach", drop: "node:vmedia:detach", of: ownerOfNode},
+	{path: "/v1/nodes/{}/bios", see: "node:get", get: "node:bios:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/firmware", see: "node:get", get: "node:firmware:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/history", see: "node:get", get: "node:history:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/inventory", see: "node:get", get: "node:inventory:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/children", see: "node:get", get: "node:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/ports", see: "node:get", get: "port:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/portgroups", see: "node:get", get: "portgroup:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/volume", see: "node:get", get: "volume:get", of: ownerOfNode},
+	{path: "/v1/nodes/{}/allocation", see: "node:get", get: "allocation:get", drop: "allocation:delete", of: ownerOfNodesAllocation},
+	{path: "/v1/ports", get: "port:list", list: "port:list_all", post: "port:create", create: createBelowNode},
+	{path: "/v1/ports/{}", get: "port:get", patch: "port:update", drop: "port:delete", of: ownerOfPort},
+	{path: "/v1/portgroups", get: "portgroup:list", list: "portgroup:list_all", post: "portgroup:create", create: createBelowNode},
+	{path: "/v1/portgroups/{}", get: "portgroup:get", patch: "portgroup:update", drop: "portgroup:delete", of: ownerOfPortgroup},
+	{path: "/v1/portgroups/{}/ports", see: "portgroup:get", get: "port:get", of: ownerOfPortgroup},
+	{path: "/v1/volume", get: "volume:list"},
+	{path: "/v1/volume/connectors", get: "volume:list", list: "volume:list_all", post: "volume:create", create: createBelowNode},
+	{path: "/v1/volume/connectors/{}", get: "volume:get", patch: "volume:update", drop: "volume:delete", of: ownerOfConnector},
+	{path: "/v1/volume/targets", get: "volume:list", list: "volume:list_all", post: "volume:create", create: createBelowNode},
+	{path: "/v1/volume/targets/{}", get: "volume:get", patch: "volume:update", drop: "volume:delete", of: ownerOfTarget},
+	{path: "/v1/chassis", get: "chassis:get", post: "chassis:create", patch: "chassis:update", drop: "chassis:delete"},
+	{path: "/v1/drivers", get: "driver:get"},
+	{path: "/v1/drivers/{}/properties", get: "driver:get_properties"},
+	{path: "/v1/drivers/{}/raid", get: "driver:get_raid_logical_disk_properties"},
+	{path: "/v1/drivers/{}/vendor_passthru", get: "driver:vendor_passthru", post: "driver:vendor_passthru", put: "driver:vendor_passthru", patch: "driver:vendor_passthru", drop: "driver:vendor_passthru"},
+	{path: "/v1/conductors", get: "conductor:get"},
+	{path: "/v1/shards", get: "shards:get"},
+	{path: "/v1/events", post: "events:post"},
+	{path: "/v1/allocations", get: "allocation:list", list: "allocation:list_all", post: "allocation:create", create: createOwnAllocation},
+	{path: "/v1/allocations/{}", get: "allocation:get", patch: "allocation:update", drop: "allocation:delete", of: ownerOfAllocation},
+	{path: "/v1/deploy_templates", get: "deploy_template:get", post: "deploy_template:create", patch: "deploy_template:update", drop: "deploy_template:delete"},
+	{path: "/v1/runbooks", get: "runbook:list", list: "runbook:list_all", post: "runbook:create", create: createOwnRunbook},
+	{path: "/v1/runbooks/{}", get: "runbook:get", put: "runbook:update", patch: "runbook:update", drop: "runbook:delete", of: ownerOfRunbook},
+	{path: "/v1/inspection_rules", get: "inspection_rule:get", post: "inspection_rule:create", patch: "inspection_rule:update", drop: "inspection_rule:delete"},
+}
+
+// permitOf finds the permit that a path follows and the rule of a method; an empty rule
+// allows nobody but administrators.
+func permitOf(method, path string) (found *permit, rule string) {
+	parts := split(path)
+	for i := range parts {
+		if parts[i][0] == '{' {
+			parts[i] = "{}"
+		}
+	}
+	path = "/" + strings.Join(parts, "/")
+	for i := range permits {
+		p := &permits[i]
+		if (path == p.path || strings.HasPrefix(path, p.path+"/")) && (found == nil || len(p.path) > len(found.path)) {
+			found = p
+		}
+	}
+	if found == nil {
+		return nil, ""
+	}
+	return found, map[string]string{"*": found.get, "GET": found.get, "POST": found.post, "PUT": found.put, "PATCH": found.patch, "DELETE": found.drop}[method]
+}
+
+// allows asks the policy about the one who asks.
+func (c *call) allows(rule string, t access.Target) bool { return c.s.Policy.Allows(rule, c.user, t) }
+
+func denied(rule string) error {
+	return problem.Forbiddenf("Access was denied to the following resource: baremetal:%s", rule)
+}
+
+// permitted holds a principal with scoped roles to the policy before its request is worked on.
+func (c *call) permitted(r *route) error {
+	if r.need == access.Open || c.user.Role != access.Scoped {
+		return nil
+	}
+	p, rule := r.permit, r.rule
+	switch {
+	case rule == "":
+		return denied(r.method + " " + r.path)
+	case p.list != "" && r.method == "GET":
+		return c.confine(p)
+	case r.method == "POST" && p.create != nil:
+		return p.create(c, rule)
+	case p.of == nil || len(c.args) == 0:
+		if !c.allows(rule, access.Target{}) {
+			return denied(rule)
+		}
+		return nil
+	}
+	target, err := p.of(c, c.args[0])
+	if err != nil {
+		return err
+	}
+	see := p.see
+	if see == "" {
+		see = p.get
+	}
+	if !c.allows(see, target) {
+		return concealed(c.args[0])
+	}
+	if r.method == "PATCH" {
+		return c.patchPermitted(p, rule, target)
+	}
+	if rule == "node:delete" && c.version >= 80 && c.allows("node:delete:self_owned_node", target) {
+		return nil
+	}
+	if !c.allows(rule, target) {
+		return denied(rule)
+	}
+	if r.permit.path == "/v1/nodes/{}/states/provision" {
+		return c.runbookPermitted()
+	}
+	return nil
+}
+
+// concealed answers as if there were no such thing: what one may not see is not there.
+func concealed(ident string) error {
+	return problem.NotFoundf("%s could not be found.", shorten(ident))
+}
+
+// confine narrows a list to the own project where the principal may not see all.
+func (c *call) confine(p *permit) error {
+	switch project := c.user.Scope.Project; {
+	case c.allows(p.list, access.Target{}):
+		return nil
+	case project == "" || !c.allows(p.get, access.Target{}):
+		return denied(p.list)
+	default:
+		if owner := c.query.Get("owner"); owner != "" && owner != project {
+			return denied(p.list)
+		}
+		c.project = project
+		return nil
+	}
+}
+
+// confineTo puts the project that a list is confined to into its filter. A filter without a
+// project cannot be confined, so its list is refused.
+func (c *call) confineTo(filter any) error {
+	if c.project == "" {
+		return nil
+	}
+	switch f := filter.(type) {
+	case *metal.NodeFilter:
+		f.Project = c.project
+	case *metal.PortFilter:
+		f.Project = c.project
+	case *metal.PortgroupFilter:
+		f.Project = c.project
+	case *metal.ConnectorFilter:
+		f.Project = c.project
+	case *metal.TargetFilter:
+		f.Project = c.project
+	case *metal.AllocationFilter:
+		f.Owner = c.project
+	case *metal.RunbookFilter:
+		f.Project = c.project
+	default:
+		return denied("list")
+	}
+	return nil
+}
+
+// peek decodes the body and leaves it there for the handler.
+func (c *call) peek() (any, error) {
+	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	c.r.Body = io.NopCloser(bytes.NewReader(b))
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, nil
+	}
+	return api.Decode(b)
+}
+
+func (c *call) peekObject() (map[string]any, error) {
+	v, err := c.peek()
+	if err != nil {
+		return nil, err
+	}
+	o, _ := v.(map[string]any) // anything else the handler refuses
+	return o, nil
+}
+
+func nodeTarget(n *metal.Node) access.Target { return access.Target{Owner: n.Owner, Lessee: n.Lessee} }
+
+func ownerOfNode(c *call, ident string) (access.Target, error) {
+	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	if err != nil {
+		return access.Target{}, err
+	}
+	return nodeTarget(n), nil
+}
+
+// ownerBelow gives what finds the owner of a record: that of its node.
+func ownerBelow[R any](get func(s *server, ctx context.Context, ident string) (*R, error), node func(*R) string) func(*call, string) (access.Target, error) {
+	return func(c *call, ident string) (access.Target, error) {
+		r, err := get(c.s, c.r.Context(), ident)
+		if err != nil {
+			return access.Target{}, err
+		}
+		return ownerOfNode(c, node(r))
+	}
+}
+
+var ownerOfPort = ownerBelow(
+	func(s *server, ctx context.Context, id string) (*metal.Port, error) { return s.Ports.Get(ctx, id) },
+	func(p *metal.Port) string { return p.NodeID })

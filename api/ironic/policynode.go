@@ -1,0 +1,281 @@
+package ironic
+
+import (
+	"context"
+	"strings"
+
+	"salvor/access"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// nodePatchRules are the rules of attributes of a node; the others are changed by node:update.
+var nodePatchRules = map[string]string{
+	"instance_info": "node:update_instance_info", "extra": "node:update_extra", "driver_info": "node:update:driver_info",
+	"properties": "node:update:properties", "chassis_uuid": "node:update:chassis_uuid", "instance_uuid": "node:update:instance_uuid",
+	"lessee": "node:update:lessee", "owner": "node:update:owner", "driver": "node:update:driver_interfaces",
+	"network_data": "node:update:network_data", "conductor_group": "node:update:conductor_group", "name": "node:update:name",
+	"retired": "node:update:retired", "retired_reason": "node:update:retired", "shard": "node:update:shard",
+	"parent_node": "node:update:parent_node", "disable_power_off": "node:update:disable_power_off",
+}
+
+// patchRule is the rule by which an operation changes an attribute. rule is the one of the whole.
+func patchRule(p *permit, rule string, op *patchOp) string {
+	name := op.attr()
+	switch p.path {
+	case "/v1/nodes/{}":
+		if one, ok := nodePatchRules[name]; ok {
+			return one
+		}
+		if strings.HasSuffix(name, "_interface") {
+			return "node:update:driver_interfaces"
+		}
+		if on, err := wantBool(name, op.Value); name == "automated_clean" && err == nil && !on && op.Value != nil {
+			return "node:disable_cleaning"
+		}
+	case "/v1/runbooks/{}":
+		if name == "public" || name == "owner" {
+			return "runbook:update:" + name
+		}
+	}
+	return rule
+}
+
+// patchPermitted holds each operation of a patch to its rule, and what moves an object to
+// another node to the rule for that node.
+func (c *call) patchPermitted(p *permit, rule string, target access.Target) error {
+	body, err := c.peek()
+	if err != nil {
+		return err
+	}
+	ops, err := parsePatch(body)
+	if err != nil {
+		return err
+	}
+	for i := range ops {
+		one := patchRule(p, rule, &ops[i])
+		if !c.allows(one, target) {
+			return denied(one)
+		}
+		if err := c.parentPermitted(ops[i].attr(), ops[i].Value, rule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parentPermitted asks for the rule on what an attribute makes an object's parent. What is
+// not there and what may not be seen get the same answer.
+func (c *call) parentPermitted(name string, value any, rule string) error {
+	ident, _ := value.(string)
+	if ident == "" {
+		return nil // nothing, or what the handler refuses
+	}
+	var target access.Target
+	var err error
+	switch name {
+	case "node_uuid", "parent_node":
+		target, err = ownerOfNode(c, ident)
+	case "portgroup_uuid":
+		target, err = ownerOfPortgroup(c, ident)
+	default:
+		return nil
+	}
+	if problem.Is(err, problem.NotFound) || err == nil && !c.allows("node:get", target) {
+		return problem.Invalidf("Invalid input for field/attribute %s. Value: '%s'. It could not be found.", name, shorten(ident))
+	}
+	if err != nil {
+		return err
+	}
+	if !c.allows(rule, target) {
+		return denied(rule)
+	}
+	return nil
+}
+
+// createBelowNode lets those create who may on the node that the body names.
+func createBelowNode(c *call, rule string) error {
+	if c.allows(rule, access.Target{}) {
+		return nil
+	}
+	body, err := c.peekObject()
+	if err != nil {
+		return err
+	}
+	if node, _ := body["node_uuid"].(string); node == "" {
+		return problem.Invalidf("Missing mandatory field: node_uuid")
+	}
+	for _, name := range []string{"node_uuid", "portgroup_uuid"} {
+		if err := c.parentPermitted(name, body[name], rule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createOwnNode lets those who lead a project create nodes that are its own.
+func createOwnNode(c *call, rule string) error {
+	if c.allows(rule, access.Target{}) {
+		return nil
+	}
+	project := c.user.Scope.Project
+	if c.version < 80 || project == "" || !c.allows("node:create:self_owned_node", access.Target{}) {
+		return denied(rule)
+	}
+	body, err := c.peekObject()
+	if err != nil {
+		return err
+	}
+	if owner := body["owner"]; owner != nil && owner != project {
+		return denied(rule)
+	}
+	c.owner = project
+	return c.parentPermitted("parent_node", body["parent_node"], "node:update:parent_node")
+}
+
+// createOwnAllocation makes what a project claims its own.
+func createOwnAllocation(c *call, rule string) error {
+	if !c.allows(rule, access.Target{}) {
+		return denied(rule)
+	}
+	project := c.user.Scope.Project
+	if c.allows("allocation:create_restricted", access.Target{}) {
+		if !c.s.Policy.OldDefaults {
+			c.owner = project
+		}
+		return nil
+	}
+	body, err := c.peekObject()
+	if err != nil {
+		return err
+	}
+	if owner := body["owner"]; project == "" || owner != nil && owner != project {
+		return denied("allocation:create_restricted")
+	}
+	c.owner = project
+	return c.parentPermitted("node_uuid", body["node"], "node:get")
+}
+
+// createOwnRunbook makes the runbook of a project its own.
+func createOwnRunbook(c *call, rule string) error {
+	if !c.allows(rule, access.Target{}) {
+		return denied(rule)
+	}
+	if c.allows("runbook:update:owner", access.Target{}) {
+		return nil
+	}
+	body, err := c.peekObject()
+	if err != nil {
+		return err
+	}
+	project := c.user.Scope.Project
+	if owner := body["owner"]; project == "" || owner != nil && owner != project {
+		return denied(rule)
+	}
+	if public, err := wantBool("public", body["public"]); err == nil && public {
+		return denied("runbook:update:public")
+	}
+	c.owner = project
+	return nil
+}
+
+// runbookPermitted lets a verb use a runbook that is public or the project's own.
+func (c *call) runbookPermitted() error {
+	if c.version < 92 {
+		return nil
+	}
+	body, err := c.peekObject()
+	ident, _ := body["runbook"].(string)
+	if err != nil || ident == "" {
+		return err
+	}
+	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	if problem.Is(err, problem.NotFound) {
+		return nil // the handler says so
+	}
+	if err != nil || r.Public {
+		return err
+	}
+	if !c.allows("runbook:use", access.Target{Owner: r.Owner}) {
+		return denied("runbook:use")
+	}
+	return nil
+}
+
+var (
+	ownerOfPortgroup = ownerBelow(
+		func(s *server, ctx context.Context, id string) (*metal.Portgroup, error) {
+			return s.Portgroups.Get(ctx, id)
+		},
+		func(g *metal.Portgroup) string { return g.NodeID })
+	ownerOfConnector = ownerBelow(
+		func(s *server, ctx context.Context, id string) (*metal.Connector, error) {
+			return s.Connectors.Get(ctx, id)
+		},
+		func(v *metal.Connector) string { return v.NodeID })
+	ownerOfTarget = ownerBelow(
+		func(s *server, ctx context.Context, id string) (*metal.Target, error) { return s.Targets.Get(ctx, id) },
+		func(v *metal.Target) string { return v.NodeID })
+)
+
+func ownerOfAllocation(c *call, ident string) (access.Target, error) {
+	a, err := c.s.Allocations.Get(c.r.Context(), ident)
+	if err != nil {
+		return access.Target{}, err
+	}
+	return access.Target{Owner: a.Owner}, nil
+}
+
+// ownerOfNodesAllocation is who claimed the node; while nobody did, whose the node is.
+func ownerOfNodesAllocation(c *call, ident string) (access.Target, error) {
+	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	if err != nil {
+		return access.Target{}, err
+	}
+	all, err := c.s.Allocations.List(c.r.Context(), metal.AllocationFilter{NodeID: n.ID}, metal.Page{Limit: 1})
+	if err != nil || len(all) == 0 {
+		return nodeTarget(n), err
+	}
+	return access.Target{Owner: all[0].Owner, Lessee: n.Lessee}, nil
+}
+
+// ownerOfRunbook is nobody where the runbook is public: everybody may see it.
+func ownerOfRunbook(c *call, ident string) (access.Target, error) {
+	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	if err != nil {
+		return access.Target{}, err
+	}
+	if r.Public && c.r.Method == "GET" {
+		return access.Target{Owner: c.user.Scope.Project}, nil
+	}
+	return access.Target{Owner: r.Owner}, nil
+}
+
+// redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.
+func (c *call) redacted(v *nodeView) {
+	if c.user.Role != access.Scoped || c.allows("node:get:filter_threshold", access.Target{}) {
+		return
+	}
+	t := nodeTarget(v.Node)
+	hidden := func(field string) string {
+		if c.allows("node:get:"+field, t) {
+			return ""
+		}
+		return "** Redacted - requires baremetal:node:get:" + field + " permission. **"
+	}
+	n := *v.Node
+	if words := hidden("last_error"); words != "" && n.LastError != "" {
+		n.LastError = words
+	}
+	if words := hidden("reservation"); words != "" && n.Reservation != "" {
+		n.Reservation = words
+	}
+	if words := hidden("driver_info"); words != "" {
+		n.DriverInfo = metal.Object{"content": words}
+	}
+	if words := hidden("driver_internal_info"); words != "" {
+		n.InternalInfo, n.Plan = metal.Object{"content": words}, nil
+		v.contact = metal.Contact{}
+	}
+	v.Node = &n
+}
