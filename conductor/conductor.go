@@ -89,7 +89,9 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
 		c.deploy(), c.delete(),
 		c.power(),
-		c.setBootDevice(), c.getBootDevice(), c.listBootDevices(),
+	}
+	for _, w := range wishes() {
+		all = append(all, c.define(w))
 	}
 	for i := range all {
 		// A rescue has none: an operator's maintenance may hold it for as long as he likes.
@@ -105,16 +107,18 @@ const operationDeadline = 2 * time.Hour
 
 // machine is a node with everything that acts on it, read afresh for each action.
 type machine struct {
-	node    *metal.Node
-	ports   []*metal.Port
-	info    metal.DriverInfo
-	power   driver.Power
-	manage  driver.Management
-	boot    driver.Boot
-	network driver.Network
-	rescue  driver.Rescue
-	inspect driver.Inspect
-	deploy  driver.Deploy
+	node     *metal.Node
+	ports    []*metal.Port
+	info     metal.DriverInfo
+	hardware driver.HardwareType // that the interfaces are picked from
+	told     facts               // what was known when the node was read
+	power    driver.Power
+	manage   driver.Management
+	boot     driver.Boot
+	network  driver.Network
+	rescue   driver.Rescue
+	inspect  driver.Inspect
+	deploy   driver.Deploy
 }
 
 // deed is an action on a machine.
@@ -147,7 +151,7 @@ func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{node: n, ports: ports, info: hw.Info}
+	m := &machine{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
 	m.power = pick(hw.Power, m, "power")
 	m.manage = pick(hw.Management, m, "management")
 	m.boot = pick(hw.Boot, m, "boot")

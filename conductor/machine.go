@@ -8,36 +8,70 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/rescue"
 )
 
 // The deeds that several operations share.
 
 // turnOff is forced off, proved by a read-back. What is wanted of the power stays
-// as it is: the operation turns the machine on again.
+// as it is: the operation turns the machine on again. One that must not be switched off
+// stays on, and start restarts it.
 func (c *Conductor) turnOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
+	}
+	if m.node.DisablePowerOff {
+		return job.Done()
 	}
 	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff))
 }
 
 // keepOff turns off and means it: power sync must not turn the machine on again.
 func (c *Conductor) keepOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	return c.turnAndKeep(ctx, m, metal.PowerOff)
-}
-
-func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	return c.turnAndKeep(ctx, m, metal.PowerOn)
-}
-
-// turnAndKeep sets the power and what is wanted of it.
-func (c *Conductor) turnAndKeep(ctx context.Context, m *machine, want metal.Power) job.Outcome {
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
-	return job.From(m.power.SetPower(ctx, m.node, want), c.edit(ctx, m.node.ID, func(n *metal.Node) {
-		n.PowerState, n.TargetPower = want, ""
-	}))
+	if m.node.DisablePowerOff {
+		return job.Done()
+	}
+	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOff), c.keepPower(ctx, m, metal.PowerOff))
+}
+
+func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.power == nil {
+		return job.Fail(m.lacks("power"))
+	}
+	return job.From(c.start(ctx, r, m), c.keepPower(ctx, m, metal.PowerOn))
+}
+
+// keepPower notes what is wanted of the power from now on.
+func (c *Conductor) keepPower(ctx context.Context, m *machine, want metal.Power) func(job.Tx) error {
+	return c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState, n.TargetPower = want, "" })
+}
+
+// start boots a machine that was turned off before. One that must not be switched off is
+// restarted, once in each action: who comes after a crash believes that it was.
+func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
+	if !m.node.DisablePowerOff {
+		return m.power.SetPower(ctx, m.node, metal.PowerOn)
+	}
+	state, err := m.power.PowerState(ctx, m.node)
+	if err != nil {
+		return err
+	}
+	mark := "restarted by " + r.Action
+	if state != metal.PowerOn || r.Memo[mark] != "" {
+		return m.power.SetPower(ctx, m.node, metal.PowerOn)
+	}
+	d, err := able[driver.Restarter](m, "power", "a restart that does not switch off")
+	if err != nil {
+		return err
+	}
+	r.Note(mark, "yes")
+	if err := r.Commit(ctx, nil); err != nil {
+		return err
+	}
+	return d.Restart(ctx, m.node)
 }
 
 // attach and detach move the node's ports.
@@ -85,7 +119,11 @@ func (c *Conductor) prepareInstance(ctx context.Context, r *job.Run, m *machine)
 	if m.node.Plan != nil && m.node.Plan.Persistent {
 		return job.From(m.boot.PrepareRamdisk(ctx, m.node))
 	}
-	return job.From(m.boot.PrepareInstance(ctx, m.node, savedBoot(m.node)))
+	boot := savedBoot(m.node)
+	if r.Kind == "deploy" && m.writesImage() {
+		boot = rescue.Boot{Device: "disk", Mode: driver.BootMode(m.node), Persistent: true} // where the image is
+	}
+	return job.From(m.boot.PrepareInstance(ctx, m.node, boot))
 }
 
 // checkPower reads the power, for operations that only accept a machine.

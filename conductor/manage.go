@@ -17,10 +17,17 @@ func (c *Conductor) manage() job.Definition {
 	}
 }
 
-// acceptPower ends an operation that takes a machine as it is: its power is believed from now on.
+// acceptPower ends an operation that takes a machine as it is: its power, and what else
+// its controller tells, is believed from now on.
 func (c *Conductor) acceptPower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	state, err := c.checkPower(ctx, r, m)
-	return job.From(err, c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+	if err != nil {
+		return job.From(err)
+	}
+	change, writes := c.noteHardware(ctx, m)
+	accept := c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.LastError = state, ""
-	}))
+		change(n)
+	})
+	return job.Done(append([]func(job.Tx) error{accept}, writes...)...)
 }

@@ -31,9 +31,6 @@ type PowerSync struct {
 // notSynced are the states in which the power is nobody's business yet, or is being changed.
 var notSynced = []metal.State{metal.Enroll, metal.AdoptFailed, metal.DeployWait, metal.CleanWait, metal.Verifying}
 
-// powerFailure is the fault of a node whose BMC does not answer; the next good reading takes it back.
-const powerFailure = "power failure"
-
 // RunPowerSync reads until ctx ends.
 func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	if p.Interval <= 0 {
@@ -86,7 +83,7 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) er
 		ctx = driver.WithGate(ctx, c.Alive)
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-	state, readErr := m.power.PowerState(bounded, m.node)
+	state, health, readErr := vitals(bounded, m)
 	cancel()
 	if ctx.Err() != nil || readErr != nil && c.Alive != nil && c.Alive() != nil {
 		return nil // we were stopped: that says nothing about the machine
@@ -94,7 +91,18 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) er
 	if problem.Is(readErr, problem.Unsupported) {
 		state, readErr = m.node.PowerState, nil
 	}
-	return c.Store.Do(ctx, func(tx job.Tx) error { return c.judge(ctx, tx, p, m.node, state, readErr) })
+	return c.Store.Do(ctx, func(tx job.Tx) error {
+		return c.judge(ctx, tx, p, m.node, reading{state: state, health: health, err: readErr})
+	})
+}
+
+// vitals reads the power, and the health where the controller tells it in the same look.
+func vitals(ctx context.Context, m *machine) (metal.Power, string, error) {
+	if d, ok := m.power.(driver.Vitals); ok {
+		return d.Vitals(ctx, m.node)
+	}
+	state, err := m.power.PowerState(ctx, m.node)
+	return state, m.node.Health, err
 }
 
 // passOver lets a node that cannot be read here wait for its next turn: else those
@@ -115,7 +123,7 @@ func (c *Conductor) passOver(ctx context.Context, id string) error {
 }
 
 // judge writes a reading down. It counts only if nothing touched the node since the reading began.
-func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, state metal.Power, readErr error) error {
+func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *metal.Node, r reading) error {
 	now, err := c.Store.Node(ctx, tx, read.ID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -124,25 +132,25 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 		return err
 	}
 	counts := now.Version == read.Version && now.Reservation == "" && read.Reservation == "" && now.TargetPower == ""
-	differs := counts && readErr == nil && now.PowerState != "" && state != "" && state != now.PowerState
+	r.differs = counts && r.err == nil && now.PowerState != "" && r.state != "" && r.state != now.PowerState
 	heard, err := c.Store.Contact(ctx, tx, now.ID)
 	if err != nil {
 		return err
 	}
 	heard.NodeID, heard.PowerReadAt, heard.PowerError = now.ID, c.Now(), ""
 	switch {
-	case readErr != nil:
+	case r.err != nil:
 		heard.PowerFailures++
-		heard.PowerError = readErr.Error()
-	case differs:
+		heard.PowerError = r.err.Error()
+	case r.differs:
 		heard.PowerFailures++
-		heard.PowerRead = state
+		heard.PowerRead = r.state
 	default:
-		heard.PowerFailures, heard.PowerRead = 0, state
+		heard.PowerFailures, heard.PowerRead = 0, r.state
 	}
 	// Rows are written in the order job, subject, others.
-	if counts {
-		if err := c.conclude(tx, p, now, reading{state, readErr, differs, heard.PowerFailures}); err != nil {
+	if r.failures = heard.PowerFailures; counts {
+		if err := c.conclude(tx, p, now, r); err != nil {
 			return err
 		}
 	}
@@ -155,6 +163,7 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 // reading is one look at the power of a node.
 type reading struct {
 	state    metal.Power
+	health   string
 	err      error
 	differs  bool // from what is wanted
 	failures int  // in a row, this one included
@@ -163,12 +172,16 @@ type reading struct {
 // conclude draws the consequences of a reading that counts.
 func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) error {
 	enough := r.failures > p.Retries
+	ails := r.err == nil && r.health != n.Health
+	if ails {
+		n.Health = r.health
+	}
 	switch {
 	case r.err != nil && enough && !n.Maintenance:
-		n.Maintenance, n.Fault = true, powerFailure
+		n.Maintenance, n.Fault = true, metal.PowerFailure
 		n.MaintenanceReason = fmt.Sprintf("Power sync gave up after %d failed readings: %v. Mend the BMC or its credentials; the next good reading ends this.", r.failures, r.err)
 		return c.saveAndTell(tx, n, "BMC does not answer: "+r.err.Error(), "error")
-	case r.err == nil && n.Fault == powerFailure:
+	case r.err == nil && n.Fault == metal.PowerFailure:
 		n.Maintenance, n.Fault, n.MaintenanceReason = false, "", ""
 		return c.saveAndTell(tx, n, "BMC answers again", "info")
 	case r.err == nil && n.PowerState == "" && r.state != "":
@@ -182,8 +195,17 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) e
 		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")
 	case r.differs && enough && !n.Maintenance:
 		return c.assertPower(tx, n, r.state)
+	case ails:
+		return c.saveAndTell(tx, n, "health is "+orUnknown(n.Health), "info")
 	}
 	return nil
+}
+
+func orUnknown(word string) string {
+	if word == "" {
+		return "unknown"
+	}
+	return word
 }
 
 // assertPower makes a job of a lasting mismatch.

@@ -101,7 +101,7 @@ func TestPowerFailureComesAndGoes(t *testing.T) {
 	b := newBench(t, metal.Active)
 	b.broken = problem.Unavailablef("redfish: 503")
 	b.con.syncOnce(context.Background(), everyNode)
-	if n := b.read(t); !n.Maintenance || n.Fault != powerFailure {
+	if n := b.read(t); !n.Maintenance || n.Fault != metal.PowerFailure {
 		t.Fatalf("maintenance %v, fault %q", n.Maintenance, n.Fault)
 	}
 	b.broken = nil

@@ -75,7 +75,12 @@ type Vitals interface {
 	Vitals(ctx context.Context, n *metal.Node) (power metal.Power, health string, err error)
 }
 
-// Firmwares that boot in more than one way (kind management): modes are "uefi" and "bios".
+// Restarter resets a machine that is on without switching it off (kind power). A repetition is another restart.
+type Restarter interface {
+	Restart(ctx context.Context, n *metal.Node) error
+}
+
+// BootModes are of firmwares that boot in more than one way (kind management): modes are "uefi" and "bios".
 type BootModes interface {
 	BootMode(ctx context.Context, n *metal.Node) (string, error)
 	SetBootMode(ctx context.Context, n *metal.Node, mode string) error

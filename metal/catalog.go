@@ -30,6 +30,8 @@ type InterfaceInfo struct {
 	RequiredForRescue []string `json:"required_for_rescue,omitempty"`
 	// RequiredInstance are keys of instance_info without which it cannot deploy.
 	RequiredInstance []string `json:"required_instance,omitempty"`
+	// ImageFormats marks a deploy interface that writes the image of instance_info, and says in which formats.
+	ImageFormats []string `json:"image_formats,omitempty"`
 	// Unsupported marks "no-rescue" and its like: the kind's operations are refused.
 	Unsupported bool `json:"unsupported,omitempty"`
 	// Broken says why it cannot work as this conductor is configured; empty: it can.
@@ -44,12 +46,14 @@ type InterfaceInfo struct {
 	Volumes bool `json:"volumes,omitempty"`
 	// BootsVolumes are the types of volume that a boot interface can boot from.
 	BootsVolumes []VolumeType `json:"boots_volumes,omitempty"`
+	// Methods are what a vendor interface can be called for.
+	Methods map[string]VendorMethod `json:"methods,omitempty"`
 	// Warning is what an operator should know of it as it is configured.
 	Warning string `json:"warning,omitempty"`
 }
 
 // Kinds of interface, in Ironic's order.
-var InterfaceKinds = []string{"bios", "boot", "console", "deploy", "inspect", "management", "network", "power", "raid", "rescue", "storage", "vendor"}
+var InterfaceKinds = []string{"bios", "boot", "console", "deploy", "firmware", "inspect", "management", "network", "power", "raid", "rescue", "storage", "vendor"}
 
 // Driver finds a hardware type by name.
 func (c Catalog) Driver(name string) (DriverInfo, bool) {

@@ -3,6 +3,9 @@ package metal
 // What a machine's controller is asked and told beside power and boot device: the
 // arguments of these jobs and their answers.
 
+// PowerFailure is the fault of a node whose controller does not answer; the next good reading of its power takes it back.
+const PowerFailure = "power failure"
+
 // BIOSSetting is a setting of the firmware with what its registry says of it.
 type BIOSSetting struct {
 	Name string `json:"name"`
@@ -18,16 +21,19 @@ type BIOSSetting struct {
 	ReadOnly        *bool    `json:"read_only,omitempty"`
 	ResetRequired   *bool    `json:"reset_required,omitempty"`
 	Unique          *bool    `json:"unique,omitempty"`
+	Told
 }
 
 // FirmwareComponent is a part of the machine that runs firmware.
 type FirmwareComponent struct {
-	Component      string `json:"component"` // bios, bmc, nic:NAME
-	InitialVersion string `json:"initial_version"`
-	CurrentVersion string `json:"current_version"`
-	Vendor         string `json:"vendor,omitempty"`
-	Model          string `json:"model,omitempty"`
-	SerialNumber   string `json:"serial_number,omitempty"`
+	Component          string `json:"component"` // bios, bmc, nic:NAME
+	InitialVersion     string `json:"initial_version"`
+	CurrentVersion     string `json:"current_version"`
+	LastVersionFlashed string `json:"last_version_flashed,omitempty"` // by us
+	Vendor             string `json:"vendor,omitempty"`
+	Model              string `json:"model,omitempty"`
+	SerialNumber       string `json:"serial_number,omitempty"`
+	Told
 }
 
 // Indicator describes a lamp.
@@ -72,3 +78,16 @@ type VendorCall struct {
 	HTTPMethod string `json:"http_method"`
 	Args       Object `json:"args,omitempty"`
 }
+
+// BootModeArgs, SecureBootArgs and ConsoleArgs say what is to be from now on.
+type (
+	BootModeArgs struct {
+		Mode string `json:"mode"` // uefi or bios
+	}
+	SecureBootArgs struct {
+		On bool `json:"on"`
+	}
+	ConsoleArgs struct {
+		Enabled bool `json:"enabled"`
+	}
+)

@@ -3,11 +3,13 @@ package metal
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/secret"
 )
 
 // PowerTarget is what a user may ask of the power.
@@ -79,6 +81,10 @@ func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, 
 }
 
 func (n *Node) admitPower(target PowerTarget) error {
+	// A soft reboot is a soft power off, then on.
+	if n.DisablePowerOff && (target.Ends() == PowerOff || target == SoftReboot) {
+		return problem.Invalidf("Node %s has disable_power_off set: it is not switched off; it may be asked for rebooting.", n.ID)
+	}
 	switch n.ProvisionState {
 	case Cleaning, CleanWait:
 		return invalidState(n, string(target))
@@ -90,13 +96,26 @@ func (n *Node) admitPower(target PowerTarget) error {
 	return nil
 }
 
-// Ask inserts a job that only reads, or a short command whose answer the caller waits for, and returns its id.
-func (s *Nodes) Ask(ctx context.Context, ident string, class job.Class, kind job.Kind, args any, who Asker) (string, error) {
-	raw, err := json.Marshal(args)
+// Question is what a machine's controller is asked or told.
+type Question struct {
+	// Class is job.Ask for what only reads, job.Command for what locks the node.
+	Class job.Class
+	Kind  job.Kind
+	// Args go into the job's row as JSON.
+	Args any
+	// Secret is a JSON object that is laid over Args for the driver's eyes; the row keeps it sealed until the job ends.
+	Secret secret.Value
+	// Settled refuses it while the node's state is changing.
+	Settled bool
+}
+
+// Ask inserts the job of a question, whose answer the caller may wait for, and returns its id.
+func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who Asker) (string, error) {
+	raw, err := json.Marshal(q.Args)
 	if err != nil {
 		return "", err
 	}
-	j := &job.Job{Kind: kind, Class: class, Args: raw, RequestID: who.RequestID, User: who.User}
+	j := &job.Job{Kind: q.Kind, Class: q.Class, Args: raw, Secret: q.Secret, RequestID: who.RequestID, User: who.User}
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return "", err
@@ -109,13 +128,21 @@ func (s *Nodes) Ask(ctx context.Context, ident string, class job.Class, kind job
 		if err != nil {
 			return err
 		}
-		if class != job.Ask && n.Reservation != "" {
+		if q.Class != job.Ask && n.Reservation != "" {
 			return Locked(n)
+		}
+		if q.Settled && slices.Contains(changing, n.ProvisionState) {
+			return problem.Conflictf("Node %s is in state %q, in which it is being changed already; ask again when that has ended.", n.ID, n.ProvisionState)
 		}
 		j.ID, j.Subject, j.Group = "", job.Node(n.ID), n.ConductorGroup
 		return s.jobs.Insert(tx, j)
 	})
 	return j.ID, err
+}
+
+// changing are the states in which an operation is at work.
+var changing = []State{
+	Deploying, DeployWait, Cleaning, CleanWait, Verifying, Deleting, Inspecting, InspectWait, Adopting, Rescuing, RescueWait, Unrescuing, Servicing, ServiceWait,
 }
 
 // Answer waits until the job has ended and gives its result; Unavailable when ctx ends first.

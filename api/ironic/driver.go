@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -45,6 +46,8 @@ func kindSince(kind string) metal.Version {
 		return 38
 	case "bios":
 		return 40
+	case "firmware":
+		return 86
 	}
 	return 30
 }
@@ -185,17 +188,20 @@ func (s *server) driverProperties(c *call) error {
 	return c.json(http.StatusOK, props)
 }
 
-// driverMethods lists vendor methods: our drivers have none.
-func (s *server) driverMethods(c *call) error {
-	if _, err := c.driver(); err != nil {
+// logicalDisks describes what a RAID configuration holds, where the driver's default RAID interface takes one.
+func (s *server) logicalDisks(c *call) error {
+	if err := c.only(); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct{}{})
-}
-
-func (s *server) nodeMethods(c *call) error {
-	if _, err := s.Nodes.Node(c.r.Context(), c.args[0]); err != nil {
+	if c.version < 12 {
+		return api.NotAcceptablef("Request not acceptable: raid/logical_disk_properties needs API version 1.12.")
+	}
+	o, err := c.driver()
+	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, struct{}{})
+	if i, ok := o.info.Find(&metal.Node{}, "raid"); !ok || i.Unsupported {
+		return problem.NotFoundf("Driver %s does not support raid (disabled or not implemented).", o.info.Name)
+	}
+	return c.json(http.StatusOK, metal.LogicalDiskProperties)
 }

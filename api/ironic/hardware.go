@@ -1,31 +1,127 @@
 package ironic
 
-import "salvor/access"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"salvor/access"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+)
 
 // hardwareRoutes are what a node's hardware is asked or told, and what drivers say of themselves.
 func (s *server) hardwareRoutes() []route {
 	return []route{
-		{method: "PUT", path: "/v1/nodes/{node}/states/raid", since: 12, do: s.unsupported("raid")},
-		{method: "GET", path: "/v1/nodes/{node}/states/console", need: access.Read, do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/console", do: s.unsupported("console")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/boot_mode", since: 76, do: s.unsupported("set_boot_mode")},
-		{method: "PUT", path: "/v1/nodes/{node}/states/secure_boot", since: 76, do: s.unsupported("set_secure_boot_state")},
+		{method: "PUT", path: "/v1/nodes/{node}/states/raid", do: s.setRAID},
+		{method: "GET", path: "/v1/nodes/{node}/states/console", need: access.Read, do: s.getConsole},
+		{method: "PUT", path: "/v1/nodes/{node}/states/console", do: s.setConsole},
+		{method: "PUT", path: "/v1/nodes/{node}/states/boot_mode", since: 76, do: s.setBootMode},
+		{method: "PUT", path: "/v1/nodes/{node}/states/secure_boot", since: 76, do: s.setSecureBoot},
 		{method: "GET", path: "/v1/nodes/{node}/management/boot_device", need: access.Read, do: s.getBootDevice},
 		{method: "PUT", path: "/v1/nodes/{node}/management/boot_device", do: s.setBootDevice},
 		{method: "GET", path: "/v1/nodes/{node}/management/boot_device/supported", need: access.Read, do: s.supportedBootDevices},
-		{method: "PUT", path: "/v1/nodes/{node}/management/inject_nmi", since: 29, do: s.unsupported("inject_nmi")},
-		{method: "GET", path: "/v1/nodes/{node}/management/indicators", need: access.Read, since: 63, do: s.unsupported("get_supported_indicators")},
+		{method: "PUT", path: "/v1/nodes/{node}/management/inject_nmi", since: 29, do: s.injectNMI},
+		{method: "GET", path: "/v1/nodes/{node}/management/indicators", need: access.Read, since: 63, do: s.listIndicators},
+		{method: "GET", path: "/v1/nodes/{node}/management/indicators/{indicator}", need: access.Read, since: 63, do: s.getIndicator},
+		{method: "PUT", path: "/v1/nodes/{node}/management/indicators/{indicator}", since: 63, do: s.setIndicator},
 		{method: "GET", path: "/v1/nodes/{node}/vendor_passthru/methods", need: access.Read, do: s.nodeMethods},
-		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", do: s.unsupported("vendor_passthru")},
+		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", do: s.callNodeMethod},
 		{method: "GET", path: "/v1/nodes/{node}/vifs", need: access.Read, since: 28, do: s.listVIFs},
 		{method: "POST", path: "/v1/nodes/{node}/vifs", since: 28, do: s.attachVIF},
 		{method: "DELETE", path: "/v1/nodes/{node}/vifs/{vif}", since: 28, do: s.detachVIF},
+		{method: "GET", path: "/v1/nodes/{node}/vmedia", need: access.Read, since: 93, do: s.getMedia},
+		{method: "POST", path: "/v1/nodes/{node}/vmedia", since: 89, do: s.attachMedium},
+		{method: "DELETE", path: "/v1/nodes/{node}/vmedia", since: 89, do: s.detachMedia},
 		{method: "GET", path: "/v1/nodes/{node}/bios", need: access.Read, since: 40, do: s.listBIOS},
 		{method: "GET", path: "/v1/nodes/{node}/bios/{setting}", need: access.Read, since: 40, do: s.getBIOS},
+		{method: "GET", path: "/v1/nodes/{node}/firmware", need: access.Read, since: 86, do: s.listFirmware},
 		{method: "GET", path: "/v1/nodes/{node}/inventory", need: access.Read, since: 81, do: s.getInventory},
 		{method: "GET", path: "/v1/drivers", need: access.Read, do: s.listDrivers},
 		{method: "GET", path: "/v1/drivers/{driver}", need: access.Read, do: s.getDriver},
 		{method: "GET", path: "/v1/drivers/{driver}/properties", need: access.Read, do: s.driverProperties},
+		{method: "GET", path: "/v1/drivers/{driver}/raid/logical_disk_properties", need: access.Read, do: s.logicalDisks},
 		{method: "GET", path: "/v1/drivers/{driver}/vendor_passthru/methods", need: access.Read, do: s.driverMethods},
+		{method: "*", path: "/v1/drivers/{driver}/vendor_passthru", do: s.callDriverMethod},
 	}
+}
+
+const (
+	// answerTimeout bounds the wait for what only a machine's controller can tell.
+	answerTimeout = 30 * time.Second
+	// settleTimeout bounds the wait for a command that clients do not expect to have been
+	// done when they are answered: its failure is told if it comes this soon.
+	settleTimeout = 5 * time.Second
+)
+
+// ask hands a question to a conductor and waits for its answer; a nil answer is not read.
+func (c *call) ask(n *metal.Node, q metal.Question, answer any) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), answerTimeout)
+	defer cancel()
+	id, err := c.s.Nodes.Ask(ctx, n.ID, q, c.who)
+	if err != nil {
+		return err
+	}
+	raw, err := c.s.Nodes.Answer(ctx, id)
+	if err != nil && ctx.Err() != nil && problem.KindOf(err) == problem.Internal { // the time ended in the middle of a look
+		return problem.Unavailablef("node %s: its controller has not answered yet; ask again", n.ID)
+	}
+	if err != nil || answer == nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("answer of job %s (%s): %w", id, q.Kind, err)
+	}
+	return nil
+}
+
+// tell hands a command to a conductor and waits a little for its end; one that takes
+// longer goes on, and shows its failure on the node.
+func (c *call) tell(n *metal.Node, q metal.Question) error {
+	id, err := c.s.Nodes.Ask(c.r.Context(), n.ID, q, c.who)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), settleTimeout)
+	defer cancel()
+	if _, err = c.s.Nodes.Answer(ctx, id); ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// command is a question that tells something.
+func command(kind job.Kind, args any) metal.Question {
+	return metal.Question{Class: job.Command, Kind: kind, Args: args}
+}
+
+// question is one that only asks.
+func question(kind job.Kind, args any) metal.Question {
+	return metal.Question{Class: job.Ask, Kind: kind, Args: args}
+}
+
+// node reads the node of the path for a request without query arguments.
+func (c *call) node() (*metal.Node, error) {
+	if err := c.only(); err != nil {
+		return nil, err
+	}
+	return c.s.Nodes.Node(c.r.Context(), c.args[0])
+}
+
+// bodyFor reads the body of a request that changes a node, of these keys, and the node.
+func (c *call) bodyFor(keys ...string) (*metal.Node, map[string]any, error) {
+	if err := c.only(); err != nil {
+		return nil, nil, err
+	}
+	body, err := c.object()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := knownOnly(body, keys...); err != nil {
+		return nil, nil, err
+	}
+	n, err := c.nodeForChange()
+	return n, body, err
 }

@@ -134,14 +134,3 @@ func (c *call) maintain(on bool, reason string) error {
 	}
 	return c.empty(http.StatusAccepted)
 }
-
-// unsupported answers for what no driver of ours does, as Ironic answers where a driver lacks it.
-func (s *server) unsupported(what string) func(*call) error {
-	return func(c *call) error {
-		n, err := s.Nodes.Node(c.r.Context(), c.args[0])
-		if err != nil {
-			return err
-		}
-		return problem.Unsupportedf("Driver %s does not support %s (disabled or not implemented).", n.Driver, what)
-	}
-}

@@ -1,0 +1,121 @@
+package ironic
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// vendorInterface describes the vendor interface of a node; Unsupported where it has none.
+func (c *call) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
+	d, err := c.s.Directory.Driver(c.r.Context(), n)
+	if err != nil {
+		return metal.InterfaceInfo{}, err
+	}
+	i, ok := d.Find(n, "vendor")
+	if !ok || i.Unsupported {
+		return i, problem.Unsupportedf("Driver %s does not support vendor_passthru (disabled or not implemented).", n.Driver)
+	}
+	return i, nil
+}
+
+func (s *server) nodeMethods(c *call) error {
+	n, err := c.node()
+	if err != nil {
+		return err
+	}
+	i, err := c.vendorInterface(n)
+	if problem.Is(err, problem.Unsupported) {
+		return c.json(http.StatusOK, struct{}{})
+	}
+	if err != nil {
+		return err
+	}
+	methods := i.Methods
+	if methods == nil {
+		methods = map[string]metal.VendorMethod{}
+	}
+	return c.json(http.StatusOK, methods)
+}
+
+// callNodeMethod runs a vendor method: one that is asynchronous answers 202 and nothing,
+// another 200 with what it gives.
+func (s *server) callNodeMethod(c *call) error {
+	if err := c.only("method"); err != nil {
+		return err
+	}
+	args, err := c.objectOr(true)
+	if err != nil {
+		return err
+	}
+	n, err := c.nodeForChange()
+	if err != nil {
+		return err
+	}
+	name := c.query.Get("method")
+	if name == "" {
+		return problem.Invalidf("Method not specified")
+	}
+	i, err := c.vendorInterface(n)
+	if err != nil {
+		return err
+	}
+	m, ok := i.Methods[name]
+	if !ok {
+		return problem.Invalidf("No handler for method %s", shorten(name))
+	}
+	if !slices.Contains(m.HTTPMethods, c.r.Method) {
+		return problem.Invalidf("The method %s does not support HTTP %.20s", name, c.r.Method)
+	}
+	return c.runMethod(n, m, metal.VendorCall{Method: name, HTTPMethod: c.r.Method}, args)
+}
+
+// runMethod keeps the arguments sealed: only the vendor knows which of them are secret.
+func (c *call) runMethod(n *metal.Node, m metal.VendorMethod, call metal.VendorCall, args metal.Object) error {
+	hidden, err := json.Marshal(metal.VendorCall{Method: call.Method, HTTPMethod: call.HTTPMethod, Args: args})
+	if err != nil {
+		return err
+	}
+	q := metal.Question{Class: job.Command, Kind: "vendor command", Args: call, Secret: secret.New(string(hidden))}
+	if m.Async {
+		if err := c.tell(n, q); err != nil {
+			return err
+		}
+		return c.empty(http.StatusAccepted)
+	}
+	if !m.RequireExclusiveLock {
+		q.Class, q.Kind = job.Ask, "vendor question"
+	}
+	var answer json.RawMessage
+	if err := c.ask(n, q, &answer); err != nil {
+		return err
+	}
+	if string(answer) == "null" {
+		return c.empty(http.StatusOK)
+	}
+	return c.raw(http.StatusOK, answer)
+}
+
+// driverMethods lists the vendor methods of a driver itself, of which ours have none.
+func (s *server) driverMethods(c *call) error {
+	if _, err := c.driver(); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, struct{}{})
+}
+
+func (s *server) callDriverMethod(c *call) error {
+	if _, err := c.driver(); err != nil {
+		return err
+	}
+	name := c.query.Get("method")
+	if name == "" {
+		return problem.Invalidf("Method not specified")
+	}
+	return problem.Invalidf("No handler for method %s", shorten(name))
+}

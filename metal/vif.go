@@ -1,0 +1,228 @@
+package metal
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// A VIF is a tenant's end of a network. Attached to a node it holds one of its ports,
+// or a portgroup; which VIF that is stands in internal_info, as Ironic has it.
+
+// TenantVIFKey is the key of internal_info, extraVIFKey the one of extra where older clients wrote it.
+const (
+	TenantVIFKey = "tenant_vif_port_id"
+	extraVIFKey  = "vif_port_id"
+)
+
+// VIF is what is attached, and where if the asker says.
+type VIF struct{ ID, PortID, PortgroupID string }
+
+// VIF gives what is attached to the port; empty: nothing.
+func (p *Port) VIF() string { return attachedVIF(p.InternalInfo, p.Extra) }
+
+// VIF gives what is attached to the portgroup; empty: nothing.
+func (g *Portgroup) VIF() string { return attachedVIF(g.InternalInfo, g.Extra) }
+
+func attachedVIF(internal, extra Object) string {
+	if id := text(internal[TenantVIFKey]); id != "" {
+		return id
+	}
+	return text(extra[extraVIFKey])
+}
+
+// outlet is a port or a portgroup of a node.
+type outlet struct {
+	port  *Port
+	group *Portgroup
+}
+
+func (o outlet) vif() string {
+	if o.group != nil {
+		return o.group.VIF()
+	}
+	return o.port.VIF()
+}
+
+func (o outlet) name() string {
+	if o.group != nil {
+		return "Portgroup " + o.group.ID
+	}
+	return "Port " + o.port.ID
+}
+
+// rank orders free outlets: portgroups first, then ports that boot.
+func (o outlet) rank() int {
+	switch {
+	case o.group != nil:
+		return 0
+	case o.port.PXEEnabled:
+		return 1
+	}
+	return 2
+}
+
+// wire attaches a VIF, or with an empty id takes away what is attached.
+func (s *Nodes) wire(tx job.Tx, o outlet, id string) error {
+	if o.group != nil {
+		g := *o.group
+		g.InternalInfo, g.Extra = wired(g.InternalInfo, g.Extra, id)
+		return s.store.Portgroups().Save(tx, &g)
+	}
+	p := *o.port
+	p.InternalInfo, p.Extra = wired(p.InternalInfo, p.Extra, id)
+	return s.store.SavePort(tx, &p)
+}
+
+func wired(internal, extra Object, id string) (Object, Object) {
+	internal, extra = maps.Clone(internal), maps.Clone(extra)
+	delete(extra, extraVIFKey)
+	if delete(internal, TenantVIFKey); id == "" {
+		return internal, extra
+	}
+	if internal == nil {
+		internal = Object{}
+	}
+	internal[TenantVIFKey] = id
+	return internal, extra
+}
+
+// maxOutlets bounds the ports and the portgroups of a node that are looked at.
+const maxOutlets = 1000
+
+func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]outlet, error) {
+	ports, err := s.store.Ports(ctx, PortFilter{NodeID: nodeID}, Page{Limit: maxOutlets})
+	if err != nil {
+		return nil, err
+	}
+	groups, err := s.store.Portgroups().List(ctx, nil, PortgroupFilter{NodeID: nodeID}, Page{Limit: maxOutlets})
+	if err != nil {
+		return nil, err
+	}
+	var out []outlet
+	for _, g := range groups {
+		out = append(out, outlet{group: g})
+	}
+	for _, p := range ports {
+		out = append(out, outlet{port: p})
+	}
+	return out, nil
+}
+
+// VIFs lists what is attached to a node.
+func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
+	n, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.outlets(ctx, n.ID)
+	ids := []string{}
+	for _, o := range all {
+		if id := o.vif(); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// AttachVIF wires a free outlet of a node, or the named one, to a VIF.
+func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who Asker) error {
+	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []outlet) error {
+		o, err := freeOutlet(n, all, v)
+		if err != nil {
+			return err
+		}
+		return s.wire(tx, o, v.ID)
+	})
+}
+
+// DetachVIF takes a VIF off a node.
+func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who Asker) error {
+	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []outlet) error {
+		i := slices.IndexFunc(all, func(o outlet) bool { return o.vif() == id })
+		if i < 0 {
+			return problem.Invalidf("Unable to detach VIF %.100s from node %s because it is not attached to it.", id, n.ID)
+		}
+		return s.wire(tx, all[i], "")
+	})
+}
+
+// freeOutlet chooses what a VIF is wired to. A port of a portgroup is free only where the group has no VIF
+// and others of its ports are used alone already, or where it is asked for and may be used alone.
+func freeOutlet(n *Node, all []outlet, v VIF) (outlet, error) {
+	used := map[string]bool{} // portgroups whose ports have VIFs of their own
+	members := map[string]int{}
+	alone := map[string]bool{}
+	for _, o := range all {
+		if o.vif() == v.ID {
+			return o, problem.Conflictf("Unable to attach VIF because VIF %.100s is already attached to Ironic %s", v.ID, o.name())
+		}
+		switch {
+		case o.group != nil:
+			alone[o.group.ID] = o.group.StandalonePorts && o.vif() == ""
+		case o.port.PortgroupID != "":
+			members[o.port.PortgroupID]++
+			used[o.port.PortgroupID] = used[o.port.PortgroupID] || o.vif() != ""
+		}
+	}
+	free := slices.DeleteFunc(slices.Clone(all), func(o outlet) bool {
+		if o.vif() != "" {
+			return true
+		}
+		if o.group != nil {
+			return v.PortID != "" || v.PortgroupID != "" && o.group.ID != v.PortgroupID || used[o.group.ID] || members[o.group.ID] == 0
+		}
+		grouped := o.port.PortgroupID
+		return v.PortgroupID != "" || v.PortID != "" && o.port.ID != v.PortID || grouped != "" && (!alone[grouped] || v.PortID == "" && !used[grouped])
+	})
+	if len(free) == 0 {
+		return outlet{}, problem.Invalidf("Unable to attach VIF %.100s, not enough free physical ports on node %s.", v.ID, n.ID)
+	}
+	slices.SortStableFunc(free, func(a, b outlet) int { return a.rank() - b.rank() })
+	return free[0], nil
+}
+
+// rewire changes a node's outlets in a transaction that raises the node's version, so
+// that of two at once one looks again.
+func (s *Nodes) rewire(ctx context.Context, ident string, who Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+	for range 5 {
+		err := s.tryRewire(ctx, ident, who, words, change)
+		if err != errChanged {
+			return err
+		}
+	}
+	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
+}
+
+func (s *Nodes) tryRewire(ctx context.Context, ident string, who Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+	before, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return err
+	}
+	all, err := s.outlets(ctx, before.ID)
+	if err != nil {
+		return err
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		n, err := s.store.Node(ctx, tx, before.ID)
+		if err != nil {
+			return err
+		}
+		if n.Reservation != "" {
+			return Locked(n)
+		}
+		if n.Version != before.Version {
+			return errChanged
+		}
+		if err := s.store.SaveNode(tx, n); err != nil {
+			return err
+		}
+		if err := change(tx, n, all); err != nil {
+			return err
+		}
+		return s.note(tx, n.ID, who, "request", words)
+	})
+}

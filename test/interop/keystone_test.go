@@ -1,0 +1,242 @@
+//go:build e2e
+
+package interop
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/endpoints"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/roles"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/services"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
+
+	"salvor/test/program"
+)
+
+// adminPassword is that of keystone's first user, admin.
+const adminPassword = "keys-to-the-kingdom"
+
+// keystone is Debian's keystone under uwsgi, all its files in a directory of the test.
+type keystone struct {
+	URL string // with /v3
+
+	t     testing.TB
+	dir   string
+	log   program.Buffer
+	cmd   *exec.Cmd
+	ended chan struct{}
+	api   *gophercloud.ServiceClient // as admin
+}
+
+var bound = regexp.MustCompile(`bound to TCP address (127\.0\.0\.1:\d+)`)
+
+// startKeystone makes an empty database, starts the server on a free port and stops it at the test's end.
+func startKeystone(t testing.TB) *keystone {
+	t.Helper()
+	k := &keystone{t: t, dir: t.TempDir(), ended: make(chan struct{})}
+	k.configure()
+	k.manage("db_sync")
+	// SQLite locks out readers while somebody writes, unless it keeps a log.
+	k.python("import sqlite3; sqlite3.connect('DIR/keystone.db').execute('pragma journal_mode=wal')")
+	k.start()
+	k.manage("bootstrap", "--bootstrap-password", adminPassword, "--bootstrap-region-id", "RegionOne",
+		"--bootstrap-public-url", k.URL, "--bootstrap-internal-url", k.URL, "--bootstrap-admin-url", k.URL)
+	k.api = k.as("admin", adminPassword, &gophercloud.AuthScope{System: true})
+	return k
+}
+
+func (k *keystone) path(name string) string { return filepath.Join(k.dir, name) }
+
+func (k *keystone) configure() {
+	k.t.Helper()
+	text := strings.ReplaceAll(`[DEFAULT]
+log_file = DIR/keystone.log
+[database]
+connection = sqlite:///DIR/keystone.db
+[token]
+provider = fernet
+[fernet_tokens]
+key_repository = DIR/fernet
+[fernet_receipts]
+key_repository = DIR/fernet
+[credential]
+key_repository = DIR/fernet
+`, "DIR", k.dir)
+	if err := os.WriteFile(k.path("keystone.conf"), []byte(text), 0o600); err != nil {
+		k.t.Fatal(err)
+	}
+	if err := os.Mkdir(k.path("fernet"), 0o700); err != nil {
+		k.t.Fatal(err)
+	}
+	for _, name := range []string{"0", "1"} {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key)
+		if err := os.WriteFile(filepath.Join(k.path("fernet"), name), []byte(base64.URLEncoding.EncodeToString(key)), 0o600); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+}
+
+func (k *keystone) run(name string, args ...string) {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		k.t.Fatalf("%s %s: %v (the package python3-keystone is needed)\n%s", name, args[0], err, out)
+	}
+}
+
+func (k *keystone) manage(args ...string) {
+	k.t.Helper()
+	k.run(python, append([]string{"/usr/bin/keystone-manage", "--config-file", k.path("keystone.conf")}, args...)...)
+}
+
+func (k *keystone) python(program string) {
+	k.t.Helper()
+	k.run(python, "-c", strings.ReplaceAll(program, "DIR", k.dir))
+}
+
+// start runs one process that loads the application after its fork: with SQLite two would
+// wait for each other. Connections are closed and say so; else clients see them reset.
+func (k *keystone) start() {
+	k.t.Helper()
+	cmd := exec.Command("uwsgi", "--plugin", "python3", "--http-socket", "127.0.0.1:0", "--wsgi-file", "/usr/bin/keystone-wsgi-public",
+		"--lazy-apps", "--processes", "1", "--threads", "4", "--need-app", "--buffer-size", "65535",
+		"--add-header", "Connection: close", "--pyargv", "--config-file "+k.path("keystone.conf"))
+	cmd.Stdout, cmd.Stderr = &k.log, &k.log
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		k.t.Fatalf("uwsgi: %v: install the packages uwsgi-core and uwsgi-plugin-python3", err)
+	}
+	k.cmd = cmd
+	go func() {
+		defer close(k.ended)
+		_ = cmd.Wait()
+	}()
+	k.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-k.ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-k.ended
+		}
+		if k.t.Failed() {
+			log := k.log.String()
+			k.t.Logf("keystone's log:\n%s", log[max(0, len(log)-4000):])
+		}
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		text := k.log.String()
+		if m := bound.FindStringSubmatch(text); m != nil && strings.Contains(text, "WSGI app 0") {
+			k.URL = "http://" + m[1] + "/v3"
+			return
+		}
+		select {
+		case <-k.ended:
+			k.t.Fatalf("keystone ended:\n%s", text)
+		default:
+		}
+		if time.Now().After(end) {
+			k.t.Fatalf("keystone does not start:\n%s", text)
+		}
+	}
+}
+
+// as logs a user in.
+func (k *keystone) as(user, password string, scope *gophercloud.AuthScope) *gophercloud.ServiceClient {
+	k.t.Helper()
+	provider, err := openstack.NewClient(k.URL)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	auth := tokens.AuthOptions{Username: user, Password: password, DomainName: "Default", Scope: tokens.Scope{
+		System: scope.System, ProjectID: scope.ProjectID, ProjectName: scope.ProjectName, DomainName: scope.DomainName,
+	}, AllowReauth: true}
+	if err := openstack.AuthenticateV3(k.t.Context(), provider, &auth, gophercloud.EndpointOpts{}); err != nil {
+		k.t.Fatalf("log in to keystone as %s: %v", user, err)
+	}
+	return &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: k.URL + "/", Type: "identity"}
+}
+
+// token is that of a user in a scope.
+func (k *keystone) token(user, password string, scope gophercloud.AuthScope) string {
+	k.t.Helper()
+	return k.as(user, password, &scope).Token()
+}
+
+// must ends the test on an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// role gives the id of a role, which is made if keystone's bootstrap did not.
+func (k *keystone) role(name string) string {
+	k.t.Helper()
+	ctx := k.t.Context()
+	page := must(roles.List(k.api, roles.ListOpts{Name: name}).AllPages(ctx))(k.t)
+	if found := must(roles.ExtractRoles(page))(k.t); len(found) > 0 {
+		return found[0].ID
+	}
+	return must(roles.Create(ctx, k.api, roles.CreateOpts{Name: name}).Extract())(k.t).ID
+}
+
+// project makes a project.
+func (k *keystone) project(name string) string {
+	k.t.Helper()
+	return must(projects.Create(k.t.Context(), k.api, projects.CreateOpts{Name: name, DomainID: "default"}).Extract())(k.t).ID
+}
+
+// user makes a user with a role in a project.
+func (k *keystone) user(name, password, project, role string) {
+	k.t.Helper()
+	ctx := k.t.Context()
+	u := must(users.Create(ctx, k.api, users.CreateOpts{Name: name, Password: password, DomainID: "default"}).Extract())(k.t)
+	if err := roles.Assign(ctx, k.api, k.role(role), roles.AssignOpts{UserID: u.ID, ProjectID: project}).ExtractErr(); err != nil {
+		k.t.Fatalf("give %s the role %s: %v", name, role, err)
+	}
+}
+
+// announce puts a bare metal API into the catalog of a region.
+func (k *keystone) announce(service, region, url string) {
+	k.t.Helper()
+	for _, kind := range []gophercloud.Availability{gophercloud.AvailabilityPublic, gophercloud.AvailabilityInternal, gophercloud.AvailabilityAdmin} {
+		_, err := endpoints.Create(k.t.Context(), k.api, endpoints.CreateOpts{Availability: kind, Name: "ironic", Region: region, URL: url, ServiceID: service}).Extract()
+		if err != nil {
+			k.t.Fatalf("catalog: %v", err)
+		}
+	}
+}
+
+// baremetal makes the service in the catalog and the user that salvor is.
+func (k *keystone) baremetal() (service string) {
+	k.t.Helper()
+	k.user("salvor", "salvors-own", k.project("service"), "service")
+	return must(services.Create(k.t.Context(), k.api, services.CreateOpts{Type: "baremetal", Extra: map[string]any{"name": "ironic"}}).Extract())(k.t).ID
+}
+
+// configuration is what makes salvor ask this keystone.
+func (k *keystone) configuration() string {
+	return fmt.Sprintf("[DEFAULT]\nauth_strategy = keystone\n[keystone_authtoken]\nauth_url = %s\nusername = salvor\npassword = salvors-own\nproject_name = service\n", k.URL)
+}
