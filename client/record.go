@@ -14,7 +14,7 @@ import (
 )
 
 // newest is the highest microversion whose answers this package was written for.
-const newest = Version(82)
+const newest = Version(115)
 
 // Record is a resource as the server sent it, every field included; numbers are json.Number.
 type Record map[string]any
@@ -153,16 +153,6 @@ func fields(names []string) url.Values {
 		return nil
 	}
 	return url.Values{"fields": {strings.Join(names, ",")}}
-}
-
-// Drivers lists hardware types; detail adds their interfaces.
-func (c *Client) Drivers(ctx context.Context, q Query) ([]Record, error) {
-	return list[Record](ctx, c, "/v1/drivers", "drivers", q)
-}
-
-// Conductors lists conductors.
-func (c *Client) Conductors(ctx context.Context, q Query) ([]Record, error) {
-	return list[Record](ctx, c, "/v1/conductors", "conductors", q)
 }
 
 // Set and Remove make the operations of a patch. path is "/driver_info/redfish_address".

@@ -88,7 +88,7 @@ func TestNodesFollowsPages(t *testing.T) {
 	if len(nodes) != 3 || nodes[2].Label() != "c" || nodes[2].PowerState != "power on" || !nodes[2].Maintenance {
 		t.Errorf("%+v", nodes)
 	}
-	want := []string{"GET /v1 ", "GET /v1/nodes?driver=redfish&fields=uuid%2Cname&sort_dir=desc&sort_key=name 1.82", "GET /v1/nodes?driver=redfish&fields=uuid%2Cname&marker=b&sort_dir=desc&sort_key=name 1.82"}
+	want := []string{"GET /v1 ", "GET /v1/nodes?driver=redfish&fields=uuid%2Cname&sort_dir=desc&sort_key=name 1.115", "GET /v1/nodes?driver=redfish&fields=uuid%2Cname&marker=b&sort_dir=desc&sort_key=name 1.115"}
 	if got := s.asked(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("asked:\n%s", strings.Join(got, "\n"))
 	}
@@ -110,7 +110,7 @@ func TestListEnds(t *testing.T) {
 func TestListWithoutItsEnvelope(t *testing.T) {
 	s := newServer(t)
 	s.answer("GET /v1/ports", 200, `{"nodes": []}`)
-	if _, err := s.client(nil).Ports(context.Background(), Query{}); !problem.Is(err, problem.Unavailable) {
+	if _, err := s.client(nil).List(context.Background(), Ports, Query{}); !problem.Is(err, problem.Unavailable) {
 		t.Error(err)
 	}
 }
@@ -169,12 +169,15 @@ func TestEveryCall(t *testing.T) {
 			}
 			return err
 		}, ""},
-		{"GET /v1/ports/p?fields=uuid", `{"uuid": "p"}`, func(c *Client) error { _, err := c.Port(ctx, "p", "uuid"); return err }, ""},
-		{"POST /v1/ports", `{"uuid": "p"}`, func(c *Client) error { _, err := c.CreatePort(ctx, Record{"address": "52:54:00:00:00:01"}); return err }, `{"address":"52:54:00:00:00:01"}`},
-		{"PATCH /v1/ports/p", `{"uuid": "p"}`, func(c *Client) error { _, err := c.PatchPort(ctx, "p", []ironic.PatchOperation{set}); return err }, `[{"op":"add","path":"/name","value":"x"}]`},
-		{"DELETE /v1/ports/p", "", func(c *Client) error { return c.DeletePort(ctx, "p") }, ""},
-		{"GET /v1/drivers?detail=true", `{"drivers": [{"name": "ipmi"}]}`, func(c *Client) error { _, err := c.Drivers(ctx, Query{Detail: true}); return err }, ""},
-		{"GET /v1/conductors", `{"conductors": []}`, func(c *Client) error { _, err := c.Conductors(ctx, Query{}); return err }, ""},
+		{"GET /v1/ports/p?fields=uuid", `{"uuid": "p"}`, func(c *Client) error { _, err := c.Get(ctx, Ports, "p", "uuid"); return err }, ""},
+		{"POST /v1/ports", `{"uuid": "p"}`, func(c *Client) error {
+			_, err := c.Create(ctx, Ports, Record{"address": "52:54:00:00:00:01"})
+			return err
+		}, `{"address":"52:54:00:00:00:01"}`},
+		{"PATCH /v1/ports/p", `{"uuid": "p"}`, func(c *Client) error { _, err := c.Patch(ctx, Ports, "p", []ironic.PatchOperation{set}); return err }, `[{"op":"add","path":"/name","value":"x"}]`},
+		{"DELETE /v1/ports/p", "", func(c *Client) error { return c.Delete(ctx, Ports, "p") }, ""},
+		{"GET /v1/drivers?detail=true", `{"drivers": [{"name": "ipmi"}]}`, func(c *Client) error { _, err := c.List(ctx, Drivers, Query{Detail: true}); return err }, ""},
+		{"GET /v1/conductors", `{"conductors": []}`, func(c *Client) error { _, err := c.List(ctx, Conductors, Query{}); return err }, ""},
 		{"GET /v1/nodes?detail=true&instance_uuid=i", `{"nodes": []}`, func(c *Client) error { _, err := c.NodeByInstance(ctx, "i"); return err }, ""},
 	} {
 		t.Run(c.want, func(t *testing.T) {

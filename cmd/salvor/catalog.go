@@ -18,7 +18,7 @@ func newDriverCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			drivers, err := c.api.Drivers(c.context(), q)
+			drivers, err := c.api.List(c.context(), client.Drivers, q)
 			if err != nil {
 				return err
 			}
@@ -29,6 +29,8 @@ func newDriverCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "driver", Short: "The hardware types on offer"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
+	grow(cmd, e, client.Drivers, driverParts)
+	descend(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Drivers, "DRIVER"))
 	return cmd
 }
 
@@ -57,7 +59,7 @@ func newConductorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			conductors, err := c.api.Conductors(c.context(), q)
+			conductors, err := c.api.List(c.context(), client.Conductors, q)
 			if err != nil {
 				return err
 			}
@@ -68,6 +70,7 @@ func newConductorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "conductor", Short: "The parts of salvor that do the work"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
+	grow(cmd, e, client.Conductors, conductorParts)
 	return cmd
 }
 

@@ -31,7 +31,8 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newServeCommand(), newConfigCommand(), newRamdiskCommand(), newLabCommand())
-	root.AddCommand(newNodeCommand(), newPortCommand(), newDriverCommand(), newConductorCommand())
+	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
+	root.AddCommand(newResourceCommands()...)
 	return strict(root)
 }
 

@@ -35,6 +35,9 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
 		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
 		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e))
 	cmd.AddCommand(newNodeProvisionCommands(e)...)
+	grow(cmd, e, client.Nodes, nodeParts)
+	newTraitCommands(e, cmd)
+	descend(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Nodes, "NODE"))
 	return cmd
 }
 
@@ -120,6 +123,9 @@ var nodeFilters = []struct{ flag, parameter, usage string }{
 	{"owner", "owner", "of this owner"},
 	{"lessee", "lessee", "of this lessee"},
 	{"description-contains", "description_contains", "with these words in the description"},
+	{"shards", "shard", "of these shards, separated by commas"},
+	{"parent-node", "parent_node", "that are part of this node"},
+	{"instance-name", "instance_name", "with this name of their instance"},
 }
 
 // nodeChoices are pairs of switches, for a filter that is true or false.
@@ -127,6 +133,8 @@ var nodeChoices = []struct{ yes, no, parameter, usage string }{
 	{"maintenance", "no-maintenance", "maintenance", "in maintenance"},
 	{"retired", "no-retired", "retired", "retired"},
 	{"associated", "unassociated", "associated", "with an instance"},
+	{"sharded", "unsharded", "sharded", "in a shard"},
+	{"include-children", "no-children", "include_children", "that are part of another node too"},
 }
 
 func newNodeListCommand(e *endpoint) *cobra.Command {

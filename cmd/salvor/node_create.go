@@ -9,7 +9,7 @@ import (
 )
 
 // interfaceKinds are the kinds of driver interface that a node may name.
-var interfaceKinds = []string{"bios", "boot", "console", "deploy", "inspect", "management", "network", "power", "raid", "rescue", "storage", "vendor"}
+var interfaceKinds = []string{"bios", "boot", "console", "deploy", "firmware", "inspect", "management", "network", "power", "raid", "rescue", "storage", "vendor"}
 
 // textFields are the plain fields of a node, with the commands that take them.
 var textFields = []struct {
@@ -27,6 +27,8 @@ var textFields = []struct {
 	{"lessee", "the lessee's project", true, true},
 	{"shard", "the shard", true, true},
 	{"description", "a description", true, true},
+	{"parent-node", "the node that this one is part of", true, true},
+	{"instance-name", "the name of the instance", false, true},
 	{"protected-reason", "why the node is protected", false, true},
 	{"retired-reason", "why the node is retired", false, true},
 }
@@ -35,6 +37,7 @@ var textFields = []struct {
 var switches = []struct{ flag, usage string }{
 	{"protected", "the node can not be undeployed, rebuilt or deleted"},
 	{"retired", "the node is on its way out: it can not be provided"},
+	{"disable-power-off", "the machine must never be switched off, only rebooted"},
 }
 
 // objectFields are the fields that hold keys and values.
@@ -152,7 +155,7 @@ func eachField(cmd *cobra.Command, do func(field string, value any)) error {
 	}
 	for _, s := range switches {
 		if on, _ := f.GetBool(s.flag); on {
-			do(s.flag, true)
+			do(fieldOf(s.flag), true)
 		}
 	}
 	if on, _ := f.GetBool("automated-clean"); on {

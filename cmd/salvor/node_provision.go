@@ -36,6 +36,9 @@ var provisionVerbs = []provisionVerb{
   salvor node rescue rack1-7 --rescue-password-file pw --wait=600    # or from a file
   openssl rand -base64 12 | tee pw | salvor node rescue rack1-7 --rescue-password-file -
 then: ssh rescue@ADDRESS-OF-THE-MACHINE`},
+	{word: "service", target: "service", short: "Run service steps on active nodes", reached: []string{"active"}, prepare: prepareService, flags: serviceFlags,
+		example: `  salvor node service rack1-7 --service-steps '[{"interface": "bios", "step": "apply_configuration", "args": {"settings": []}}]' --wait`},
+	{word: "unhold", target: "unhold", short: "Let nodes go on that are held by a step"},
 	{word: "unrescue", target: "unrescue", short: "Boot nodes back into their own systems", reached: []string{"active"}},
 }
 
@@ -83,18 +86,42 @@ func (v provisionVerb) command(e *endpoint) *cobra.Command {
 
 func cleanFlags(cmd *cobra.Command) {
 	cmd.Flags().String("clean-steps", "", "the steps: JSON, a file, or - for standard input")
-	cmd.Flags().Bool("disable-ramdisk", false, "run only steps that need no ramdisk")
-	_ = cmd.MarkFlagRequired("clean-steps")
+	stepFlags(cmd, "clean-steps")
 }
 
-func prepareClean(c *call, r *ironic.ProvisionRequest) error {
-	steps, _ := c.Flags().GetString("clean-steps")
-	text, err := document(c.Command, "clean-steps", steps)
-	r.CleanSteps = text
+func serviceFlags(cmd *cobra.Command) {
+	cmd.Flags().String("service-steps", "", "the steps: JSON, a file, or - for standard input")
+	stepFlags(cmd, "service-steps")
+}
+
+// stepFlags are of the verbs that run either steps or a runbook.
+func stepFlags(cmd *cobra.Command, steps string) {
+	cmd.Flags().String("runbook", "", "the runbook that holds the steps, by name or UUID")
+	cmd.Flags().Bool("disable-ramdisk", false, "run only steps that need no ramdisk")
+	cmd.MarkFlagsMutuallyExclusive(steps, "runbook")
+	cmd.MarkFlagsOneRequired(steps, "runbook")
+}
+
+func prepareClean(c *call, r *ironic.ProvisionRequest) (err error) {
+	r.CleanSteps, err = prepareSteps(c, r, "clean-steps")
+	return err
+}
+
+func prepareService(c *call, r *ironic.ProvisionRequest) (err error) {
+	r.ServiceSteps, err = prepareSteps(c, r, "service-steps")
+	return err
+}
+
+func prepareSteps(c *call, r *ironic.ProvisionRequest, flag string) (json.RawMessage, error) {
+	r.Runbook, _ = c.Flags().GetString("runbook")
 	if off, _ := c.Flags().GetBool("disable-ramdisk"); off {
 		r.DisableRamdisk = &off
 	}
-	return err
+	if r.Runbook != "" {
+		return nil, nil
+	}
+	steps, _ := c.Flags().GetString(flag)
+	return document(c.Command, flag, steps)
 }
 
 func deployFlags(cmd *cobra.Command) {

@@ -134,7 +134,7 @@ func (w *world) enroll(ctx context.Context, m *machine) error {
 		return err
 	}
 	m.id = n.UUID
-	if _, err := w.api.CreatePort(ctx, client.Record{"node_uuid": n.UUID, "address": m.mac}); err != nil {
+	if _, err := w.api.Create(ctx, client.Ports, client.Record{"node_uuid": n.UUID, "address": m.mac}); err != nil {
 		return err
 	}
 	for _, step := range []struct{ verb, want string }{{"manage", "manageable"}, {"adopt", "active"}} {

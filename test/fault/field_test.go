@@ -30,7 +30,7 @@ func TestWrongTypes(t *testing.T) {
 	w := newWorld(t)
 	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
 	must(t, err)
-	port, err := w.api.CreatePort(t.Context(), client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
+	port, err := w.api.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
 	must(t, err)
 	node := "/v1/nodes/" + n.UUID
 	link := map[string]any{"switch_id": "52:54:00:00:00:99", "port_id": "p", "switch_info": "s"}

@@ -142,7 +142,7 @@ func TestRandomRequests(t *testing.T) {
 	must(t, err)
 	kept, err := w.api.CreateNode(ctx, client.Record{"driver": "fake-hardware", "name": "kept", "extra": map[string]any{"a": "b"}})
 	must(t, err)
-	port, err := w.api.CreatePort(ctx, client.Record{"node_uuid": fake.UUID, "address": "52:54:00:00:00:01"})
+	port, err := w.api.Create(ctx, client.Ports, client.Record{"node_uuid": fake.UUID, "address": "52:54:00:00:00:01"})
 	must(t, err)
 	known := []string{fake.UUID, fake.UUID, fake.UUID, "n1", "n1", strings.ToUpper(fake.UUID), port.Text("uuid"), "fake-hardware", "redfish", "salvor"}
 	start := seed(t)

@@ -216,7 +216,7 @@ func (m *machine) enroll(ctx context.Context) error {
 		return err
 	}
 	m.id = n.UUID
-	_, err = m.w.api.CreatePort(ctx, client.Record{"node_uuid": n.UUID, "address": m.mac})
+	_, err = m.w.api.Create(ctx, client.Ports, client.Record{"node_uuid": n.UUID, "address": m.mac})
 	return err
 }
 

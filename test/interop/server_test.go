@@ -226,7 +226,7 @@ func (s *realIronic) adopted(mac string) *client.Node {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.api.CreatePort(s.t.Context(), client.Record{"node_uuid": node.UUID, "address": mac}); err != nil {
+	if _, err := s.api.Create(s.t.Context(), client.Ports, client.Record{"node_uuid": node.UUID, "address": mac}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.provision(node.UUID, ironic.ProvisionRequest{Target: "manage"}, "manageable")

@@ -60,6 +60,8 @@ type ProvisionRequest struct {
 	ConfigDrive    json.RawMessage `json:"configdrive,omitempty"`     // string, or object from 1.56
 	CleanSteps     json.RawMessage `json:"clean_steps,omitempty"`     // 1.15
 	DeploySteps    json.RawMessage `json:"deploy_steps,omitempty"`    // 1.69
+	ServiceSteps   json.RawMessage `json:"service_steps,omitempty"`   // 1.87
+	Runbook        string          `json:"runbook,omitempty"`         // 1.92
 	DisableRamdisk *bool           `json:"disable_ramdisk,omitempty"` // 1.70
 }
 
@@ -108,6 +110,10 @@ type HistoryEvent struct {
 	EventType string  `json:"event_type,omitempty"`
 	Conductor *string `json:"conductor,omitempty"`
 	User      *string `json:"user,omitempty"`
+	Project   *string `json:"project"`                // 1.113
+	State     *string `json:"state"`                  // 1.115: what the node entered
+	Target    *string `json:"target_provision_state"` // 1.115
+	Duration  *int    `json:"duration_seconds"`       // 1.115: of what has ended
 	NodeUUID  string  `json:"node_uuid,omitempty"`
 	Links     []Link  `json:"links"`
 }

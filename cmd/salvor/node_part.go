@@ -1,0 +1,285 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+// part is a command about one part of a node or driver: one request, whose answer is
+// shown as one record, as a list, or not at all.
+type part struct {
+	words  string // of the command: "vif attach"
+	short  string
+	args   string // its arguments: "NODE VIF"; the first is the node or driver
+	method string
+	path   string // below the node; {} stands for the next argument
+	// query and body are made of the arguments behind those in the path; nil: none.
+	body func(c *call, rest []string) (any, error)
+	// columns make the answer a list under the key envelope; one column of a list of strings.
+	envelope string
+	columns  []string
+	shows    bool // the answer is shown as a record
+	flags    func(*cobra.Command)
+	example  string
+}
+
+// nodeParts are in the words of the baremetal command.
+var nodeParts = []part{
+	{words: "trait list", short: "List the traits of a node", args: "NODE", path: "traits", envelope: "traits", columns: []string{"traits"}},
+	{words: "vif list", short: "List the tenants' ports that are attached to a node", args: "NODE", path: "vifs", envelope: "vifs", columns: []string{"id"}},
+	{words: "vif attach", short: "Attach a tenant's port to a node", args: "NODE VIF", method: http.MethodPost, path: "vifs", body: vifBody,
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().String("port-uuid", "", "the port or port group that takes it")
+			cmd.Flags().StringArray("vif-info", nil, "KEY=VALUE that goes with it; may be repeated")
+		}},
+	{words: "vif detach", short: "Detach a tenant's port from a node", args: "NODE VIF", method: http.MethodDelete, path: "vifs/{}"},
+	{words: "bios setting list", short: "List the BIOS settings of a node, as last read", args: "NODE", path: "bios", envelope: "bios", columns: []string{"name", "value"},
+		flags: longFlag},
+	{words: "bios setting show", short: "Show a BIOS setting of a node", args: "NODE SETTING", path: "bios/{}", shows: true},
+	{words: "firmware list", short: "List the firmware of a node's parts, as last read", args: "NODE", path: "firmware", envelope: "firmware",
+		columns: []string{"component", "initial_version", "current_version", "last_version_flashed"}},
+	{words: "boot mode set", short: "Set the boot mode of a node: uefi or bios", args: "NODE MODE", method: http.MethodPut, path: "states/boot_mode", body: target},
+	{words: "secure boot on", short: "Turn secure boot on", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: always("target", true)},
+	{words: "secure boot off", short: "Turn secure boot off", args: "NODE", method: http.MethodPut, path: "states/secure_boot", body: always("target", false)},
+	{words: "console show", short: "Tell whether the console of a node is on, and where", args: "NODE", path: "states/console", shows: true},
+	{words: "console enable", short: "Start the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: always("enabled", true)},
+	{words: "console disable", short: "Stop the console of a node", args: "NODE", method: http.MethodPut, path: "states/console", body: always("enabled", false)},
+	{words: "inject nmi", short: "Have a node's processor interrupted, to make its system dump", args: "NODE", method: http.MethodPut, path: "management/inject_nmi", body: always("", nil)},
+	{words: "history get", short: "Show one row of a node's history", args: "NODE EVENT", path: "history/{}", shows: true},
+	{words: "inventory show", short: "Show what the last inspection found", args: "NODE", path: "inventory", shows: true},
+	{words: "children list", short: "List the nodes that are part of a node", args: "NODE", path: "children", envelope: "children", columns: []string{"child"}},
+	{words: "attach virtual media", short: "Insert an image into a node's virtual drive", args: "NODE TYPE IMAGE_URL", method: http.MethodPost, path: "vmedia", body: mediaBody,
+		example: "  salvor node attach virtual media rack1-7 cdrom http://images.example/tools.iso"},
+	{words: "detach virtual media", short: "Take the image out of a node's virtual drives", args: "NODE", method: http.MethodDelete, path: "vmedia"},
+	{words: "get virtual media", short: "List a node's virtual drives", args: "NODE", path: "vmedia", envelope: "vmedia", columns: []string{"media_types", "inserted", "image"}},
+	{words: "allocation show", short: "Show the allocation that claims a node", args: "NODE", path: "allocation", shows: true},
+	{words: "passthru list", short: "List the vendor methods of a node", args: "NODE", path: "vendor_passthru/methods", shows: true},
+}
+
+var driverParts = []part{
+	{words: "show", short: "Show a hardware type", args: "DRIVER", path: "", shows: true},
+	{words: "property list", short: "List the keys of driver_info that a hardware type understands", args: "DRIVER", path: "properties", shows: true},
+	{words: "raid property list", short: "List the properties of a hardware type's logical disks", args: "DRIVER", path: "raid/logical_disk_properties", shows: true},
+	{words: "passthru list", short: "List the vendor methods of a hardware type", args: "DRIVER", path: "vendor_passthru/methods", shows: true},
+}
+
+var conductorParts = []part{{words: "show", short: "Show a conductor", args: "CONDUCTOR", path: "", shows: true}}
+
+func longFlag(cmd *cobra.Command) { cmd.Flags().Bool("long", false, "show every field") }
+
+func always(key string, value any) func(*call, []string) (any, error) {
+	return func(*call, []string) (any, error) {
+		if key == "" {
+			return client.Record{}, nil
+		}
+		return client.Record{key: value}, nil
+	}
+}
+
+func target(_ *call, rest []string) (any, error) { return client.Record{"target": rest[0]}, nil }
+
+func vifBody(c *call, rest []string) (any, error) {
+	args, _ := c.Flags().GetStringArray("vif-info")
+	body, err := pairs(c.Command, "vif-info", args)
+	if err != nil {
+		return nil, err
+	}
+	body["id"] = rest[0]
+	if port, _ := c.Flags().GetString("port-uuid"); port != "" {
+		body["port_uuid"] = port
+	}
+	return body, nil
+}
+
+func mediaBody(_ *call, rest []string) (any, error) {
+	return client.Record{"device_type": rest[0], "image_url": rest[1]}, nil
+}
+
+// grow adds the parts to a family of commands, word by word.
+func grow(root *cobra.Command, e *endpoint, at client.Collection, parts []part) {
+	for _, p := range parts {
+		words := strings.Fields(p.words)
+		cmd := p.command(e, at, "  salvor "+root.Name()+" "+p.words+" "+p.args)
+		descend(root, words[:len(words)-1]).AddCommand(cmd)
+	}
+}
+
+// descend finds or makes the command that further words stand under.
+func descend(cmd *cobra.Command, words []string) *cobra.Command {
+	for _, word := range words {
+		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
+		if i >= 0 {
+			cmd = cmd.Commands()[i]
+			continue
+		}
+		next := &cobra.Command{Use: word, Short: "Commands about " + word}
+		cmd.AddCommand(next)
+		cmd = next
+	}
+	return cmd
+}
+
+func (p part) command(e *endpoint, at client.Collection, example string) *cobra.Command {
+	o := &output{}
+	words := strings.Fields(p.words)
+	if p.example == "" {
+		p.example = example
+	}
+	cmd := &cobra.Command{
+		Use: words[len(words)-1] + " " + p.args, Short: p.short, Args: cobra.ExactArgs(len(strings.Fields(p.args))), Example: p.example,
+		RunE: e.run(func(c *call) error { return p.run(c, o, at) }),
+	}
+	if p.shows || p.columns != nil {
+		o.flags(cmd)
+	}
+	if p.flags != nil {
+		p.flags(cmd)
+	}
+	return cmd
+}
+
+func (p part) run(c *call, o *output, at client.Collection) error {
+	if p.shows || p.columns != nil {
+		if err := o.check(c.Command); err != nil {
+			return err
+		}
+	}
+	path, rest := p.place(at, c.args)
+	var body any
+	if p.body != nil {
+		var err error
+		if body, err = p.body(c, rest); err != nil {
+			return err
+		}
+	}
+	method := p.method
+	if method == "" {
+		method = http.MethodGet
+	}
+	var answer client.Record
+	into := any(&answer)
+	if method != http.MethodGet {
+		into = nil
+	}
+	var query url.Values
+	long, _ := c.Flags().GetBool("long")
+	if long {
+		query = url.Values{"detail": {"true"}}
+	}
+	if err := c.api.Call(c.context(), method, path, query, body, into); err != nil || into == nil {
+		return err
+	}
+	if p.columns == nil {
+		return o.show(c.OutOrStdout(), unwrapped(answer))
+	}
+	l := listing{output: *o, long: long}
+	found := rows(answer[p.envelope], p.columns[0])
+	return l.list(c.OutOrStdout(), l.shown(p.columns, found), found)
+}
+
+// place gives the path of the request and the arguments that are not in it.
+func (p part) place(at client.Collection, args []string) (string, []string) {
+	path, rest := at.Path+"/"+url.PathEscape(args[0]), args[1:]
+	if p.path != "" {
+		path += "/" + p.path
+	}
+	for strings.Contains(path, "{}") && len(rest) > 0 {
+		path, rest = strings.Replace(path, "{}", url.PathEscape(rest[0]), 1), rest[1:]
+	}
+	return path, rest
+}
+
+// unwrapped takes an answer that is one object under its own name out of it.
+func unwrapped(r client.Record) client.Record {
+	if len(r) == 1 {
+		for _, v := range r {
+			if inner, ok := v.(map[string]any); ok {
+				return inner
+			}
+		}
+	}
+	return r
+}
+
+// rows makes records of a list of objects, or of words under the name of a column.
+func rows(list any, name string) []client.Record {
+	items, _ := list.([]any)
+	out := make([]client.Record, 0, len(items))
+	for _, item := range items {
+		if r, ok := item.(map[string]any); ok {
+			out = append(out, r)
+			continue
+		}
+		out = append(out, client.Record{name: item})
+	}
+	return out
+}
+
+// newTraitCommands are `node add trait` and `node remove trait`, which take several.
+func newTraitCommands(e *endpoint, node *cobra.Command) {
+	each := func(method string) func(c *call) error {
+		return func(c *call) error {
+			path := client.Nodes.Path + "/" + url.PathEscape(c.args[0]) + "/traits"
+			if all, _ := c.Flags().GetBool("all"); all {
+				return c.api.Call(c.context(), method, path, nil, nil, nil)
+			}
+			if len(c.args) < 2 {
+				return usagef(c.Command, "name a trait")
+			}
+			for _, trait := range c.args[1:] {
+				if err := c.api.Call(c.context(), method, path+"/"+url.PathEscape(trait), nil, nil, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	add := &cobra.Command{
+		Use: "trait NODE TRAIT...", Short: "Add traits to a node", Args: cobra.MinimumNArgs(2),
+		Example: "  salvor node add trait rack1-7 CUSTOM_GOLD HW_CPU_X86_VMX", RunE: e.run(each(http.MethodPut)),
+	}
+	remove := &cobra.Command{
+		Use: "trait NODE [TRAIT...]", Short: "Take traits from a node", Args: cobra.MinimumNArgs(1),
+		Example: "  salvor node remove trait rack1-7 CUSTOM_GOLD\n  salvor node remove trait rack1-7 --all", RunE: e.run(each(http.MethodDelete)),
+	}
+	remove.Flags().Bool("all", false, "all of them")
+	descend(node, []string{"add"}).AddCommand(add)
+	descend(node, []string{"remove"}).AddCommand(remove)
+}
+
+// newPassthruCall is `passthru call` of a node or a driver.
+func newPassthruCall(e *endpoint, at client.Collection, ident string) *cobra.Command {
+	var method string
+	var args []string
+	cmd := &cobra.Command{
+		Use: "call " + ident + " METHOD", Short: "Call a vendor method", Args: cobra.ExactArgs(2),
+		Example: "  salvor node passthru call rack1-7 create_subscription --arg Destination=https://listener.example/events",
+		RunE: e.run(func(c *call) error {
+			body, err := pairs(c.Command, "arg", args)
+			if err != nil {
+				return err
+			}
+			path := at.Path + "/" + url.PathEscape(c.args[0]) + "/vendor_passthru"
+			var sent any = body
+			if method == http.MethodGet || method == http.MethodDelete {
+				sent = nil
+			}
+			request := client.Request{Method: method, Path: path, Query: url.Values{"method": {c.args[1]}}, Body: sent}
+			answer, err := c.api.Send(c.context(), request)
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(append(answer.Body, '\n'))
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&method, "http-method", http.MethodPost, "GET, POST, PUT, PATCH or DELETE")
+	cmd.Flags().StringArrayVar(&args, "arg", nil, "KEY=VALUE; may be repeated")
+	return cmd
+}

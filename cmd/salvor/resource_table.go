@@ -1,0 +1,179 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"salvor/client"
+)
+
+// spelling takes the underscores of older commands, and the one plural that the
+// specification of volumes writes.
+func spelling(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	if name == "properties" {
+		name = "property"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// Fields that most kinds have.
+var (
+	uuidField  = field{flag: "uuid", usage: "the UUID; one is made if left out", birth: true}
+	extraField = field{flag: "extra", form: objectForm}
+)
+
+var portResource = resource{
+	at: client.Ports, words: []string{"port"}, ident: "PORT", title: "port", plural: "ports", columns: []string{"uuid", "address"}, lookUp: "address",
+	first: &field{flag: "address", usage: "the MAC address", kept: true, filter: "address"},
+	fields: []field{
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
+		uuidField, extraField,
+		{flag: "name", usage: "a name"},
+		{flag: "description", usage: "a description"},
+		{flag: "port-group", name: "portgroup_uuid", usage: "the port group, by UUID", filter: "portgroup"},
+		{flag: "physical-network", usage: "the physical network"},
+		{flag: "pxe-enabled", form: boolForm, usage: "whether the machine boots from this port", kept: true},
+		{flag: "pxe-disabled", name: "pxe_enabled", form: offForm, usage: "the machine does not boot from this port"},
+		{flag: "is-smartnic", form: switchForm, usage: "the port is a smart NIC's"},
+		{flag: "local-link-connection", form: objectForm},
+	},
+	example: `  salvor port create 52:54:00:12:34:56 --node rack1-7 --local-link-connection port_id=tap0
+  salvor port list --node rack1-7`,
+}
+
+var portgroupResource = resource{
+	at: client.Portgroups, words: []string{"port", "group"}, ident: "PORT_GROUP", title: "port group", plural: "port groups", columns: []string{"uuid", "address", "name"}, lookUp: "address",
+	fields: []field{
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
+		{flag: "address", usage: "the MAC address of the bond", filter: "address"},
+		{flag: "name", usage: "a name"}, uuidField, extraField,
+		{flag: "mode", usage: "the mode of the bond, such as active-backup or 802.3ad", kept: true},
+		{flag: "property", name: "properties", form: objectForm},
+		{flag: "physical-network", usage: "the physical network"},
+		{flag: "support-standalone-ports", name: "standalone_ports_supported", form: switchForm, usage: "its ports may be used alone", kept: true},
+		{flag: "unsupport-standalone-ports", name: "standalone_ports_supported", form: offForm, usage: "its ports may not be used alone"},
+	},
+	example: "  salvor port group create --node rack1-7 --name bond0 --mode 802.3ad --property miimon=100",
+}
+
+var chassisResource = resource{
+	at: client.Chassis, words: []string{"chassis"}, ident: "CHASSIS", title: "chassis", plural: "chassis", columns: []string{"uuid", "description"},
+	fields:  []field{{flag: "description", usage: "a description"}, uuidField, extraField},
+	example: "  salvor chassis create --description 'rack 1, lower half'",
+}
+
+var connectorResource = resource{
+	at: client.VolumeConnectors, words: []string{"volume", "connector"}, ident: "CONNECTOR", title: "volume connector", plural: "volume connectors",
+	columns: []string{"uuid", "node_uuid", "type", "connector_id"},
+	fields: []field{
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
+		{flag: "type", usage: "iqn, ip, mac, wwnn, wwpn, net-id, port or portgroup", required: true, kept: true, filter: "type"},
+		{flag: "connector-id", usage: "the name by which a storage system knows the node, such as its initiator's IQN", required: true, kept: true, filter: "connector_id"},
+		uuidField, extraField,
+	},
+	example: "  salvor volume connector create --node rack1-7 --type iqn --connector-id iqn.2026-11.com.example:rack1-7",
+}
+
+var targetResource = resource{
+	at: client.VolumeTargets, words: []string{"volume", "target"}, ident: "TARGET", title: "volume target", plural: "volume targets",
+	columns: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
+	fields: []field{
+		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
+		{flag: "type", name: "volume_type", usage: "iscsi or fibre_channel", required: true, kept: true, filter: "volume_type"},
+		{flag: "volume-id", usage: "the volume's name in its storage system", required: true, kept: true, filter: "volume_id"},
+		{flag: "boot-index", form: numberForm, usage: "0 is the root volume", required: true, filter: "boot_index"},
+		{flag: "property", name: "properties", form: objectForm}, uuidField, extraField,
+	},
+	example: `  salvor volume target create --node rack1-7 --type iscsi --volume-id vol-7 --boot-index 0 \
+      --property target_portal=10.0.0.9:3260 --property target_iqn=iqn.2026-11.com.example:vol-7 --property target_lun=1`,
+}
+
+var allocationResource = resource{
+	at: client.Allocations, words: []string{"allocation"}, ident: "ALLOCATION", title: "allocation", plural: "allocations",
+	columns: []string{"uuid", "name", "resource_class", "state", "node_uuid"},
+	fields: []field{
+		{flag: "resource-class", usage: "the resource class that the node must have", birth: true, filter: "resource_class"},
+		{flag: "trait", name: "traits", form: listForm, usage: "a trait that the node must have", birth: true},
+		{flag: "candidate-node", name: "candidate_nodes", form: listForm, usage: "a node that may be taken", birth: true},
+		{flag: "node", usage: "the node that is in use already", birth: true, filter: "node"},
+		{flag: "owner", usage: "the project that owns the allocation", birth: true, filter: "owner"},
+		{flag: "name", usage: "a name"}, uuidField, extraField,
+	},
+	filters: []field{{flag: "state", filter: "state", usage: "allocating, active or error"}},
+	example: "  salvor allocation create --resource-class baremetal --trait CUSTOM_GOLD --name web1",
+}
+
+var deployTemplateResource = resource{
+	at: client.DeployTemplates, words: []string{"deploy", "template"}, ident: "TEMPLATE", title: "deploy template", plural: "deploy templates", columns: []string{"uuid", "name"},
+	first: &field{flag: "name", usage: "the trait that chooses it", kept: true},
+	fields: []field{
+		{flag: "steps", form: documentForm, usage: "the deploy steps", required: true, kept: true}, uuidField, extraField,
+	},
+	example: `  salvor deploy template create CUSTOM_UEFI --steps '[{"interface": "bios", "step": "apply_configuration", "args": {"settings": []}, "priority": 150}]'`,
+}
+
+var runbookResource = resource{
+	at: client.Runbooks, words: []string{"runbook"}, ident: "RUNBOOK", title: "runbook", plural: "runbooks", columns: []string{"uuid", "name"},
+	fields: []field{
+		{flag: "name", usage: "the name, a trait that nodes must have", required: true, kept: true},
+		{flag: "steps", form: documentForm, usage: "the steps", required: true, kept: true},
+		{flag: "public", form: boolForm, usage: "whether every project may run it"},
+		{flag: "owner", usage: "the project that owns it"},
+		{flag: "description", usage: "a description"}, uuidField, extraField,
+	},
+	example: `  salvor runbook create --name CUSTOM_WIPE --steps '[{"interface": "deploy", "step": "erase_devices_metadata", "args": {}, "order": 1}]'`,
+}
+
+var ruleResource = resource{
+	at: client.InspectionRules, words: []string{"inspection", "rule"}, ident: "RULE", title: "inspection rule", plural: "inspection rules",
+	columns: []string{"uuid", "priority", "phase", "description"},
+	fields: []field{
+		{flag: "actions", form: documentForm, usage: "what is done", required: true, kept: true},
+		{flag: "conditions", form: documentForm, usage: "when it is done; always if left out"},
+		{flag: "description", usage: "a description"},
+		{flag: "priority", form: numberForm, usage: "rules of a higher priority come first"},
+		{flag: "phase", usage: "main"},
+		{flag: "sensitive", form: boolForm, usage: "show its actions to nobody"}, uuidField,
+	},
+	example: `  salvor inspection rule create --actions '[{"op": "set-attribute", "args": {"path": "/resource_class", "value": "gold"}}]'`,
+}
+
+// newResourceCommands are the commands of all kinds beside nodes.
+func newResourceCommands() []*cobra.Command {
+	top := func(use, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
+		e := &endpoint{}
+		cmd := &cobra.Command{Use: use, Short: short}
+		e.flags(cmd)
+		for _, a := range add {
+			cmd.AddCommand(a(e))
+		}
+		return cmd
+	}
+	of := func(r *resource, short string) *cobra.Command {
+		e := &endpoint{}
+		cmd := r.command(e, short)
+		e.flags(cmd)
+		return cmd
+	}
+	below := func(r *resource, short string) func(*endpoint) *cobra.Command {
+		return func(e *endpoint) *cobra.Command { return r.command(e, short) }
+	}
+	port := &endpoint{}
+	ports := portResource.command(port, "The NICs of machines")
+	port.flags(ports)
+	ports.AddCommand(portgroupResource.command(port, "NICs that are bonded to one"))
+	return []*cobra.Command{
+		ports,
+		of(&chassisResource, "Cases that nodes share"),
+		of(&allocationResource, "Claims on any node that fits"),
+		of(&runbookResource, "Lists of steps that are run by name"),
+		top("volume", "Disks that machines reach over a network",
+			below(&connectorResource, "The initiator's side: how a node is known to a storage system"),
+			below(&targetResource, "The disk's side: where a node finds it")),
+		top("deploy", "What is done while nodes are deployed", below(&deployTemplateResource, "Deploy steps, chosen by a trait")),
+		top("inspection", "What is done with what an inspection finds", below(&ruleResource, "Rules that act on it")),
+	}
+}
