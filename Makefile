@@ -51,8 +51,8 @@ e2e: build ## tests with real machines (QEMU) and namespaces, one after the othe
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
-bench: build ## measure: node get, list, heartbeat, rescue loops
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./...
+bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory; BENCH="--versus URL" compares
+	$(GO) run ./bench $(BENCH)
 
 soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every road with real machines
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m -count $(or $(COUNT),20) ./...

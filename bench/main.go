@@ -1,0 +1,183 @@
+// Command bench measures any server that speaks Ironic's API: what one node, one list,
+// one heartbeat and one rescue cost. Without an endpoint it starts the salvor that was
+// built, on a state directory of its own. It knows the API and nothing of what is behind
+// it: whatever it makes there it takes away again.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the choices of a run.
+type options struct {
+	endpoint, versus string
+	auth, versusAuth string
+	pid, versusPID   int
+	program          string
+	version, deploy  string
+	asJSON, keep     bool
+	concurrency      int
+	nodes, ramdisks  int
+	rounds           int
+	time             time.Duration
+	only             string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, errs io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(errs)
+	f.StringVar(&o.endpoint, "endpoint", "", "URL of the server to measure; none: start the salvor that was built")
+	f.StringVar(&o.versus, "versus", "", "URL of a second server, measured after the first; ratios are printed")
+	f.StringVar(&o.auth, "auth", "none", "none, basic:USER (password in BENCH_PASSWORD) or token (in BENCH_TOKEN)")
+	f.StringVar(&o.versusAuth, "versus-auth", "none", "the same for the second server (BENCH_VERSUS_PASSWORD, BENCH_VERSUS_TOKEN)")
+	f.IntVar(&o.pid, "pid", 0, "process of the endpoint, for its memory")
+	f.IntVar(&o.versusPID, "versus-pid", 0, "process of the second server, for its memory")
+	f.StringVar(&o.program, "salvor", salvorPath(), "the program to start")
+	f.StringVar(&o.version, "version", "1.82", "API version to speak")
+	f.StringVar(&o.deploy, "deploy-interface", "", "deploy interface of nodes that wait for a ramdisk (default direct, or custom-agent where that is not offered)")
+	f.BoolVar(&o.asJSON, "json", false, "write JSON instead of a table")
+	f.BoolVar(&o.keep, "keep", false, "leave on the server what was made there")
+	f.IntVar(&o.concurrency, "concurrency", 8, "connections that ask at once")
+	f.IntVar(&o.nodes, "nodes", 10000, "how many nodes to make")
+	f.IntVar(&o.ramdisks, "ramdisks", 1000, "how many of them look up and heartbeat")
+	f.IntVar(&o.rounds, "rounds", 7, "how often a list is read through")
+	f.DurationVar(&o.time, "time", 3*time.Second, "how long a rate is measured")
+	f.StringVar(&o.only, "only", "", "measure only the cases whose names hold this word")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.concurrency < 1 || o.nodes < thousand || o.nodes > 60000 || o.ramdisks < 1 || o.ramdisks > 60000 || o.rounds < 1 || o.time <= 0 {
+		return o, fmt.Errorf("concurrency, ramdisks, rounds and time must be positive, nodes from %d to 60000", thousand)
+	}
+	return o, nil
+}
+
+// credentials reads how a server lets us in; secrets come by the environment, which ps does not show.
+func credentials(auth, prefix string) (access, error) {
+	kind, user, _ := strings.Cut(auth, ":")
+	switch {
+	case kind == "none":
+		return access{}, nil
+	case kind == "basic" && user != "":
+		return access{user: user, password: os.Getenv(prefix + "PASSWORD")}, nil
+	case kind == "token" && os.Getenv(prefix+"TOKEN") != "":
+		return access{token: os.Getenv(prefix + "TOKEN")}, nil
+	}
+	return access{}, fmt.Errorf("auth %q: want none, basic:USER with %sPASSWORD set, or token with %sTOKEN set", kind, prefix, prefix)
+}
+
+func run(ctx context.Context, args []string, out, errs io.Writer) error {
+	o, err := parse(args, errs)
+	if err != nil {
+		return err
+	}
+	progress := func(line string) { fmt.Fprintln(errs, line) }
+	var reports []report
+	first, err := measureFirst(ctx, o, progress)
+	if err != nil {
+		return err
+	}
+	reports = append(reports, first)
+	if o.versus != "" {
+		a, err := credentials(o.versusAuth, "BENCH_VERSUS_")
+		if err != nil {
+			return err
+		}
+		second, err := measure(ctx, o, o.versus, a, o.versusPID, progress)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, second)
+	}
+	if o.asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(answer(reports))
+	}
+	return table(out, reports)
+}
+
+// measureFirst measures the endpoint, or a salvor that is started for it.
+func measureFirst(ctx context.Context, o options, progress func(string)) (report, error) {
+	if o.endpoint != "" {
+		a, err := credentials(o.auth, "BENCH_")
+		if err != nil {
+			return report{}, err
+		}
+		return measure(ctx, o, o.endpoint, a, o.pid, progress)
+	}
+	s, err := startSalvor(ctx, o.program)
+	if err != nil {
+		return report{}, err
+	}
+	defer s.stop()
+	cold := figure{"start to first answer", s.took.Seconds(), seconds, goals["start to first answer"]}
+	progress(fmt.Sprintf("%-36s %s", cold.Name, cold.text()))
+	idle, err := s.idle(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	memory := figure{"memory, idle", idle, mebi, goals["memory, idle"]}
+	progress(fmt.Sprintf("%-36s %s", memory.Name, memory.text()))
+	o.keep = true // the state directory goes as a whole
+	r, err := measure(ctx, o, s.url, access{}, s.process(), progress)
+	if err != nil {
+		return r, fmt.Errorf("%w\n%s", err, s.words())
+	}
+	r.Figures = append([]figure{cold, memory}, r.Figures...)
+	r.Own = true
+	return r, nil
+}
+
+// measure runs all cases against one server.
+func measure(ctx context.Context, o options, endpoint string, a access, process int, progress func(string)) (report, error) {
+	t, err := newTarget(endpoint, o.version, a)
+	if err != nil {
+		return report{}, err
+	}
+	w := newWorld(t, o, process, progress)
+	defer w.close()
+	if err := w.chooseDeploy(); err != nil {
+		return report{}, err
+	}
+	for _, c := range cases {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		} else if strings.Contains(c.name, o.only) || c.name == "nodes" {
+			err = c.run(w)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %s: %w", endpoint, c.name, err)
+			break
+		}
+	}
+	if !o.keep {
+		progress("taking away what was made")
+		if gone := w.clear(); err == nil {
+			err = gone
+		}
+	}
+	return report{Endpoint: endpoint, Figures: w.figures}, err
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// salvor is a server that was started to be measured.
+type salvor struct {
+	url   string
+	took  time.Duration // from start to first answer
+	cmd   *exec.Cmd
+	state string
+	log   words
+}
+
+// words keeps the last that a process wrote.
+type words struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.b.Len() > 1<<20 {
+		w.b.Reset()
+	}
+	return w.b.Write(p)
+}
+
+// settings of the server: nodes wait for ramdisks that nobody boots, so any address will
+// do; and lookup tells tokens, as Ironic's does.
+const settings = `[DEFAULT]
+log_level = warn
+[service_catalog]
+endpoint_override = http://127.0.0.1:6385
+[agent]
+rescue_password_in_lookup = true
+`
+
+const startTime = 30 * time.Second
+
+// salvorPath is where "make build" leaves the program.
+func salvorPath() string {
+	dir := os.Getenv("SALVOR_BIN")
+	if dir == "" {
+		dir = "bin"
+	}
+	return filepath.Join(dir, "salvor")
+}
+
+// startSalvor starts the program on a free port and waits for its first answer.
+func startSalvor(ctx context.Context, program string) (*salvor, error) {
+	state, err := os.MkdirTemp("", "salvor-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &salvor{state: state}
+	if err := s.start(ctx, program); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start %s: %w\n%s", program, err, s.words())
+	}
+	return s, nil
+}
+
+func (s *salvor) start(ctx context.Context, program string) error {
+	file := filepath.Join(s.state, "salvor.conf")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		return err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	s.url = "http://" + address
+	t, err := newTarget(s.url, "1.1", access{})
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, "serve", "--config", file, "--state-dir", s.state, "--listen", address)
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = startTime
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd = cmd
+	w := &wire{t: t}
+	defer w.close()
+	for {
+		_, err := w.ask("GET", "/v1", "", 200)
+		if err == nil {
+			s.took = time.Since(begin)
+			return nil
+		}
+		if time.Since(begin) > startTime || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// freeAddress finds a port that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func (s *salvor) process() int { return s.cmd.Process.Pid }
+
+func (s *salvor) words() string {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	text := s.log.b.String()
+	return text[max(0, len(text)-4000):]
+}
+
+// idle is the memory of the server when it has nothing to do.
+func (s *salvor) idle(ctx context.Context) (float64, error) {
+	select {
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return resident(s.process())
+}
+
+func (s *salvor) stop() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(syscall.SIGTERM)
+		_ = s.cmd.Wait()
+	}
+	_ = os.RemoveAll(s.state)
+}
+
+// resident is the memory of a process, in MiB.
+func resident(process int) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			var kib float64
+			_, err := fmt.Sscan(rest, &kib)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d tells no memory", process)
+}
