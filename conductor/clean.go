@@ -2,6 +2,8 @@ package conductor
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
@@ -9,23 +11,70 @@ import (
 	"salvor/problem"
 )
 
-// provide makes a node available: a cleaning without steps, and no ramdisk or boot
-// plan of an earlier life left.
-func (c *Conductor) provide() job.Definition { return c.cleaning("provide") }
+// provide makes a node available: cleaned by the steps that run unasked, and no ramdisk
+// or boot plan of an earlier life left.
+func (c *Conductor) provide() job.Definition { return c.cleaning("provide", c.cleansUnasked) }
 
-// clean is the same, asked for by hand: the node goes back to manageable.
-func (c *Conductor) clean() job.Definition { return c.cleaning("clean") }
+// clean does the steps that were asked for: the node goes back to manageable.
+func (c *Conductor) clean() job.Definition { return c.cleaning("clean", stepsByRamdisk) }
 
-func (c *Conductor) cleaning(kind job.Kind) job.Definition {
+func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run, *machine) (bool, error)) job.Definition {
 	const none = "a failed cleaning is cleaned again"
 	return job.Definition{
 		Kind: kind, Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: none, Deadline: c.bmcDeadline()},
+			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
+			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.CleanTimeout))), NoUndo: "waiting changes nothing"},
+			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: none, Deadline: stepDeadline},
+			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: none, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "leave the cleaning network", Do: c.act(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline},
 			{Name: "release", Do: c.act(c.release), NoUndo: none, Deadline: c.readDeadline()},
 		},
 	}
+}
+
+// cleansUnasked: the node's own word counts; what is configured counts for nodes whose
+// disks we write. One whose deploy interface keeps the disk as it is does not lose it unasked.
+func (c *Conductor) cleansUnasked(_ context.Context, _ *job.Run, m *machine) (bool, error) {
+	if !m.heedsAgents() {
+		return false, nil
+	}
+	if own := m.node.AutomatedClean; own != nil {
+		return *own, nil
+	}
+	return c.AutomatedClean && m.writesImage(), nil
+}
+
+// stepsByRamdisk: steps that were asked for run with an agent, unless the asker wants none.
+func stepsByRamdisk(_ context.Context, r *job.Run, m *machine) (bool, error) {
+	var args metal.ProvisionArgs
+	if len(r.Args) > 0 {
+		if err := json.Unmarshal(r.Args, &args); err != nil {
+			return false, problem.Invalidf("%s: %w", r.Kind, err)
+		}
+	}
+	return m.heedsAgents() && !args.DisableRamdisk && args.HasSteps, nil
+}
+
+// timeout bounds the silence of the ramdisk of an operation.
+func (c *Conductor) timeout(kind job.Kind) time.Duration {
+	switch kind {
+	case "deploy":
+		return c.DeployTimeout
+	case "service":
+		return c.ServiceTimeout
+	case "inspect":
+		return c.InspectTimeout
+	}
+	return c.CleanTimeout
 }
 
 // cleanUpLeftovers asks the BMC only if a boot of ours may still be set up there.
@@ -43,5 +92,5 @@ func (c *Conductor) release(ctx context.Context, r *job.Run, m *machine) job.Out
 	}
 	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
 		n.PowerState, n.CleanStep = state, nil
-	}))
+	}), c.forgetSteps(m.node.ID))
 }

@@ -37,6 +37,22 @@ type Config struct {
 	RescueKernel, RescueRamdisk string
 	// RescueTimeout bounds the wait for a rescue ramdisk; 0: no bound.
 	RescueTimeout time.Duration
+	// Agents are the doors of the agents that deploy, clean and serve.
+	Agents driver.Orders
+	// DeployKernel and DeployRamdisk deploy, clean, serve and inspect nodes whose driver_info names none.
+	DeployKernel, DeployRamdisk string
+	// DeployTimeout and its like bound the silence of a ramdisk in their operations; 0: no bound.
+	DeployTimeout, CleanTimeout, ServiceTimeout, InspectTimeout time.Duration
+	// AutomatedClean cleans nodes that say nothing about it, between two uses.
+	AutomatedClean bool
+	// ErasePriority and EraseMetadataPriority place the agent's erasing in automated cleaning; 0 leaves it out.
+	ErasePriority, EraseMetadataPriority int
+	// InspectionURL is where the ramdisk of an inspection brings its findings.
+	InspectionURL string
+	// AddPorts says for which NICs an inspection makes ports: all, active, pxe or disabled.
+	AddPorts string
+	// KeepPorts says which ports an inspection leaves: all, present (those found) or added (those it would add).
+	KeepPorts string
 	// GoOnInMaintenance holds a rescue that waits while an operator keeps the node in maintenance; false ends it.
 	GoOnInMaintenance bool
 	// PasswordInLookup: the hash goes out with lookup, and no boot road carries the token.
@@ -87,15 +103,18 @@ func (c *Conductor) Definitions() []job.Definition {
 	all := []job.Definition{
 		c.rescue(), c.unrescue(),
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
-		c.deploy(), c.delete(),
+		c.deploy(), c.delete(), c.service(),
 		c.power(),
 	}
 	for _, w := range wishes() {
 		all = append(all, c.define(w))
 	}
 	for i := range all {
-		// A rescue has none: an operator's maintenance may hold it for as long as he likes.
-		if all[i].Kind != "rescue" {
+		// A rescue has none: an operator's maintenance may hold it for as long as he likes; nor
+		// have operations with steps, which may be held too, and take what disks take.
+		switch all[i].Kind {
+		case "rescue", "deploy", "provide", "clean", "service", "inspect":
+		default:
 			all[i].Deadline = operationDeadline + c.SoftOffTimeout
 		}
 	}
@@ -205,6 +224,9 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	if err := c.forgetSteps(n.ID)(tx); err != nil {
 		return err
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem

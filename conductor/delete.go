@@ -17,6 +17,7 @@ func (c *Conductor) delete() job.Definition {
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the volumes", Do: c.act(c.leaveVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the provisioning network", Do: c.act(c.leaveSteps), NoUndo: again, Deadline: networkDeadline},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},
@@ -30,5 +31,23 @@ func (c *Conductor) forgetInstance(ctx context.Context, r *job.Run, m *machine) 
 	return job.Then(next, c.advance(ctx, m.node.ID, metal.CleanEvent, func(n *metal.Node) {
 		n.InstanceInfo, n.InstanceUUID, n.Rescue, n.LastError = metal.Object{}, "", nil, ""
 		n.NetworkData, n.DeployStep = nil, nil
-	}), c.dropTargets(ctx, m.node.ID))
+	}), c.dropTargets(ctx, m.node.ID), c.forgetSteps(m.node.ID), c.forgetDrive(m.node.ID))
+}
+
+// leaveSteps takes a machine off the networks of an operation that was given up for this one.
+func (c *Conductor) leaveSteps(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	for _, net := range []driver.Net{driver.Provisioning, driver.CleaningNet} {
+		if m.network == nil {
+			return job.Fail(m.lacks("network"))
+		}
+		if err := m.network.Detach(ctx, m.node, m.ports, net); err != nil {
+			return job.From(err)
+		}
+	}
+	return job.Done()
+}
+
+// forgetDrive drops the config drive with the instance that it was for.
+func (c *Conductor) forgetDrive(nodeID string) func(job.Tx) error {
+	return func(tx job.Tx) error { return c.Store.DeleteDocument(tx, nodeID, metal.ConfigDrive) }
 }

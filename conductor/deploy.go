@@ -2,11 +2,11 @@ package conductor
 
 import (
 	"context"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
-	"salvor/problem"
 )
 
 // deploy boots a node into the system that it has: on its disk, or the ramdisk that
@@ -17,9 +17,20 @@ func (c *Conductor) deploy() job.Definition {
 		Kind: "deploy", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
+			{Name: "choose the road", Do: c.act(c.road(c.deploysByRamdisk)), NoUndo: checksOnly},
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.leaveRescue), NoUndo: again, Deadline: networkDeadline},
+			{Name: "join the provisioning network", Do: c.act(ifRamdisk(c.joinProvisioning)), Undo: c.act(ifRamdisk(c.detach(driver.Provisioning))), Deadline: networkDeadline},
+			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.DeployTimeout))), NoUndo: "waiting changes nothing"},
+			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: again, Deadline: stepDeadline},
+			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.quiet)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the provisioning network", Do: c.act(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
 			{Name: "prepare the instance", Do: c.act(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
@@ -30,9 +41,6 @@ func (c *Conductor) deploy() job.Definition {
 
 // planInstance voids what an earlier life left and, where the system is a ramdisk, plans its boot.
 func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.deploy != nil && m.deploy.NeedsImage() {
-		return job.Fail(problem.Unsupportedf("node %s: its deploy interface writes an image, which this salvor does not; use one that boots the system on the disk", m.node.ID))
-	}
 	if m.deploy == nil || !m.deploy.BootsRamdisk() {
 		return job.Done(c.edit(ctx, m.node.ID, voidBoot))
 	}
@@ -56,6 +64,44 @@ func (c *Conductor) leaveRescue(ctx context.Context, r *job.Run, m *machine) job
 
 func (c *Conductor) finishDeploy(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	return job.From(c.start(ctx, r, m), c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
-		n.PowerState, n.TargetPower, n.Rescue, n.LastError = metal.PowerOn, "", nil, ""
-	}))
+		n.PowerState, n.TargetPower, n.Rescue, n.LastError, n.DeployStep = metal.PowerOn, "", nil, "", nil
+	}), c.forgetSteps(m.node.ID))
 }
+
+// deploysByRamdisk: an image is to be written, or steps were asked for that the agent may do.
+func (c *Conductor) deploysByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
+	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
+		return false, err
+	}
+	if m.writesImage() {
+		if imager, ok := m.deploy.(driver.Imager); ok {
+			// What cannot be given to the machine is told while the machine is as it was.
+			_, err := imager.LocalImage(m.node)
+			return true, err
+		}
+		return true, nil
+	}
+	if !m.heedsAgents() {
+		return false, nil
+	}
+	asked, settled, err := c.steps(ctx, m.node.ID)
+	if err != nil || len(asked) > 0 || settled != nil {
+		return true, err
+	}
+	templates, err := c.templateSteps(ctx, m.node)
+	return len(templates) > 0, err
+}
+
+// joinProvisioning takes a machine that is deployed anew off its tenant's network first.
+func (c *Conductor) joinProvisioning(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.network == nil {
+		return job.Fail(m.lacks("network"))
+	}
+	if err := m.network.Detach(ctx, m.node, m.ports, driver.Tenant); err != nil {
+		return job.From(err)
+	}
+	return c.attach(driver.Provisioning)(ctx, r, m)
+}
+
+// stepDeadline bounds the tries of one step that does not come about; one that is under way has more.
+const stepDeadline = 10 * time.Minute

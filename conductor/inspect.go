@@ -3,32 +3,55 @@ package conductor
 import (
 	"context"
 	"maps"
+	"time"
 
 	"github.com/google/uuid"
 
+	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 )
 
-// inspect reads what the machine is made of into properties, and makes ports for NICs that have none.
+// inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
 func (c *Conductor) inspect() job.Definition {
+	const reading = "reading changes nothing"
 	return job.Definition{
 		Kind: "inspect", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
+			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: "off is where an inspection ends", Deadline: c.bmcDeadline()},
+			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline},
+			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "await the findings", Do: c.act(ifRamdisk(c.awaitFindings)), NoUndo: "waiting changes nothing"},
+			{Name: "take the findings", Do: c.act(ifRamdisk(c.takeFindings)), NoUndo: "what was found stays true"},
+			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "leave the inspection network", Do: c.act(ifRamdisk(c.detach(driver.Inspection))), NoUndo: reading, Deadline: networkDeadline},
+			{Name: "believe it", Do: c.act(c.finishInspect), NoUndo: reading},
 		},
 	}
 }
 
+// foundNote is when the findings were stored that the node had before this inspection.
+const foundNote = "found before"
+
+// readHardware reads by the BMC, or settles that a ramdisk has to look.
 func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.inspect == nil {
 		return job.Fail(m.lacks("inspect"))
+	}
+	if looks, ok := m.inspect.(driver.RamdiskInspect); ok && looks.CallsBack() {
+		return c.chooseRamdisk(ctx, r, m)
 	}
 	began := c.Now()
 	found, macs, err := m.inspect.Inspect(ctx, m.node)
 	if err != nil {
 		return job.From(err)
 	}
+	r.Note(roadNote, byHand)
 	known := map[string]bool{}
 	for _, p := range m.ports {
 		known[p.Address] = true
@@ -40,20 +63,83 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 			fresh = append(fresh, mac)
 		}
 	}
-	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		properties := maps.Clone(n.Properties)
 		if properties == nil {
 			properties = metal.Object{}
 		}
 		maps.Copy(properties, found)
-		n.Properties, n.InspectionStart, n.InspectionEnd, n.LastError = properties, began, c.Now(), ""
-	}), func(tx job.Tx) error {
-		for _, mac := range fresh {
-			p := &metal.Port{Record: metal.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: m.node.ID, Address: mac, PXEEnabled: true}
+		n.Properties, n.InspectionStart = properties, began
+	}), c.addPorts(m.node.ID, fresh, true))
+}
+
+// addPorts makes ports for NICs that have none.
+func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		for _, mac := range macs {
+			p := &metal.Port{Record: metal.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}
+}
+
+// chooseRamdisk notes what the node's findings were, so that new ones can be told from them.
+func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if r.Memo[roadNote] != "" {
+		return job.Done()
+	}
+	if c.InspectionURL == "" {
+		return job.Fail(problem.Invalidf("this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override"))
+	}
+	if m.boot == nil {
+		return job.Fail(m.lacks("boot"))
+	}
+	stored, err := c.foundAt(ctx, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	r.Note(foundNote, stored)
+	r.Note(roadNote, byRamdisk)
+	began := c.Now()
+	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.InspectionStart, n.InspectionEnd = began, time.Time{} }))
+}
+
+// foundAt is when the node's inventory was stored; empty if it has none.
+func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) {
+	doc, err := c.Store.Document(ctx, nil, nodeID, metal.Inventory)
+	if problem.Is(err, problem.NotFound) {
+		return "", nil
+	}
+	return doc.UpdatedAt.UTC().Format(time.RFC3339Nano), err
+}
+
+func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return c.planRamdisk("ipa-inspection-callback-url="+c.InspectionURL)(ctx, r, m)
+}
+
+// awaitFindings parks the job until the ramdisk has brought what it found.
+func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.node.Maintenance && m.node.Fault == "" && !c.GoOnInMaintenance {
+		return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
+	}
+	stored, err := c.foundAt(ctx, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	if stored != r.Memo[foundNote] {
+		return job.Done(c.resume(ctx, m))
+	}
+	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	c.turnOnAgain(ctx, r, m, heard)
+	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
+}
+
+func (c *Conductor) finishInspect(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) { n.InspectionEnd, n.LastError = c.Now(), "" }))
 }

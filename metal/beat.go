@@ -57,6 +57,10 @@ func nothingNew(n *Node, c Contact, h Heartbeat) bool {
 	switch n.ProvisionState {
 	case RescueWait, CleanWait, DeployWait, InspectWait, ServiceWait:
 		return false // somebody waits for it
+	case Cleaning, Deploying, Servicing:
+		if n.Reservation != "" {
+			return false // somebody may be about to: an agent's command can end before its giver waits for that
+		}
 	}
 	return c.AgentBoot == n.BootNumber && strings.EqualFold(c.AgentURL, h.URL) && c.AgentVersion == h.Version && c.AgentCA == h.CA &&
 		c.AgentStatus == h.Status && c.AgentStatusMessage == h.StatusMessage

@@ -65,6 +65,9 @@ func (s *Nodes) List(ctx context.Context, f NodeFilter, p Page) ([]*Node, error)
 	return s.store.Nodes(ctx, f, p)
 }
 
+// Shards counts the nodes of each shard.
+func (s *Nodes) Shards(ctx context.Context) ([]Shard, error) { return s.store.Shards(ctx) }
+
 // Contacts reads what was heard of these nodes, keyed by node.
 func (s *Nodes) Contacts(ctx context.Context, ids []string) (map[string]Contact, error) {
 	return s.store.Contacts(ctx, ids)
@@ -104,6 +107,9 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who Asker) error {
 	if err := s.check(ctx, n); err != nil {
 		return err
 	}
+	if err := s.checkParent(ctx, n, ""); err != nil {
+		return err
+	}
 	n.CreatedAt = s.now()
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		if err := s.store.InsertNode(tx, n); err != nil {
@@ -118,7 +124,7 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	if err := checkName(n.Name); err != nil {
 		return err
 	}
-	for field, v := range map[string]string{"resource_class": n.ResourceClass, "owner": n.Owner, "lessee": n.Lessee, "conductor_group": n.ConductorGroup, "shard": n.Shard} {
+	for field, v := range map[string]string{"resource_class": n.ResourceClass, "owner": n.Owner, "lessee": n.Lessee, "conductor_group": n.ConductorGroup, "shard": n.Shard, "instance_name": n.InstanceName} {
 		if len(v) > words255 {
 			return problem.Invalidf("%s is longer than %d characters", field, words255)
 		}
@@ -126,12 +132,12 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	if len(n.Description) > 4096 {
 		return problem.Invalidf("description is longer than 4096 characters")
 	}
-	n.ConductorGroup = strings.ToLower(n.ConductorGroup)
-	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
-	if err != nil {
 	if err := s.checkChassis(ctx, n); err != nil {
 		return err
 	}
+	n.ConductorGroup = strings.ToLower(n.ConductorGroup)
+	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
+	if err != nil {
 		return err
 	}
 	d, ok := catalog.Driver(n.Driver)
@@ -141,9 +147,6 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	return s.checkInterfaces(n, d)
 }
 
-func (s *Nodes) checkInterfaces(n *Node, d DriverInfo) error {
-	for kind, name := range n.Interfaces {
-		if name == "" {
 func (s *Nodes) checkChassis(ctx context.Context, n *Node) error {
 	if n.ChassisUUID == "" {
 		return nil
@@ -155,6 +158,25 @@ func (s *Nodes) checkChassis(ctx context.Context, n *Node) error {
 	return err
 }
 
+// checkParent holds a new parent to be a node of the same owner, and puts its UUID where its name was given.
+func (s *Nodes) checkParent(ctx context.Context, n *Node, was string) error {
+	if n.ParentNode == "" || n.ParentNode == was {
+		return nil
+	}
+	p, err := s.store.Node(ctx, nil, n.ParentNode)
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	if err != nil || p.ID == n.ID || p.Owner != n.Owner { // the same words, or they would tell which nodes there are
+		return problem.Invalidf("Unable to apply the requested parent_node '%.100s'. Requested value was invalid.", n.ParentNode)
+	}
+	n.ParentNode = p.ID
+	return nil
+}
+
+func (s *Nodes) checkInterfaces(n *Node, d DriverInfo) error {
+	for kind, name := range n.Interfaces {
+		if name == "" {
 			delete(n.Interfaces, kind)
 			continue
 		}
@@ -212,6 +234,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change f
 		return nil, err
 	}
 	if err := s.check(ctx, n); err != nil {
+		return nil, err
+	}
+	if err := s.checkParent(ctx, n, old.ParentNode); err != nil {
 		return nil, err
 	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
@@ -357,9 +382,14 @@ func (s *Nodes) Edit(ctx context.Context, tx job.Tx, nodeID string, change func(
 	return s.store.SaveNode(tx, n)
 }
 
-// enter puts a node into a state, with the target that clients see.
+// enter puts a node into a state, with the target that clients see. A cleaning by hand
+// keeps its own target from start to end.
 func (s *Nodes) enter(n *Node, to State) {
-	n.ProvisionState, n.TargetProvision, n.ProvisionedAt = to, to.Info().Target, s.now()
+	target := to.Info().Target
+	if n.TargetProvision == Manageable && n.ProvisionState.Info().Target == Available && target == Available {
+		target = Manageable
+	}
+	n.ProvisionState, n.TargetProvision, n.ProvisionedAt = to, target, s.now()
 }
 
 func (s *Nodes) noteState(tx job.Tx, n *Node, who Asker) error {

@@ -75,6 +75,11 @@ func validity(n *Node, d DriverInfo, kind string, ports int, forRescue bool) Val
 			return Validity{Known: true, Reason: fmt.Sprintf("the %s interface %s needs heartbeats, which the deploy interface %s does not take: set deploy_interface to one that does, such as custom-agent", kind, i.Name, deploy.Name)}
 		}
 	}
+	if len(i.ImageFormats) > 0 && !d.FromVolumes(n) {
+		if _, err := ImageOf(n, i.ImageFormats); err != nil {
+			return Validity{Known: true, Reason: err.Error()}
+		}
+	}
 	if i.NeedsPorts && ports == 0 {
 		return Validity{Known: true, Reason: "the node has no port: create one with the MAC of its NIC"}
 	}

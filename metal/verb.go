@@ -19,8 +19,11 @@ type ProvisionArgs struct {
 	ConfigDrive    json.RawMessage `json:"-"`
 	CleanSteps     json.RawMessage `json:"-"`
 	DeploySteps    json.RawMessage `json:"-"`
-	DisableRamdisk bool            `json:"disable_ramdisk,omitempty"`
-	Rebuild        bool            `json:"rebuild,omitempty"`
+	ServiceSteps   json.RawMessage `json:"-"`
+	// HasSteps tells the job that steps lie in the node's document.
+	HasSteps       bool `json:"steps,omitempty"`
+	DisableRamdisk bool `json:"disable_ramdisk,omitempty"`
+	Rebuild        bool `json:"rebuild,omitempty"`
 }
 
 // invalidState is Ironic's sentence for a verb in the wrong state.
@@ -79,6 +82,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		}
 	}
 	args.Rebuild = v == Rebuild
+	args.HasSteps = len(args.steps()) > 0
 	raw, err := json.Marshal(args)
 	if err != nil {
 		return err
@@ -102,7 +106,15 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 			if err := s.jobs.Insert(tx, j); err != nil {
 				return err
 			}
+			if err := s.keepOrders(tx, n.ID, v, args); err != nil {
+				return err
+			}
 			n.LastError = ""
+		}
+		if v == Unhold {
+			if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
+				return err
+			}
 		}
 		s.enter(n, t.To)
 		if v == Clean {
@@ -122,6 +134,37 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		}
 		return s.noteState(tx, n, who)
 	})
+}
+
+// steps are those of the verb, whichever it is: the API takes each kind with its verb only.
+func (a *ProvisionArgs) steps() json.RawMessage {
+	for _, steps := range []json.RawMessage{a.CleanSteps, a.DeploySteps, a.ServiceSteps} {
+		if len(steps) > 0 && string(steps) != "null" && string(steps) != "[]" {
+			return steps
+		}
+	}
+	return nil
+}
+
+// keepOrders stores what came with a verb and may hold a user's secrets: in documents, which are sealed. Nothing of
+// an earlier operation is left for this one, but the config drive of a system that is built again.
+func (s *Nodes) keepOrders(tx job.Tx, nodeID string, v Verb, args ProvisionArgs) error {
+	keep := func(kind DocumentKind, body json.RawMessage) error {
+		if len(body) == 0 || string(body) == "null" {
+			return s.store.DeleteDocument(tx, nodeID, kind)
+		}
+		return s.store.SaveDocument(tx, Document{NodeID: nodeID, Kind: kind, Body: body, CreatedAt: s.now(), UpdatedAt: s.now()})
+	}
+	switch v {
+	case Clean, Provide, Deploy, Rebuild, Service, Delete:
+		if err := keep(Steps, args.steps()); err != nil {
+			return err
+		}
+	}
+	if v == Deploy || v == Rebuild && len(args.ConfigDrive) > 0 {
+		return keep(ConfigDrive, args.ConfigDrive)
+	}
+	return nil
 }
 
 func abortedName(from State) string {
@@ -169,9 +212,6 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
 	if err != nil {
 		return err
 	}
-	if t.Job == "service" {
-		return problem.Invalidf("node %s: the service verb is not served", n.ID)
-	}
 	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
 	if err != nil {
 		return err
@@ -203,13 +243,15 @@ func neededKinds(kind job.Kind) []string {
 		return []string{"power", "management", "rescue", "network", "boot"}
 	case "unrescue":
 		return []string{"power", "network", "boot"}
-	case "deploy", "adopt":
+	case "deploy":
 		return []string{"power", "deploy", "boot", "network"}
+	case "adopt": // its image, if it has one, was written by others
+		return []string{"power", "boot", "network"}
 	case "manage":
 		return []string{"power"}
 	case "inspect":
 		return []string{"inspect"}
-	case "clean":
+	case "clean", "service":
 		return []string{"power"}
 	}
 	return nil

@@ -1,0 +1,91 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// service does steps on a machine that is in use, and gives it back as it was.
+func (c *Conductor) service() job.Definition {
+	const again = "service may be asked again from service failed"
+	return job.Definition{
+		Kind: "service", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Actions: []job.Action{
+			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
+			{Name: "choose the road", Do: c.act(c.road(stepsByRamdisk)), NoUndo: checksOnly},
+			{Name: "power off", Do: c.act(ifRamdisk(c.turnOff)), Undo: c.act(ifRamdisk(c.believePower)), Deadline: c.bmcDeadline()},
+			{Name: "note the boot", Do: c.act(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
+			{Name: "leave the tenant network", Do: c.act(ifRamdisk(c.detach(driver.Tenant))), Undo: c.act(ifRamdisk(c.attach(driver.Tenant))), Deadline: networkDeadline},
+			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
+			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.ServiceTimeout))), NoUndo: "waiting changes nothing"},
+			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
+			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: again, Deadline: stepDeadline},
+			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.quiet)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the cleaning network", Do: c.act(ifRamdisk(c.detach(driver.CleaningNet))), NoUndo: again, Deadline: networkDeadline},
+			{Name: "join the tenant network", Do: c.act(ifRamdisk(c.attach(driver.Tenant))), NoUndo: again, Deadline: networkDeadline},
+			{Name: "plan the boot", Do: c.act(ifRamdisk(c.onVolumes(c.planVolumes, c.planInstance))), NoUndo: again},
+			{Name: "prepare the instance", Do: c.act(ifRamdisk(c.onVolumes(c.prepareVolumes, c.prepareNoted))), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "give back", Do: c.act(c.finishService), NoUndo: again, Deadline: c.bmcDeadline()},
+		},
+	}
+}
+
+// bootNote is how the machine booted before the ramdisk.
+const bootNote = "boot"
+
+func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.manage == nil || r.Memo[bootNote] != "" {
+		return job.Done()
+	}
+	boot, err := m.manage.BootDevice(ctx, m.node)
+	if err != nil && !problem.Is(err, problem.Unsupported) {
+		return job.From(err)
+	}
+	if !boot.Persistent {
+		boot = rescue.Boot{Mode: boot.Mode} // a one-time override is not how a system boots
+	}
+	text, err := json.Marshal(boot)
+	if err != nil {
+		return job.Fail(err)
+	}
+	r.Note(bootNote, string(text))
+	return job.Done()
+}
+
+// prepareNoted sets the boot as it was, unless the system is a ramdisk.
+func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.boot == nil || m.node.Plan != nil && m.node.Plan.Persistent {
+		return c.prepareInstance(ctx, r, m)
+	}
+	var boot rescue.Boot
+	if text := r.Memo[bootNote]; text != "" {
+		if err := json.Unmarshal([]byte(text), &boot); err != nil {
+			return job.Fail(err)
+		}
+	}
+	return job.From(m.boot.PrepareInstance(ctx, m.node, boot))
+}
+
+// finishService switches a machine on that the ramdisk has left.
+func (c *Conductor) finishService(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	power := m.node.PowerState
+	if r.Memo[roadNote] == byRamdisk {
+		power = metal.PowerOn
+		if err := c.start(ctx, r, m); err != nil {
+			return job.From(err)
+		}
+	}
+	return job.Done(c.advance(ctx, m.node.ID, metal.DoneEvent, func(n *metal.Node) {
+		n.PowerState, n.TargetPower, n.LastError, n.ServiceStep = power, "", "", nil
+	}), c.forgetSteps(m.node.ID))
+}
