@@ -1,5 +1,7 @@
 package metal
 
+import "net/url"
+
 // What a machine's controller is asked and told beside power and boot device: the
 // arguments of these jobs and their answers.
 
@@ -91,3 +93,16 @@ type (
 		Enabled bool `json:"enabled"`
 	}
 )
+
+// Text writes out a scalar of a free-form object as it is shown for a setting; nil is the empty string.
+func Text(v any) string { return text(v) }
+
+// BareURL is a URL without what may be a credential: user, password, query and fragment.
+func BareURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
+	return u.String()
+}

@@ -83,8 +83,11 @@ func (Hardware) BootDevices(ctx context.Context, n *metal.Node) ([]string, error
 	return []string{"pxe", "disk", "cdrom"}, wait(ctx, n)
 }
 
-// BootDevice is the boot that the open rescue session saved; there is no override of its own.
+// BootDevice is the boot that was set, else the one that the open rescue session saved, else the disk.
 func (Hardware) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, error) {
+	if set, ok := bootOverride(n); ok {
+		return set, wait(ctx, n)
+	}
 	if n.Rescue != nil && n.Rescue.SavedKnown {
 		return n.Rescue.Saved, wait(ctx, n)
 	}
@@ -95,6 +98,7 @@ func (Hardware) BootDevice(ctx context.Context, n *metal.Node) (rescue.Boot, err
 func (Hardware) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
 	switch b.Device {
 	case "", "pxe", "disk", "cdrom":
+		keepBoot(n, b)
 		return wait(ctx, n)
 	}
 	return problem.Invalidf("set boot device of node %s: fake: unknown device %q", n.ID, driver.Said(b.Device))
