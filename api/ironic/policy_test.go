@@ -1,0 +1,167 @@
+package ironic_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/ironic"
+	"salvor/metal"
+)
+
+// asked authenticates everybody as the one principal.
+type asked struct{ who access.Principal }
+
+func (a asked) Authenticate(*http.Request) (access.Principal, error) { return a.who, nil }
+
+const (
+	owned   = "aaaaaaaa-0000-4000-8000-000000000001"
+	leased  = "aaaaaaaa-0000-4000-8000-000000000002"
+	foreign = "aaaaaaaa-0000-4000-8000-000000000003"
+)
+
+// persona is the API as one principal sees it.
+func (w *world) persona(s access.Scope, roles ...string) http.Handler {
+	s.Roles = roles
+	c := w.config
+	c.Policy = access.Policy{EnforceScope: true}
+	c.Auth = asked{access.Principal{User: "ann", Role: access.Scoped, Scope: s}}
+	return ironic.New(c)
+}
+
+// tenancy adds three nodes: one of project p1, one that it leases, one of others.
+func (w *world) tenancy() {
+	for id, of := range map[string][2]string{owned: {"p1", ""}, leased: {"p2", "p1"}, foreign: {"p2", "p3"}} {
+		w.node(func(n *metal.Node) {
+			n.ID, n.Name, n.Owner, n.Lessee = id, "n"+id[35:], of[0], of[1]
+			n.DriverInfo, n.LastError, n.ProvisionState = metal.Object{"redfish_address": "bmc.example"}, "bmc.example is away", metal.Manageable
+		})
+	}
+}
+
+func TestProjectsSeeTheirOwn(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	project := access.Scope{Project: "p1", ProjectName: "one"}
+	reader, member := w.persona(project, "reader"), w.persona(project, "member", "reader")
+	admin, system := w.persona(project, "admin", "manager", "member", "reader"), w.persona(access.Scope{System: true}, "admin", "member", "reader")
+	patch := func(path, value string) string {
+		return fmt.Sprintf(`[{"op": "add", "path": %q, "value": %q}]`, path, value)
+	}
+	for _, tt := range []struct {
+		who                http.Handler
+		method, path, body string
+		want               int
+	}{
+		{reader, "GET", "/v1/nodes/" + owned, "", 200},
+		{reader, "GET", "/v1/nodes/" + leased, "", 200},
+		{reader, "GET", "/v1/nodes/" + foreign, "", 404},
+		{reader, "GET", "/v1/nodes/" + foreign + "/states", "", 404},
+		{reader, "GET", "/v1/nodes/" + leased + "/history", "", 403},
+		{reader, "GET", "/v1/nodes/" + owned + "/history", "", 200},
+		{reader, "GET", "/v1/nodes?owner=p2", "", 403},
+		{reader, "PATCH", "/v1/nodes/" + owned, patch("/extra/a", "b"), 403},
+		{reader, "PUT", "/v1/nodes/" + owned + "/states/power", `{"target": "power on"}`, 403},
+		{reader, "GET", "/v1/drivers", "", 403},
+		{reader, "GET", "/v1/conductors", "", 403},
+		{member, "PATCH", "/v1/nodes/" + leased, patch("/extra/a", "b"), 200},
+		{member, "PATCH", "/v1/nodes/" + leased, patch("/driver_info/a", "b"), 403},
+		{member, "PATCH", "/v1/nodes/" + owned, patch("/driver_info/a", "b"), 200},
+		{member, "PATCH", "/v1/nodes/" + owned, patch("/owner", "p2"), 403},
+		{member, "PATCH", "/v1/nodes/" + owned, patch("/rescue_interface", "fake"), 403},
+		{admin, "PATCH", "/v1/nodes/" + owned, patch("/rescue_interface", "fake"), 200},
+		{member, "DELETE", "/v1/nodes/" + foreign, "", 404},
+		{admin, "DELETE", "/v1/nodes/" + leased, "", 403},
+		{member, "POST", "/v1/nodes", `{"driver": "fake-hardware"}`, 403},
+		{admin, "POST", "/v1/nodes", `{"driver": "fake-hardware", "owner": "p2"}`, 403},
+		{member, "POST", "/v1/ports", `{"address": "52:54:00:00:00:01", "node_uuid": "` + owned + `"}`, 403},
+		{admin, "POST", "/v1/ports", `{"address": "52:54:00:00:00:02", "node_uuid": "` + foreign + `"}`, 400},
+		{admin, "POST", "/v1/ports", `{"address": "52:54:00:00:00:03", "node_uuid": "` + leased + `"}`, 403},
+		{admin, "POST", "/v1/ports", `{"address": "52:54:00:00:00:04"}`, 400},
+		{admin, "POST", "/v1/ports", `{"address": "52:54:00:00:00:05", "node_uuid": "` + owned + `"}`, 201},
+		{system, "POST", "/v1/ports", `{"address": "52:54:00:00:00:06", "node_uuid": "` + foreign + `"}`, 201},
+		{system, "GET", "/v1/nodes/" + foreign, "", 200},
+		{system, "GET", "/v1/drivers", "", 200},
+		{w.persona(project), "GET", "/v1/nodes", "", 403},
+		{w.persona(access.Scope{}, "admin", "reader"), "GET", "/v1/nodes", "", 403},
+	} {
+		if a := ask(tt.who, tt.method, tt.path, "1.82", tt.body); a.status != tt.want {
+			t.Errorf("%s %s %s: %d, want %d: %s", tt.method, tt.path, tt.body, a.status, tt.want, a.words())
+		}
+	}
+	listed := func(who http.Handler, path string) string { return ask(who, "GET", path, "1.82", "").body }
+	for path, key := range map[string]string{"/v1/nodes": foreign, "/v1/nodes/detail": foreign, "/v1/ports": "52:54:00:00:00:06", "/v1/ports/detail": "52:54:00:00:00:06"} {
+		if strings.Contains(listed(reader, path), key) || !strings.Contains(listed(system, path), key) {
+			t.Errorf("%s: a project sees %s, or the system does not", path, listed(reader, path))
+		}
+	}
+	if body := listed(reader, "/v1/nodes"); !strings.Contains(body, owned) || !strings.Contains(body, leased) {
+		t.Error(body)
+	}
+	for path, hidden := range map[string]bool{"/v1/nodes/" + owned: false, "/v1/nodes/" + leased: true, "/v1/nodes/detail": true} {
+		body := listed(member, path)
+		if path == "/v1/nodes/detail" {
+			_, body, _ = strings.Cut(body, leased)
+		}
+		if strings.Contains(body, "bmc.example") == hidden {
+			t.Errorf("%s: what tells of the BMC is hidden: %v: %s", path, !hidden, body)
+		}
+	}
+}
+
+// TestPortsStayWithTheirOwner proves that nobody moves an object to a node of others.
+func TestPortsStayWithTheirOwner(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	admin := w.persona(access.Scope{Project: "p1"}, "admin", "member", "reader")
+	made := ask(admin, "POST", "/v1/ports", "1.82", `{"address": "52:54:00:00:00:05", "node_uuid": "`+owned+`"}`)
+	port, _ := made.object(t)["uuid"].(string)
+	move := func(node string) int {
+		return ask(admin, "PATCH", "/v1/ports/"+port, "1.82", `[{"op": "replace", "path": "/node_uuid", "value": "`+node+`"}]`).status
+	}
+	if got := move(foreign); got != 400 {
+		t.Errorf("to a node that is not seen: %d", got)
+	}
+	if got := move("aaaaaaaa-0000-4000-8000-00000000000f"); got != 400 {
+		t.Errorf("to a node that is not there: %d", got)
+	}
+	if got := move(leased); got != 403 {
+		t.Errorf("to a node that is leased: %d", got)
+	}
+}
+
+func TestProjectAdminMakesOwnNodes(t *testing.T) {
+	w := newWorld(t)
+	admin := w.persona(access.Scope{Project: "p1"}, "admin", "member", "reader")
+	if a := ask(admin, "POST", "/v1/nodes", "1.79", `{"driver": "fake-hardware"}`); a.status != 403 {
+		t.Errorf("below 1.80: %d %s", a.status, a.body)
+	}
+	a := ask(admin, "POST", "/v1/nodes", "1.80", `{"driver": "fake-hardware", "name": "mine"}`)
+	if a.status != 201 || a.object(t)["owner"] != "p1" {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if a := ask(admin, "DELETE", "/v1/nodes/mine", "1.80", ""); a.status != 204 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestNobodyWithoutAToken proves that the doors without a credential are Ironic's own.
+func TestNobodyWithoutAToken(t *testing.T) {
+	w := newWorld(t)
+	c := w.config
+	k, err := api.NewKeystone(api.KeystoneOptions{URL: "http://keystone.invalid/v3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Auth = k
+	h := ironic.New(c)
+	for path, want := range map[string]int{"/": 200, "/v1": 200, "/v1/lookup": 400, "/v1/nodes": 401, "/v1/nothing": 401, "/v1/drivers": 401} {
+		a := ask(h, "GET", path, "1.82", "")
+		if a.status != want || want == 401 && a.header.Get("Www-Authenticate") != `Keystone uri="http://keystone.invalid/v3"` {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+	}
+}
