@@ -27,8 +27,11 @@ type InspectionRuleFilter struct{ Phase, Scope string }
 // PhaseMain is the only phase: after the hardware was read, before the node is saved.
 const PhaseMain = "main"
 
-// NewInspectionRules makes the service of inspection rules.
-func NewInspectionRules(store Store, nodes *Nodes) *Collection[InspectionRule, InspectionRuleFilter] {
+// InspectionRules is the service of inspection rules.
+type InspectionRules = Collection[InspectionRule, InspectionRuleFilter]
+
+// NewInspectionRules makes the service.
+func NewInspectionRules(store Store, nodes *Nodes) *InspectionRules {
 	s := newCollection("inspection rule", store.InspectionRules(), nodes)
 	s.check = func(r *InspectionRule) error {
 		if r.Phase == "" {

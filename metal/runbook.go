@@ -54,8 +54,11 @@ func ParseTemplateSteps(v any) ([]Step, error) { return ParseSteps(templateStepF
 // ParseRunbookSteps reads the steps of a runbook.
 func ParseRunbookSteps(v any) ([]Step, error) { return ParseSteps(runbookStepForm, v) }
 
-// NewDeployTemplates makes the service of deploy templates.
-func NewDeployTemplates(store Store, nodes *Nodes) *Collection[DeployTemplate, DeployTemplateFilter] {
+// DeployTemplates is the service of deploy templates.
+type DeployTemplates = Collection[DeployTemplate, DeployTemplateFilter]
+
+// NewDeployTemplates makes the service.
+func NewDeployTemplates(store Store, nodes *Nodes) *DeployTemplates {
 	s := newCollection("deploy template", store.DeployTemplates(), nodes)
 	s.check = func(t *DeployTemplate) error {
 		if err := CheckTrait(t.Name); err != nil {
@@ -69,8 +72,11 @@ func NewDeployTemplates(store Store, nodes *Nodes) *Collection[DeployTemplate, D
 // runbookName takes every name that needs no escape in a URL.
 var runbookName = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,255}$`)
 
-// NewRunbooks makes the service of runbooks.
-func NewRunbooks(store Store, nodes *Nodes) *Collection[Runbook, RunbookFilter] {
+// Runbooks is the service of runbooks.
+type Runbooks = Collection[Runbook, RunbookFilter]
+
+// NewRunbooks makes the service.
+func NewRunbooks(store Store, nodes *Nodes) *Runbooks {
 	s := newCollection("runbook", store.Runbooks(), nodes)
 	s.check = func(r *Runbook) error {
 		switch {

@@ -36,7 +36,7 @@ type call struct {
 // serve finds out who asks, what and in which version, in Ironic's order: nobody learns
 // which paths exist without a credential, and errors of the router carry no version.
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
-	found, args, allowed := s.routes.find(r.Method, r.URL)
+	found, args, allowed := s.find(r)
 	info := api.Of(r.Context())
 	if !s.open && (found == nil || found.need != access.Open) {
 		user, err := s.Auth.Authenticate(r)
@@ -106,6 +106,7 @@ func (c *call) begin(found *route) error {
 		}
 	}
 	c.query = q
+	c.cutJSON(found)
 	return c.permitted(found)
 }
 

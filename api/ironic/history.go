@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -17,7 +18,11 @@ import (
 	"salvor/wire/ironic"
 )
 
-var historyFields = []string{"uuid", "created_at", "severity", "event", "event_type", "conductor", "user", "node_uuid", "links"}
+// historyFields are all fields, with their first versions where that is not the history's own.
+var historyFields = []string{"uuid", "created_at", "severity", "event", "event_type", "conductor", "user", "node_uuid",
+	"project", "state", "target_provision_state", "duration_seconds", "links"}
+
+var newerHistoryFields = map[string]metal.Version{"project": 113, "state": 115, "target_provision_state": 115, "duration_seconds": 115}
 
 // historySortKeys both follow the order of the timeline.
 var historySortKeys = map[string]metal.Version{"uuid": 78, "created_at": 78}
@@ -53,6 +58,17 @@ func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
 	}
 	if e.User != "" {
 		out.User = &e.User
+	}
+	if e.Type == "state" {
+		state, _, _ := strings.Cut(e.Text, ": ")
+		target := string(metal.State(state).Info().Target)
+		if out.State = &state; target != "" {
+			out.Target = &target
+		}
+	}
+	if e.Duration > 0 {
+		seconds := int(e.Duration.Round(time.Second) / time.Second)
+		out.Duration = &seconds
 	}
 	return out
 }
@@ -104,7 +120,7 @@ func (c *call) historyFieldNames() ([]string, error) {
 	case err != nil:
 		return nil, err
 	case detail:
-		return historyFields, nil
+		return c.allHistoryFields(), nil
 	case names == nil:
 		return []string{"uuid", "created_at", "severity", "event", "links"}, nil
 	}
@@ -112,8 +128,16 @@ func (c *call) historyFieldNames() ([]string, error) {
 		if !slices.Contains(historyFields, name) {
 			return nil, unknownField(name)
 		}
+		if since := newerHistoryFields[name]; since > c.version {
+			return nil, newerField(name, since)
+		}
 	}
 	return append(names, "links"), nil
+}
+
+// allHistoryFields are those that the version knows.
+func (c *call) allHistoryFields() []string {
+	return slices.DeleteFunc(slices.Clone(historyFields), func(name string) bool { return newerHistoryFields[name] > c.version })
 }
 
 // historyPage reads one page. The timeline only goes forward, and is kept short enough
@@ -169,7 +193,7 @@ func (s *server) getHistory(c *call) error {
 	if len(events) == 0 || events[0].Seq != seq {
 		return missing
 	}
-	one, err := narrow(c.shownEvent(n.ID, events[0]), historyFields)
+	one, err := narrow(c.shownEvent(n.ID, events[0]), c.allHistoryFields())
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // nodeSortKeys are the fields that nodes can be sorted by: those that are one word each.
 var nodeSortKeys = sortable("uuid", "name", "driver", "instance_uuid", "chassis_uuid", "power_state", "target_power_state", "provision_state",
 	"target_provision_state", "provision_updated_at", "created_at", "updated_at", "maintenance", "resource_class", "conductor_group", "owner",
-	"lessee", "description", "fault", "protected", "retired", "shard", "console_enabled", "last_error", "inspection_started_at", "inspection_finished_at")
+	"lessee", "description", "fault", "parent_node", "instance_name", "protected", "retired", "shard", "console_enabled", "last_error", "inspection_started_at", "inspection_finished_at")
 
 func sortable(names ...string) map[string]metal.Version {
 	m := make(map[string]metal.Version, len(names))
@@ -42,7 +42,7 @@ var nodeFilters = []nodeFilter{
 	{name: "description_contains", since: 51, text: func(f *metal.NodeFilter) *string { return &f.DescriptionContains }},
 	{name: "lessee", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Lessee }},
 	{name: "project", since: 65, text: func(f *metal.NodeFilter) *string { return &f.Project }},
-	{name: "shard", since: 82, text: func(f *metal.NodeFilter) *string { return &f.Shard }},
+	{name: "instance_name", since: 104, text: func(f *metal.NodeFilter) *string { return &f.InstanceName }},
 	{name: "associated", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Associated }},
 	{name: "maintenance", since: 1, flag: func(f *metal.NodeFilter) **bool { return &f.Maintenance }},
 	{name: "retired", since: 61, flag: func(f *metal.NodeFilter) **bool { return &f.Retired }},
@@ -64,7 +64,7 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	for _, f := range nodeFilters {
 		known = append(known, f.name)
 	}
-	if err := c.only(append(known, "provision_state", "conductor_group")...); err != nil {
+	if err := c.only(append(known, "provision_state", "conductor_group", "shard", "parent_node", "include_children")...); err != nil {
 		return err
 	}
 	fields, err := c.chooseNodeFields(brief)
@@ -73,6 +73,9 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	}
 	f, err := c.nodeFilter()
 	if err != nil {
+		return err
+	}
+	if err := c.confineTo(&f); err != nil {
 		return err
 	}
 	p, err := c.page(nodeSortKeys)
@@ -137,7 +140,54 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 		group := strings.ToLower(c.query.Get("conductor_group"))
 		f.ConductorGroup = &group
 	}
+	if c.has("shard") {
+		if c.version < 82 {
+			return f, newerField("shard", 82)
+		}
+		f.Shards = splitWords(c.query["shard"])
+	}
+	if err := c.familyFilter(&f); err != nil {
+		return f, err
+	}
 	return f, c.stateFilter(&f)
+}
+
+// familyFilter hides children, at every version, unless they or one's children are asked for.
+func (c *call) familyFilter(f *metal.NodeFilter) error {
+	for _, name := range []string{"parent_node", "include_children"} {
+		if c.has(name) && c.version < 83 {
+			return newerField(name, 83)
+		}
+	}
+	all, err := c.boolean("include_children")
+	if err != nil {
+		return err
+	}
+	if all != nil && *all {
+		return nil // the parent of some of them narrows nothing, as in Ironic
+	}
+	if f.NoChildren = !c.has("parent_node"); f.NoChildren {
+		return nil
+	}
+	f.ParentNode = c.query.Get("parent_node")
+	n, err := c.s.Nodes.Node(c.r.Context(), f.ParentNode)
+	if err == nil { // by name too; a node that is not there has no children
+		f.ParentNode = n.ID
+	} else if !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	return nil
+}
+
+// splitWords reads a list that is given with commas, by repetition, or both.
+func splitWords(values []string) []string {
+	var words []string
+	for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 func (c *call) stateFilter(f *metal.NodeFilter) error {
@@ -186,6 +236,9 @@ func (s *server) createNode(c *call) error {
 	}
 	if n.Driver == "" {
 		return problem.Invalidf("Missing mandatory field: driver")
+	}
+	if n.Owner == "" {
+		n.Owner = c.owner
 	}
 	if err := s.Nodes.Create(c.r.Context(), n, c.who); err != nil {
 		return err

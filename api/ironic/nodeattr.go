@@ -82,10 +82,12 @@ var nodeAttrs = []nodeAttr{
 	interfaceAttr("console", 31), interfaceAttr("deploy", 31),
 	textAttr("description", 51, func(n *metal.Node) *string { return &n.Description }),
 	{"driver", 1, true, func(n *metal.Node) any { return orNil(n.Driver) }, setDriver},
+	boolAttr("disable_power_off", 95, true, func(n *metal.Node) *bool { return &n.DisablePowerOff }),
 	maskedAttr("driver_info", 1, func(n *metal.Node) *metal.Object { return &n.DriverInfo }),
 	objectAttr("extra", 1, func(n *metal.Node) *metal.Object { return &n.Extra }),
-	interfaceAttr("inspect", 31),
+	interfaceAttr("firmware", 86), interfaceAttr("inspect", 31),
 	{"instance_info", 1, true, func(n *metal.Node) any { return orEmpty(n.InstanceInfo) }, setInstanceInfo},
+	textAttr("instance_name", 104, func(n *metal.Node) *string { return &n.InstanceName }),
 	{"instance_uuid", 1, true, func(n *metal.Node) any { return orNil(n.InstanceUUID) }, setInstanceUUID},
 	textAttr("lessee", 65, func(n *metal.Node) *string { return &n.Lessee }),
 	{"maintenance", 1, true, func(n *metal.Node) any { return n.Maintenance }, setMaintenanceAttr},
@@ -94,6 +96,7 @@ var nodeAttrs = []nodeAttr{
 	objectAttr("network_data", 66, func(n *metal.Node) *metal.Object { return &n.NetworkData }),
 	interfaceAttr("network", 20),
 	textAttr("owner", 50, func(n *metal.Node) *string { return &n.Owner }),
+	textAttr("parent_node", 83, func(n *metal.Node) *string { return &n.ParentNode }),
 	interfaceAttr("power", 31),
 	maskedAttr("properties", 1, func(n *metal.Node) *metal.Object { return &n.Properties }),
 	{"protected", 48, false, func(n *metal.Node) any { return n.Protected }, setProtected},
@@ -113,11 +116,6 @@ var nodeAttrIndex = func() map[string]*nodeAttr {
 	}
 	return m
 }()
-
-// newerNodeAttrs came after 1.82: naming them is 406 instead of "unknown".
-var newerNodeAttrs = map[string]metal.Version{
-	"parent_node": 83, "firmware_interface": 86, "disable_power_off": 95, "instance_name": 104,
-}
 
 // fillNode sets what a creation asks for.
 func (c *call) fillNode(n *metal.Node, body map[string]any) error {
@@ -146,10 +144,7 @@ func (c *call) fillNode(n *metal.Node, body map[string]any) error {
 }
 
 func (c *call) notCreatable(name string, a *nodeAttr) error {
-	since, newer := newerNodeAttrs[name]
 	switch {
-	case newer:
-		return newerField(name, since)
 	case a != nil:
 		return problem.Invalidf("Cannot specify %s on node creation. It can only be set for active nodes.", name)
 	case name == "traits":

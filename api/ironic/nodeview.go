@@ -48,7 +48,7 @@ func interfaceField(kind string, since metal.Version) nodeField {
 	})
 }
 
-// nodeFields are all fields up to 1.82, in the order of answers.
+// nodeFields are all fields, in the order of answers.
 var nodeFields = []nodeField{
 	textField("uuid", 1, func(v *nodeView) string { return v.ID }),
 	textField("name", 5, func(v *nodeView) string { return v.Name }),
@@ -73,12 +73,13 @@ var nodeFields = []nodeField{
 	objectField("extra", 1, func(v *nodeView) metal.Object { return v.Extra }),
 	objectField("clean_step", 7, func(v *nodeView) metal.Object { return v.CleanStep }),
 	objectField("deploy_step", 44, func(v *nodeView) metal.Object { return v.DeployStep }),
+	objectField("service_step", 87, func(v *nodeView) metal.Object { return v.ServiceStep }),
 	objectField("raid_config", 12, func(v *nodeView) metal.Object { return v.RAIDConfig }),
 	objectField("target_raid_config", 12, func(v *nodeView) metal.Object { return v.TargetRAID }),
 	{"inspection_started_at", 6, func(b []byte, v *nodeView) []byte { return appendTime(b, v.InspectionStart) }},
 	{"inspection_finished_at", 6, func(b []byte, v *nodeView) []byte { return appendTime(b, v.InspectionEnd) }},
 	textField("resource_class", 21, func(v *nodeView) string { return v.ResourceClass }),
-	interfaceField("bios", 40), interfaceField("boot", 31), interfaceField("console", 31), interfaceField("deploy", 31),
+	interfaceField("bios", 40), interfaceField("boot", 31), interfaceField("console", 31), interfaceField("deploy", 31), interfaceField("firmware", 86),
 	interfaceField("inspect", 31), interfaceField("management", 31), interfaceField("network", 20), interfaceField("power", 31),
 	interfaceField("raid", 31), interfaceField("rescue", 38), interfaceField("storage", 33), interfaceField("vendor", 31),
 	{"traits", 37, func(b []byte, v *nodeView) []byte { return appendTraits(b, v.Traits) }},
@@ -89,7 +90,7 @@ var nodeFields = []nodeField{
 	textField("conductor", 49, func(v *nodeView) string { return v.Conductor }),
 	textField("owner", 50, func(v *nodeView) string { return v.Owner }),
 	textField("description", 51, func(v *nodeView) string { return v.Description }),
-	textField("allocation_uuid", 52, func(*nodeView) string { return "" }), // allocations are not served
+	textField("allocation_uuid", 52, func(v *nodeView) string { return v.AllocationID }),
 	{"retired", 61, func(b []byte, v *nodeView) []byte { return appendBool(b, v.Retired) }},
 	textField("retired_reason", 61, func(v *nodeView) string { return v.RetiredReason }),
 	textField("lessee", 65, func(v *nodeView) string { return v.Lessee }),
@@ -97,6 +98,10 @@ var nodeFields = []nodeField{
 	textField("boot_mode", 75, func(v *nodeView) string { return v.BootMode }),
 	{"secure_boot", 75, func(b []byte, v *nodeView) []byte { return appendBoolPtr(b, v.SecureBoot) }},
 	textField("shard", 82, func(v *nodeView) string { return v.Shard }),
+	textField("parent_node", 83, func(v *nodeView) string { return v.ParentNode }),
+	{"disable_power_off", 95, func(b []byte, v *nodeView) []byte { return appendBool(b, v.DisablePowerOff) }},
+	textField("instance_name", 104, func(v *nodeView) string { return v.InstanceName }),
+	textField("health", 109, func(v *nodeView) string { return v.Health }),
 	{"created_at", 1, func(b []byte, v *nodeView) []byte { return appendTime(b, v.CreatedAt) }},
 	{"updated_at", 1, func(b []byte, v *nodeView) []byte { return appendTime(b, v.UpdatedAt) }},
 	{"links", 1, func(b []byte, v *nodeView) []byte { return appendLinks(b, v.host, "nodes/"+v.ID, "") }},
@@ -238,6 +243,7 @@ func (c *call) views(ctx context.Context, nodes []*metal.Node, fields []*nodeFie
 	views := make([]nodeView, len(nodes))
 	for i, n := range nodes {
 		views[i] = nodeView{Node: n, contact: contacts[n.ID], driver: drivers[n.Driver], version: c.version, host: c.host}
+		c.redacted(&views[i])
 	}
 	return views, nil
 }

@@ -185,9 +185,6 @@ var nodePatchPaths = func() map[string]metal.Version {
 	for _, a := range nodeAttrs {
 		m[a.name] = a.since
 	}
-	for name, since := range newerNodeAttrs {
-		m[name] = since
-	}
 	return m
 }()
 

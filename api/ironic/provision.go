@@ -17,16 +17,18 @@ type provisionField struct {
 	name  string
 	verbs []metal.Verb
 	since metal.Version
+	// later are first versions of verbs that took the field later than others.
+	later map[metal.Verb]metal.Version
 }
 
 var provisionFields = []provisionField{
-	{"configdrive", []metal.Verb{metal.Deploy, metal.Rebuild}, 1},
-	{"clean_steps", []metal.Verb{metal.Clean}, 15},
-	{"rescue_password", []metal.Verb{metal.ToRescue}, 38},
-	{"deploy_steps", []metal.Verb{metal.Deploy, metal.Rebuild}, 69},
-	{"disable_ramdisk", []metal.Verb{metal.Clean}, 70},
-	{"service_steps", []metal.Verb{metal.Service}, 87},
-	{"runbook", []metal.Verb{metal.Clean, metal.Service}, 92},
+	{name: "configdrive", verbs: []metal.Verb{metal.Deploy, metal.Rebuild}, since: 1},
+	{name: "clean_steps", verbs: []metal.Verb{metal.Clean}, since: 15},
+	{name: "rescue_password", verbs: []metal.Verb{metal.ToRescue}, since: 38},
+	{name: "deploy_steps", verbs: []metal.Verb{metal.Deploy, metal.Rebuild}, since: 69},
+	{name: "disable_ramdisk", verbs: []metal.Verb{metal.Clean, metal.Service}, since: 70, later: map[metal.Verb]metal.Version{metal.Service: 108}},
+	{name: "service_steps", verbs: []metal.Verb{metal.Service}, since: 87},
+	{name: "runbook", verbs: []metal.Verb{metal.Clean, metal.Service}, since: 92},
 }
 
 // provision takes a verb. The order of the checks is Ironic's: node, version, state, then what came with the verb.
@@ -57,7 +59,7 @@ func (s *server) provision(c *call) error {
 	if _, err := n.Admit(verb, shorten(word)); err != nil {
 		return err
 	}
-	args, err := c.provisionArgs(verb, body)
+	args, err := c.provisionArgs(n, verb, body)
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (c *call) verbGate(n *metal.Node, verb metal.Verb, word string) error {
 }
 
 // provisionArgs reads what came with the verb.
-func (c *call) provisionArgs(verb metal.Verb, body map[string]any) (metal.ProvisionArgs, error) {
+func (c *call) provisionArgs(n *metal.Node, verb metal.Verb, body map[string]any) (metal.ProvisionArgs, error) {
 	var args metal.ProvisionArgs
 	for name := range body {
 		if name != "target" && !slices.ContainsFunc(provisionFields, func(f provisionField) bool { return f.name == name }) {
@@ -110,8 +112,8 @@ func (c *call) provisionArgs(verb metal.Verb, body map[string]any) (metal.Provis
 		if !slices.Contains(f.verbs, verb) {
 			return args, problem.Invalidf(`"%s" is only valid when setting target provision state to %s`, f.name, verbWords(f.verbs))
 		}
-		if c.version < f.since {
-			return args, newerField(f.name, f.since)
+		if since := max(f.since, f.later[verb]); c.version < since {
+			return args, newerField(f.name, since)
 		}
 	}
 	if err := c.configDrive(verb, body["configdrive"], &args); err != nil {
@@ -120,12 +122,11 @@ func (c *call) provisionArgs(verb metal.Verb, body map[string]any) (metal.Provis
 	if err := rescuePassword(verb, body["rescue_password"], &args); err != nil {
 		return args, err
 	}
-	if err := steps(verb, body, &args); err != nil {
+	var err error
+	if args.DisableRamdisk, err = wantBool("disable_ramdisk", body["disable_ramdisk"]); err != nil {
 		return args, err
 	}
-	var err error
-	args.DisableRamdisk, err = wantBool("disable_ramdisk", body["disable_ramdisk"])
-	return args, err
+	return args, c.steps(n, verb, body, &args)
 }
 
 func verbWords(verbs []metal.Verb) string {
@@ -178,60 +179,57 @@ func rescuePassword(verb metal.Verb, v any, args *metal.ProvisionArgs) error {
 	return nil
 }
 
-// steps reads clean and deploy steps: lists of objects with an interface and a step.
-func steps(verb metal.Verb, body map[string]any, args *metal.ProvisionArgs) (err error) {
-	if verb == metal.Clean && body["clean_steps"] == nil {
-		return problem.Invalidf(`"clean_steps" is required when setting target provision state to clean`)
-	}
-	if args.CleanSteps, err = stepList("clean_steps", body["clean_steps"]); err != nil {
-		return err
-	}
-	args.DeploySteps, err = stepList("deploy_steps", body["deploy_steps"])
-	return err
-}
-
-func stepList(name string, v any) (json.RawMessage, error) {
-	if v == nil {
-		return nil, nil
-	}
-	list, ok := v.([]any)
-	if !ok {
-		return nil, wrongType(name, v, "a list of steps")
-	}
-	for i, e := range list {
-		if err := checkStep(name, e); err != nil {
-			return nil, problem.Invalidf("%s[%d]: %w", name, i, err)
+// steps reads the steps that came with a verb: its own list, or a runbook's.
+func (c *call) steps(n *metal.Node, verb metal.Verb, body map[string]any, args *metal.ProvisionArgs) error {
+	for _, one := range []struct {
+		name string
+		verb metal.Verb
+		form metal.StepForm
+		at   *json.RawMessage
+	}{
+		{"clean_steps", metal.Clean, metal.CleanStepForm, &args.CleanSteps},
+		{"deploy_steps", "", metal.DeployStepForm, &args.DeploySteps},
+		{"service_steps", metal.Service, metal.ServiceStepForm, &args.ServiceSteps},
+	} {
+		list, err := metal.ParseSteps(one.form, body[one.name])
+		if err != nil {
+			return err
 		}
-	}
-	return json.Marshal(list)
-}
-
-func checkStep(name string, v any) error {
-	o, ok := v.(map[string]any)
-	if !ok {
-		return problem.Invalidf("a step must be an object with interface and step")
-	}
-	for k, e := range o {
-		known := false
-		switch k {
-		case "interface", "step":
-			_, known = e.(string)
-		case "args":
-			_, known = e.(map[string]any)
-		case "priority":
-			_, known = e.(float64)
-			known = known && name == "deploy_steps"
+		if verb == one.verb {
+			if list, err = c.runbookSteps(n, one.name, list, body, args); err != nil {
+				return err
+			}
+			if list == nil {
+				return problem.Invalidf(`"%s" is required when setting target provision state to %s`, one.name, verb)
+			}
 		}
-		if !known {
-			return problem.Invalidf("%q is not expected, or not of its type", shorten(k))
+		if list == nil {
+			continue
 		}
-	}
-	kind, _ := o["interface"].(string)
-	if step, _ := o["step"].(string); step == "" || !slices.Contains(metal.InterfaceKinds, kind) {
-		return problem.Invalidf("a step needs interface (one of %s) and step", strings.Join(metal.InterfaceKinds, ", "))
-	}
-	if _, ok := o["priority"]; name == "deploy_steps" && !ok {
-		return problem.Invalidf("a deploy step needs priority")
+		if *one.at, err = json.Marshal(list); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// runbookSteps gives the steps of the runbook that the request names, in their order, or
+// the list if it names none.
+func (c *call) runbookSteps(n *metal.Node, name string, list []metal.Step, body map[string]any, args *metal.ProvisionArgs) ([]metal.Step, error) {
+	ident, err := wantText("runbook", body["runbook"])
+	if err != nil || ident == "" {
+		return list, err
+	}
+	if len(list) > 0 {
+		return nil, problem.Invalidf(`Please provide either "%s" or a runbook, but not both.`, name)
+	}
+	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Approves(n, c.version >= 112); err != nil {
+		return nil, err
+	}
+	args.DisableRamdisk = r.DisableRamdisk
+	return r.Ordered(), nil
 }

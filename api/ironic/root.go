@@ -28,7 +28,11 @@ func (s *server) root(c *call) error {
 var resources = []struct {
 	name  string
 	since metal.Version
-}{{"nodes", 1}, {"ports", 1}, {"drivers", 1}, {"lookup", 22}, {"heartbeat", 22}, {"conductors", 49}}
+}{
+	{"nodes", 1}, {"ports", 1}, {"chassis", 1}, {"drivers", 1}, {"lookup", 22}, {"heartbeat", 22}, {"portgroups", 23}, {"volume", 32},
+	{"conductors", 49}, {"allocations", 52}, {"events", 54}, {"deploy_templates", 55}, {"shards", 82}, {"continue_inspection", 84},
+	{"runbooks", 92}, {"inspection_rules", 96},
+}
 
 func (s *server) v1(c *call) error {
 	body := map[string]any{

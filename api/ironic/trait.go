@@ -2,7 +2,6 @@ package ironic
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 
 	"salvor/metal"
@@ -11,15 +10,6 @@ import (
 
 // maxTraits is how many traits a node may have, as in Ironic.
 const maxTraits = 50
-
-var traitName = regexp.MustCompile(`^[A-Z0-9_]{1,255}$`)
-
-func checkTrait(word string) error {
-	if !traitName.MatchString(word) {
-		return problem.Invalidf("Invalid trait %q: a trait is a standard one or begins with CUSTOM_, and has only A-Z, 0-9 and _ (at most 255 characters)", shorten(word))
-	}
-	return nil
-}
 
 func (s *server) getTraits(c *call) error {
 	if err := c.only(); err != nil {
@@ -60,26 +50,23 @@ func (c *call) changeTraits(edit func(old []string) ([]string, error)) error {
 }
 
 func (s *server) setTraits(c *call) error {
-	body, err := c.object()
+	traits, err := c.traitList()
 	if err != nil {
 		return err
 	}
-	list, ok := body["traits"].([]any)
-	if !ok || len(body) != 1 {
-		return problem.Invalidf("The body must hold traits, a list of strings, and nothing else.")
-	}
-	traits := make([]string, len(list))
-	for i, e := range list {
-		word, ok := e.(string)
-		if !ok {
-			return wrongType("traits", e, "a list of strings")
-		}
-		if err := checkTrait(word); err != nil {
-			return err
-		}
-		traits[i] = word
-	}
 	return c.changeTraits(func([]string) ([]string, error) { return traits, nil })
+}
+
+// traitList reads a body that holds traits and nothing else.
+func (c *call) traitList() ([]string, error) {
+	body, err := c.object()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := body["traits"].([]any); !ok || len(body) != 1 {
+		return nil, problem.Invalidf("The body must hold traits, a list of strings, and nothing else.")
+	}
+	return wantWords("traits", body["traits"], metal.CheckTrait)
 }
 
 func (s *server) clearTraits(c *call) error {
@@ -88,7 +75,7 @@ func (s *server) clearTraits(c *call) error {
 
 func (s *server) addTrait(c *call) error {
 	word := c.args[1]
-	if err := checkTrait(word); err != nil {
+	if err := metal.CheckTrait(word); err != nil {
 		return err
 	}
 	c.location("nodes/" + c.args[0] + "/traits/" + word)

@@ -1,0 +1,174 @@
+package ironic
+
+import (
+	"net/http"
+	"slices"
+
+	"salvor/access"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// allocations are claims on any node that fits.
+var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
+	name: "allocation", path: "allocations", list: "allocations", since: 52,
+	service: func(s *server) *metal.Collection[metal.Allocation, metal.AllocationFilter] {
+		return s.Allocations.Collection
+	},
+	blank: func(c *call) *metal.Allocation { return &metal.Allocation{Owner: c.owner} },
+	fields: slices.Concat([]field[metal.Allocation]{
+		idField[metal.Allocation](),
+		wordField("name", 1, settable|ordered, 255, func(a *metal.Allocation) *string { return &a.Name }),
+		shownOnly(nodeRef(ordered, func(a *metal.Allocation) *string { return &a.NodeID })),
+		wordField("resource_class", 1, creatable|ordered, 80, func(a *metal.Allocation) *string { return &a.ResourceClass }),
+		{name: "state", since: 1, use: ordered, write: func(b []byte, a *metal.Allocation, _ *call) []byte { return appendText(b, string(a.State)) }},
+		wordsField("traits", 1, creatable, metal.CheckTrait, func(a *metal.Allocation) *[]string { return &a.Traits }),
+		wordsField("candidate_nodes", 1, creatable, nil, func(a *metal.Allocation) *[]string { return &a.CandidateNodes }),
+		shownOnly(wordField("last_error", 1, ordered, maxText, func(a *metal.Allocation) *string { return &a.LastError })),
+		wordField("owner", 60, creatable|ordered, 255, func(a *metal.Allocation) *string { return &a.Owner }),
+		freeField("extra", 1, settable, func(a *metal.Allocation) *metal.Object { return &a.Extra }),
+	}, lateFields[metal.Allocation]("allocations")),
+	filters: []filter[metal.AllocationFilter]{
+		{name: "node", since: 1, set: func(c *call, f *metal.AllocationFilter, ident string) error {
+			n, err := c.s.Nodes.Node(c.r.Context(), ident)
+			if problem.Is(err, problem.NotFound) {
+				return problem.Invalidf("Node %s could not be found.", shorten(ident))
+			}
+			if err == nil {
+				f.NodeID = n.ID
+			}
+			return err
+		}},
+		wordFilter("resource_class", 1, func(f *metal.AllocationFilter) *string { return &f.ResourceClass }),
+		{name: "state", since: 1, set: func(_ *call, f *metal.AllocationFilter, value string) error {
+			f.State = metal.AllocationState(value)
+			return nil
+		}},
+		wordFilter("owner", 60, func(f *metal.AllocationFilter) *string { return &f.Owner }),
+	},
+})
+
+// shownOnly takes from a field that clients may set it.
+func shownOnly[R any](f field[R]) field[R] {
+	f.use &^= settable
+	f.get, f.set = nil, nil
+	return f
+}
+
+// wordsField is a list of strings; none is [].
+func wordsField[R any](name string, since metal.Version, u use, check func(string) error, at func(*R) *[]string) field[R] {
+	return field[R]{
+		name: name, since: since, use: u,
+		write: func(b []byte, r *R, _ *call) []byte { return appendTraits(b, *at(r)) },
+		get: func(r *R) any {
+			out := make([]any, len(*at(r)))
+			for i, word := range *at(r) {
+				out[i] = word
+			}
+			return out
+		},
+		set: func(_ *call, r *R, v any) (err error) { *at(r), err = wantWords(name, v, check); return err },
+	}
+}
+
+func wantWords(name string, v any, check func(string) error) ([]string, error) {
+	if v == nil {
+		return nil, nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, wrongType(name, v, "a list of strings")
+	}
+	words := make([]string, len(list))
+	for i, e := range list {
+		word, ok := e.(string)
+		if !ok || len(word) > maxIdent {
+			return nil, wrongType(name, v, "a list of strings")
+		}
+		if check != nil {
+			if err := check(word); err != nil {
+				return nil, err
+			}
+		}
+		words[i] = word
+	}
+	return words, nil
+}
+
+// allocationRoutes are those of the kind, but for what came later and what needs more than its table.
+func (s *server) allocationRoutes() []route {
+	routes := allocations.routes()
+	for i := range routes {
+		switch routes[i].method {
+		case http.MethodPost:
+			routes[i].do = s.createAllocation
+		case http.MethodPatch:
+			routes[i].since = 57
+		}
+	}
+	return append(routes,
+		route{method: "GET", path: "/v1/nodes/{node}/allocation", need: access.Read, since: 52, do: s.getNodeAllocation},
+		route{method: "DELETE", path: "/v1/nodes/{node}/allocation", since: 52, do: s.removeNodeAllocation},
+	)
+}
+
+func (s *server) createAllocation(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	body, err := c.object()
+	if err != nil {
+		return err
+	}
+	node, err := wantText("node", body["node"])
+	if err != nil {
+		return err
+	}
+	if node != "" && c.version < 58 {
+		return problem.Invalidf("Cannot set node when creating an allocation in this API version")
+	}
+	delete(body, "node")
+	a := allocations.blank(c)
+	if err := allocations.fill(c, a, body); err != nil {
+		return err
+	}
+	if err := s.Allocations.Create(c.r.Context(), a, node, c.who); err != nil {
+		return err
+	}
+	c.location("allocations/" + a.ID)
+	if node == "" {
+		// What came of it is in the row already. Clients expect to see a claim begin and then
+		// to ask for it until it has ended.
+		a.State, a.NodeID, a.LastError = metal.Allocating, "", ""
+	}
+	return allocations.show(c, http.StatusCreated, a)
+}
+
+func (s *server) getNodeAllocation(c *call) error {
+	if err := c.only("fields"); err != nil {
+		return err
+	}
+	fields, err := allocations.choose(c, false)
+	if err != nil {
+		return err
+	}
+	a, err := s.Allocations.OfNode(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	return c.raw(http.StatusOK, allocations.append(make([]byte, 0, 1024), c, a, fields))
+}
+
+func (s *server) removeNodeAllocation(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	a, err := s.Allocations.OfNode(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	if err := s.Allocations.Remove(c.r.Context(), a.ID, c.who); err != nil {
+		return err
+	}
+	return c.empty(http.StatusNoContent)
+}
