@@ -17,6 +17,8 @@ type Config struct {
 	Default        Default
 	API            API
 	Conductor      Conductor
+	Deploy         Deploy
+	Inspector      Inspector
 	Agent          Agent
 	PXE            PXE
 	Ramdisk        Ramdisk
@@ -71,6 +73,8 @@ type API struct {
 	MaxLimit                int
 	PublicEndpoint          string
 	RestrictLookup          bool
+	LegacyRamdiskPassthru   bool
+	StrictConnectors        bool
 	RamdiskHeartbeatTimeout time.Duration
 }
 
@@ -80,6 +84,7 @@ type Conductor struct {
 	DeployCallbackTimeout       time.Duration
 	CleanCallbackTimeout        time.Duration
 	InspectWaitTimeout          time.Duration
+	ServiceCallbackTimeout      time.Duration
 	CheckRescueStateInterval    time.Duration
 	CheckProvisionStateInterval time.Duration
 	RescuePasswordHashAlgorithm string
@@ -89,6 +94,8 @@ type Conductor struct {
 	DeployKernel, DeployRamdisk string
 	// FileURLAllowedPaths are directories whose files may be booted besides the state directory's own.
 	FileURLAllowedPaths []string
+	// PermittedImageFormats are those of images that may be deployed.
+	PermittedImageFormats []string
 
 	SyncPowerStateInterval       time.Duration // 0: no power sync
 	SyncPowerStateWorkers        int
@@ -128,8 +135,7 @@ type PXE struct {
 // Ramdisk is [ramdisk]: the door that ramdisks use.
 type Ramdisk struct {
 	// Listen is host:port; empty: no listener of its own.
-	Listen      string
-	LegacyDoors bool
+	Listen string
 }
 
 // ServiceCatalog is [service_catalog].

@@ -204,7 +204,7 @@ node_history = false
 [pxe]
 tftp_server = 10.0.0.1
 [conductor]
-automated_clean = false
+max_concurrent_clean = 3
 [bridge]
 rescuing_network = br-a
 cleaning_network = br-a
@@ -213,7 +213,7 @@ cleaning_network = br-a
 		t.Fatal(err)
 	}
 	all := strings.Join(warnings, "\n")
-	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [swift] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too", "[conductor]automated_clean changes nothing: there are no automatic clean steps"} {
+	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [swift] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too", "[conductor]max_concurrent_clean changes nothing: workers_pool_size bounds all work"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("warnings lack %q:\n%s", want, all)
 		}

@@ -76,6 +76,10 @@ var apiOptions = []Option{
 		"The URL of the API in the links of its answers. Empty: as the request came."),
 	option("api", "restrict_lookup", "true", boolean, func(c *Config) *bool { return &c.API.RestrictLookup },
 		"Answer the lookup of a ramdisk only for nodes in a state in which one is expected."),
+	option("api", "legacy_ramdisk_passthru", "false", boolean, func(c *Config) *bool { return &c.API.LegacyRamdiskPassthru },
+		"Serve the vendor passthru by which agents older than API version 1.22 look up and heartbeat too. Deprecated: it is for old ramdisks until they are built anew."),
+	option("api", "strict_connectors", "false", boolean, func(c *Config) *bool { return &c.API.StrictConnectors },
+		"Take volume connectors of known types and forms only. false: any, as Ironic does; validate tells of the odd ones."),
 	option("api", "ramdisk_heartbeat_timeout", "300", seconds(1), func(c *Config) *time.Duration { return &c.API.RamdiskHeartbeatTimeout },
 		"The longest silence of a ramdisk; agents send a heartbeat at 0.3 to 0.6 of it."),
 	option("api", "enable_ramdisk_endpoints", "true", only(true, "a control plane without lookup and heartbeat could not rescue"), discard,
@@ -100,22 +104,10 @@ var conductorOptions = []Option{
 		"The kernel of the rescue ramdisk, unless driver_info says. Empty: the one in the state directory."),
 	option("conductor", "rescue_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.RescueRamdisk },
 		"The rescue ramdisk, unless driver_info says. Empty: the one in the state directory."),
-	idle("no ramdisk is booted but to rescue", option("conductor", "deploy_kernel", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployKernel },
-		"The kernel of the ramdisk that cleans, inspects and deploys, unless driver_info says.")),
-	idle("no ramdisk is booted but to rescue", option("conductor", "deploy_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployRamdisk },
-		"The ramdisk that cleans, inspects and deploys, unless driver_info says.")),
 	option("conductor", "file_url_allowed_paths", "", paths, func(c *Config) *[]string { return &c.Conductor.FileURLAllowedPaths },
 		"Directories whose files a node's driver_info may name as kernel or ramdisk, besides the state directory's ramdisk."),
-	idle("no deployment waits for a ramdisk", option("conductor", "deploy_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.DeployCallbackTimeout },
-		"How long a deployment waits for its ramdisk; 0: for ever.")),
-	idle("no cleaning waits for a ramdisk", option("conductor", "clean_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.CleanCallbackTimeout },
-		"How long cleaning waits for its ramdisk; 0: for ever.")),
-	idle("no inspection waits for a ramdisk", option("conductor", "inspect_wait_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.InspectWaitTimeout },
-		"How long an inspection waits for its ramdisk; 0: for ever.")),
 	option("conductor", "check_provision_state_interval", "60", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.CheckProvisionStateInterval },
 		"The longest time after which any other wait that ran out of time is noticed. An upper bound."),
-	idle("there are no automatic clean steps", option("conductor", "automated_clean", "true", boolean, func(c *Config) *bool { return &c.Conductor.AutomatedClean },
-		"Clean a node between two uses, unless the node says otherwise.")),
 	option("conductor", "allow_provisioning_in_maintenance", "true", boolean, func(c *Config) *bool { return &c.Conductor.AllowProvisioningMaintenance },
 		"Leave the waiting operation of a node in maintenance as it is; false: a heartbeat in maintenance ends it."),
 	option("conductor", "allow_deleting_available_nodes", "true", boolean, func(c *Config) *bool { return &c.Conductor.AllowDeletingAvailableNodes },
@@ -182,8 +174,6 @@ var bootOptions = []Option{
 		"Kernel parameters of every ramdisk, unless driver_info says."),
 	option("ramdisk", "listen", "", listen, func(c *Config) *string { return &c.Ramdisk.Listen },
 		"A listener for ramdisks alone: lookup, heartbeat and boot files, nothing else. Empty: none."),
-	option("ramdisk", "legacy_doors", "true", boolean, func(c *Config) *bool { return &c.Ramdisk.LegacyDoors },
-		"Serve the vendor passthru lookup and heartbeat that agents of Ironic up to 6.2 use."),
 	option("service_catalog", "endpoint_override", "", webURL, func(c *Config) *string { return &c.ServiceCatalog.EndpointOverride },
 		"The URL under which ramdisks reach the API. Empty: that of [ramdisk]listen where it is no wildcard."),
 	option("netboot", "interfaces", "", bootInterfaces, func(c *Config) *[]BootInterface { return &c.Netboot.Interfaces },
@@ -231,9 +221,16 @@ var ignored = map[string]string{
 		node_locked_retry_interval sync_local_state_interval configdrive_use_object_store configdrive_swift_container configdrive_swift_temp_url_duration
 		inspection_network send_sensor_data send_sensor_data_interval send_sensor_data_workers send_sensor_data_wait_timeout
 		send_sensor_data_data_types send_sensor_data_for_undeployed_nodes bootloader clean_step_priority_override verify_step_priority_override
-		poweroff_in_cleanfail bios_verify permitted_image_formats disable_deep_image_inspection conductor_always_validates_images
-		deploy_kernel_by_arch deploy_ramdisk_by_arch rescue_kernel_by_arch rescue_ramdisk_by_arch bootloader_by_arch graceful_shutdown_timeout
-		service_callback_timeout`,
+		poweroff_in_cleanfail bios_verify  disable_deep_image_inspection conductor_always_validates_images
+		deploy_kernel_by_arch deploy_ramdisk_by_arch rescue_kernel_by_arch rescue_ramdisk_by_arch bootloader_by_arch graceful_shutdown_timeout`,
+	"deploy": `http_url http_root external_http_url external_callback_url enable_ata_secure_erase enable_nvme_secure_erase shred_random_overwrite_iterations
+		shred_final_overwrite_with_zeros continue_if_disk_secure_erase_fails disk_erasure_concurrency power_off_after_deploy_failure default_boot_option
+		default_boot_mode configdrive_use_object_store ramdisk_image_download_source fast_track fast_track_timeout iso_cache_path erase_skip_read_only
+		iso_master_size iso_cache_time_to_live create_configuration_priority enable_bios_bootloader_install`,
+	"inspector": `power_off extra_kernel_params hooks default_hooks enabled_hooks callback_endpoint_override require_managed_boot endpoint_override auth_type
+		auth_url auth_section username password project_name user_domain_name project_domain_name region_name service_type service_name
+		valid_interfaces cafile certfile keyfile insecure timeout enabled status_check_period disk_partitioning_spacing update_pxe_enabled
+		physical_network_cidr_map cleanup_period ipmi_address_fields`,
 	"agent": `deploy_logs_collect deploy_logs_storage_backend deploy_logs_local_path deploy_logs_swift_container deploy_logs_swift_days_to_expire
 		image_download_source command_wait_attempts command_wait_interval neutron_agent_poll_interval neutron_agent_max_attempts
 		neutron_agent_status_retry_interval post_deploy_get_power_state_retries post_deploy_get_power_state_retry_interval

@@ -1,0 +1,42 @@
+package config
+
+import "time"
+
+// Deploy is [deploy].
+type Deploy struct {
+	// ErasePriority and EraseMetadataPriority are 0 where the step does not run unasked.
+	ErasePriority, EraseMetadataPriority int
+}
+
+// Inspector is [inspector].
+type Inspector struct {
+	AddPorts, KeepPorts string
+}
+
+// deployOptions are those of operations that boot a ramdisk to work on a machine.
+var deployOptions = []Option{
+	option("conductor", "deploy_kernel", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployKernel },
+		"The kernel of the ramdisk that cleans, inspects and deploys, unless driver_info says. Empty: that of rescue."),
+	option("conductor", "deploy_ramdisk", "", bootFile, func(c *Config) *string { return &c.Conductor.DeployRamdisk },
+		"The ramdisk that cleans, inspects and deploys, unless driver_info says. Empty: that of rescue."),
+	option("conductor", "deploy_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.DeployCallbackTimeout },
+		"How long the ramdisk of a deployment may be silent; 0: for ever."),
+	option("conductor", "clean_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.CleanCallbackTimeout },
+		"How long the ramdisk of a cleaning may be silent; 0: for ever."),
+	option("conductor", "service_callback_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.ServiceCallbackTimeout },
+		"How long the ramdisk of a service may be silent; 0: for ever."),
+	option("conductor", "inspect_wait_timeout", "1800", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.InspectWaitTimeout },
+		"How long an inspection waits for what its ramdisk finds; 0: for ever."),
+	option("conductor", "automated_clean", "true", boolean, func(c *Config) *bool { return &c.Conductor.AutomatedClean },
+		"Clean a node whose deploy interface writes images between two uses, unless the node says otherwise. Other nodes are cleaned where they say so themselves."),
+	option("conductor", "permitted_image_formats", "raw,gpt,qcow2,iso", list, func(c *Config) *[]string { return &c.Conductor.PermittedImageFormats },
+		"The formats of images that may be deployed."),
+	option("deploy", "erase_devices_priority", "0", integer(0, 1000), func(c *Config) *int { return &c.Deploy.ErasePriority },
+		"The place of erase_devices, which erases whole disks and takes hours, in automated cleaning: the highest comes first. 0: it does not run unasked."),
+	option("deploy", "erase_devices_metadata_priority", "99", integer(0, 1000), func(c *Config) *int { return &c.Deploy.EraseMetadataPriority },
+		"The place of erase_devices_metadata, which removes partition tables and file systems, in automated cleaning. 0: it does not run unasked."),
+	option("inspector", "add_ports", "pxe", oneOf("all", "active", "pxe", "disabled"), func(c *Config) *string { return &c.Inspector.AddPorts },
+		"For which NICs an inspection by a ramdisk makes ports: all, those with a link, those that boot, none."),
+	option("inspector", "keep_ports", "all", oneOf("all", "present", "added"), func(c *Config) *string { return &c.Inspector.KeepPorts },
+		"Which ports an inspection by a ramdisk leaves: all, those whose NIC was found, those that add_ports would make."),
+}
