@@ -68,6 +68,9 @@ func (k *keystone) configure() {
 log_file = DIR/keystone.log
 [database]
 connection = sqlite:///DIR/keystone.db
+[identity]
+# Log-ins by the hundred; this keystone keeps nobody's secret.
+password_hash_rounds = 4
 [token]
 provider = fernet
 [fernet_tokens]
