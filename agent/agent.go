@@ -1,9 +1,10 @@
 // Package agent is the program in the ramdisk: it finds out which node it is in,
-// tells the server that it is there, takes the one command that opens the machine to
-// its owner, and ends. It speaks the protocol of Ironic's own agent, so it serves
-// under a real Ironic as well as under salvor. It knows no hardware but the NICs'
-// addresses, starts no ssh and sets no network: the ramdisk's init does that after
-// it has ended (package network holds the how).
+// tells the server that it is there, and takes commands: those about disks, which the
+// rooms below it carry out, until the machine is turned off, or the one that opens the
+// machine to its owner, after which it ends. It speaks the protocol of Ironic's own
+// agent, so it serves under a real Ironic as well as under salvor. It starts no ssh and
+// sets no network: the ramdisk's init does that after it has ended (package network
+// holds the how).
 package agent
 
 import (
@@ -17,6 +18,7 @@ import (
 	"salvor/problem"
 	"salvor/secret"
 	wire "salvor/wire/agent"
+	"salvor/wire/ironic"
 )
 
 // Highest microversions that the agent speaks, and the lowest (facts/ironic.md (d)).
@@ -67,6 +69,7 @@ type session struct {
 	token   secret.Value
 	timeout time.Duration
 	hash    secret.Value // of the rescue password, where lookup carried it
+	answer  *ironic.LookupAnswer
 }
 
 // New checks that the agent may act here at all and reads the command line.
@@ -93,6 +96,7 @@ func New(config Config) (*Agent, error) {
 // Run looks up, heartbeats and serves until the machine is handed over (nil) or the
 // context ends. A server that is away or refuses is asked again for ever.
 func (a *Agent) Run(ctx context.Context) error {
+	a.inspect(ctx)
 	if err := a.lookup(ctx); err != nil {
 		return err
 	}
@@ -100,13 +104,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !a.session.hash.Empty() {
 		return a.handOver(ctx)
 	}
-	server, err := a.listen()
+	server, err := a.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer server.close()
 	if err := a.heartbeats(ctx, server); err != nil {
 		return err
+	}
+	if over(server.locked) {
+		server.close()
+		a.log.Info("locked down: nothing is taken any more", "node", a.session.node)
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	a.log.Info("rescue finalized: the agent ends", "node", a.session.node)
 	return nil

@@ -24,6 +24,11 @@ type Parameters struct {
 	Driver string
 	// RootPassword (salvor-root-password) sets the rescue password for root too.
 	RootPassword bool
+	// InspectionURLs (ipa-inspection-callback-url, comma-separated) take what an
+	// inspection finds; Collectors (ipa-inspection-collectors) are what it looks at.
+	// Either alone asks for an inspection, by default at the first servers.
+	InspectionURLs []string
+	Collectors     []string
 }
 
 // ParseCommandLine reads the agent's parameters out of a kernel command line and
@@ -37,11 +42,19 @@ func ParseCommandLine(line string) (Parameters, error) {
 		key, value, given := strings.Cut(word, "=")
 		switch strings.ReplaceAll(key, "_", "-") {
 		case "ipa-api-url":
-			urls, err := apiURLs(value)
+			urls, err := apiURLs("ipa-api-url", value)
 			if err != nil {
 				return p, err
 			}
 			p.APIURLs = urls
+		case "ipa-inspection-callback-url":
+			urls, err := apiURLs("ipa-inspection-callback-url", value)
+			if err != nil {
+				return p, err
+			}
+			p.InspectionURLs = urls
+		case "ipa-inspection-collectors":
+			p.Collectors = collectors(value)
 		case "ipa-agent-token":
 			p.Token = secret.New(value)
 		case "ipa-insecure":
@@ -59,7 +72,7 @@ func ParseCommandLine(line string) (Parameters, error) {
 
 // apiURLs refuses what is not http(s) now: an agent that retries a typing error for
 // ever says nothing on the console that helps.
-func apiURLs(value string) ([]string, error) {
+func apiURLs(key, value string) ([]string, error) {
 	var urls []string
 	for _, part := range strings.Split(value, ",") {
 		part = strings.TrimSpace(part)
@@ -68,7 +81,7 @@ func apiURLs(value string) ([]string, error) {
 		}
 		u, err := url.Parse(part)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil {
-			return nil, problem.Invalidf("kernel command line: ipa-api-url holds %q: want http(s)://host:port", part)
+			return nil, problem.Invalidf("kernel command line: %s holds %q: want http(s)://host:port", key, part)
 		}
 		urls = append(urls, part)
 	}

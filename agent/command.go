@@ -16,13 +16,20 @@ import (
 	wire "salvor/wire/agent"
 )
 
-// run takes one command. The commands of this profile are done in milliseconds, so
-// wait=false answers their end too, as the real agent does for its synchronous ones.
+// run takes one command. The token comes first: nobody without it makes the agent read.
 func (c *commands) run(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCommand))
+	if !c.knows(r.URL.Query().Get(wire.QueryToken)) {
+		refuse(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
+		return
+	}
+	most := int64(maxCommand)
+	if len(c.orders) > 0 {
+		most = maxOrder
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("413 Request Entity Too Large: more than %d bytes", maxCommand))
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("413 Request Entity Too Large: more than %d bytes", most))
 		return
 	}
 	if err != nil {
@@ -34,30 +41,34 @@ func (c *commands) run(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "400 Bad Request: "+err.Error())
 		return
 	}
-	if !c.knows(r.URL.Query().Get(wire.QueryToken)) {
-		refuse(w, http.StatusUnauthorized, "401 Unauthorized: Token invalid.")
-		return
-	}
-	if status, text := unknown(command.Name); status != 0 {
+	if status, text := c.unknown(command.Name); status != 0 {
 		refuse(w, status, text)
 		return
 	}
-	if !c.begin() {
-		refuse(w, http.StatusConflict, "Agent is busy: executing command "+wire.FinalizeRescue)
+	if busy, ok := c.begin(command.Name); !ok {
+		refuse(w, http.StatusConflict, "Agent is busy: executing command "+busy)
 		return
 	}
-	c.execute(w, params)
+	if command.Name == wire.FinalizeRescue {
+		c.execute(w, params)
+		return
+	}
+	c.order(w, r, command.Name, params)
 }
 
-// begin claims the agent for one command; false while another runs or after the last.
-func (c *commands) begin() bool {
+// begin claims the agent for one command; false while another runs, with its name, or
+// after the last.
+func (c *commands) begin(name string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running || c.finalized {
-		return false
+	if c.finalized {
+		return wire.FinalizeRescue, false
 	}
-	c.running = true
-	return true
+	if c.running != "" {
+		return c.running, false
+	}
+	c.running = name
+	return "", true
 }
 
 func (c *commands) execute(w http.ResponseWriter, params map[string]json.RawMessage) {
@@ -72,18 +83,23 @@ func (c *commands) execute(w http.ResponseWriter, params map[string]json.RawMess
 		result.Status = wire.Failed
 	}
 	c.mu.Lock()
-	c.running = false
+	c.running = ""
 	c.finalized = fault == nil
-	c.results = append(c.results, result)
-	if len(c.results) > maxResults {
-		c.results = slices.Clone(c.results[1:])
-	}
+	c.keep(result)
 	c.mu.Unlock()
 	if fault == nil {
 		w.Header().Set("Connection", "close")
 		defer close(c.done) // the doors close once this answer has gone out
 	}
 	answer(w, http.StatusOK, result)
+}
+
+// keep remembers a result; the lock is held.
+func (c *commands) keep(result wire.Result) {
+	c.results = append(c.results, result)
+	if len(c.results) > maxResults {
+		c.results = slices.Clone(c.results[1:])
+	}
 }
 
 // decodeCommand reads a command's envelope; the wanted form of params is an object.
@@ -105,17 +121,22 @@ func decodeCommand(body []byte) (wire.Command, map[string]json.RawMessage, error
 
 // unknown answers as the real agent: 400 for a command that an extension lacks, 404
 // for an extension that this ramdisk lacks.
-func unknown(name string) (int, string) {
+func (c *commands) unknown(name string) (int, string) {
 	extension, verb, ok := strings.Cut(name, ".")
-	switch {
-	case !ok:
+	if !ok {
 		return http.StatusBadRequest, "Invalid command: Command name must be of the form <extension>.<name>"
-	case extension != "rescue":
-		return http.StatusNotFound, fmt.Sprintf("Not found: Extension with id %.40q not found.", extension)
-	case name != wire.FinalizeRescue:
-		return http.StatusBadRequest, fmt.Sprintf("Invalid command: Unknown command: %.40q", verb)
 	}
-	return 0, ""
+	if _, ok := c.orders[name]; ok || name == wire.FinalizeRescue {
+		return 0, ""
+	}
+	known := extension == "rescue"
+	for other := range c.orders {
+		known = known || strings.HasPrefix(other, extension+".")
+	}
+	if !known {
+		return http.StatusNotFound, fmt.Sprintf("Not found: Extension with id %.40q not found.", extension)
+	}
+	return http.StatusBadRequest, fmt.Sprintf("Invalid command: Unknown command: %.40q", verb)
 }
 
 // decodeFinalize reads exactly the parameters that are known. A server tells by a
@@ -126,21 +147,13 @@ func decodeFinalize(params map[string]json.RawMessage) (wire.FinalizeParams, *wi
 	for name, value := range params {
 		into, ok := known[name]
 		if !ok {
-			text := fmt.Sprintf("finalize_rescue() got an unexpected keyword argument %.60q", name)
-			return order, &wire.CommandError{Type: "TypeError", Code: http.StatusInternalServerError, Message: "Command execution failed", Details: text}
+			return order, unexpected("finalize_rescue", name)
 		}
 		if json.Unmarshal(value, into) != nil {
 			return order, commandError(problem.Invalidf("parameter %s has the wrong type", name))
 		}
 	}
 	return order, nil
-}
-
-func commandError(err error) *wire.CommandError {
-	if problem.Is(err, problem.Invalid) {
-		return &wire.CommandError{Type: "InvalidCommandParamsError", Code: http.StatusBadRequest, Message: "Invalid command parameters", Details: err.Error()}
-	}
-	return &wire.CommandError{Type: "CommandExecutionError", Code: http.StatusInternalServerError, Message: "Command execution failed", Details: err.Error()}
 }
 
 // shown are the parameters as the results list them: the real agent shows the hash.

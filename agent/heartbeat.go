@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"salvor/client"
@@ -23,6 +24,18 @@ type doors struct {
 	done chan struct{} // closed by a finalize that was answered
 	once bool          // end after the first heartbeat that the server took
 	stop func()
+
+	kick   chan struct{} // a heartbeat is wanted now
+	locked chan struct{} // closed by system.lockdown
+	lock   sync.Once
+}
+
+// beatSoon lets the next heartbeat go at once: a command has ended.
+func (d *doors) beatSoon() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
 }
 
 func (d *doors) close() {
@@ -41,25 +54,49 @@ func (a *Agent) heartbeats(ctx context.Context, at *doors) error {
 		select {
 		case <-at.done: // a nil channel never is
 			cancel()
+		case <-at.locked:
+			cancel()
 		case <-finished:
 		}
 	}()
 	for {
 		err := a.beat(ctx, at)
-		if over(at.done) || (err == nil && at.once) {
+		if over(at.done) || over(at.locked) || (err == nil && at.once) {
 			return nil
 		}
 		delay := a.nextBeat(err)
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("heartbeat failed", "node", a.session.node, "error", err, "again in", delay.Round(100*time.Millisecond))
 		}
-		if err := a.sleep(ctx, delay); err != nil {
-			if over(at.done) {
+		if err := a.sleepOr(ctx, delay, at.kick); err != nil {
+			if over(at.done) || over(at.locked) {
 				return nil
 			}
 			return err
 		}
 	}
+}
+
+// sleepOr pauses until it is called.
+func (a *Agent) sleepOr(ctx context.Context, delay time.Duration, call <-chan struct{}) error {
+	inner, wake := context.WithCancel(ctx)
+	defer wake()
+	called := make(chan struct{})
+	go func() {
+		defer close(called)
+		select {
+		case <-call: // a nil channel never is
+			wake()
+		case <-inner.Done():
+		}
+	}()
+	err := a.sleep(inner, delay)
+	wake()
+	<-called
+	if ctx.Err() == nil {
+		return nil
+	}
+	return err
 }
 
 func over(done <-chan struct{}) bool {

@@ -90,21 +90,31 @@ func (a *Agent) clients() ([]*client.Client, error) {
 }
 
 func (a *Agent) transport() (http.RoundTripper, error) {
+	trust, err := a.trust()
+	if err != nil {
+		return nil, err
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: a.params.Insecure}
+	transport.TLSClientConfig = trust
+	return transport, nil
+}
+
+// trust says whose certificates are taken, of the server and of those that serve images.
+func (a *Agent) trust() (*tls.Config, error) {
+	trust := &tls.Config{InsecureSkipVerify: a.params.Insecure}
 	if a.params.CAFile == "" {
-		return transport, nil
+		return trust, nil
 	}
 	pem, err := os.ReadFile(filepath.Join(a.config.Root, filepath.Clean("/"+a.params.CAFile)))
 	if err != nil {
 		return nil, problem.Invalidf("ipa-ca-file: %w", err)
 	}
-	transport.TLSClientConfig.RootCAs = x509.NewCertPool()
-	if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+	trust.RootCAs = x509.NewCertPool()
+	if !trust.RootCAs.AppendCertsFromPEM(pem) {
 		return nil, problem.Invalidf("ipa-ca-file %s: no certificate in it", a.params.CAFile)
 	}
-	return transport, nil
+	return trust, nil
 }
 
 // ask is one lookup at one server, by the new door, else by the old one.
@@ -151,7 +161,7 @@ func (a *Agent) take(found *session, answer *ironic.LookupAnswer) error {
 	if !isNode(answer.Node.UUID) {
 		return problem.Unavailablef("lookup: the server's answer names no node")
 	}
-	found.node = answer.Node.UUID
+	found.node, found.answer = answer.Node.UUID, answer
 	found.timeout = time.Duration(answer.Config.HeartbeatTimeout) * time.Second
 	if answer.Config.HeartbeatTimeout <= 0 || answer.Config.HeartbeatTimeout > 24*3600 {
 		found.timeout = defaultHeartbeat

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/agent/step"
 	"salvor/secret"
 	wire "salvor/wire/agent"
 )
@@ -21,7 +22,7 @@ const (
 	maxCommand   = 1 << 20
 	maxHeaders   = 32 << 10
 	headerTime   = 10 * time.Second
-	readTime     = 20 * time.Second
+	readTime     = 5 * time.Minute // a config drive on a slow line
 	writeTime    = 60 * time.Second
 	idleTime     = 30 * time.Second
 	shutdownTime = 2 * time.Second
@@ -30,7 +31,7 @@ const (
 
 // listen opens the command doors. It comes before the first heartbeat: a server may
 // call back at once.
-func (a *Agent) listen() (*doors, error) {
+func (a *Agent) listen(ctx context.Context) (*doors, error) {
 	address, err := a.ownAddress()
 	if err != nil {
 		return nil, err
@@ -54,7 +55,14 @@ func (a *Agent) listen() (*doors, error) {
 	if a.session.token.Empty() {
 		a.log.Warn("the server knows no tokens: commands are taken from whoever reaches this port")
 	}
+	at := &doors{ca: ca, kick: make(chan struct{}, 1), locked: make(chan struct{})}
 	commands := newCommands(a.session.token, a.version(), a.started, a.finalize)
+	commands.orders, err = a.orders(at)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	commands.ctx, commands.kick = ctx, at.beatSoon
 	server := &http.Server{
 		Handler: commands.handler(), MaxHeaderBytes: maxHeaders,
 		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
@@ -68,7 +76,7 @@ func (a *Agent) listen() (*doors, error) {
 		}
 	}()
 	port := listener.Addr().(*net.TCPAddr).Port
-	at := &doors{url: callbackURL(scheme, address, port), ca: ca, done: commands.done}
+	at.url, at.done = callbackURL(scheme, address, port), commands.done
 	at.stop = func() { stopServer(server, served) }
 	a.log.Info("listening for commands", "url", at.url)
 	return at, nil
@@ -84,16 +92,21 @@ func stopServer(server *http.Server, served <-chan struct{}) {
 	<-served
 }
 
-// commands is the API of the agent: the rescue profile knows rescue.* only.
+// commands is the API of the agent.
 type commands struct {
 	token    secret.Value
 	version  string
 	started  time.Time
 	finalize func(wire.FinalizeParams) error
 	done     chan struct{}
+	// orders are the commands besides rescue.*; those in the background run until ctx
+	// ends, and kick tells that one is done.
+	orders map[string]step.Order
+	ctx    context.Context
+	kick   func()
 
 	mu        sync.Mutex
-	running   bool
+	running   string // the command that runs
 	finalized bool
 	asked     bool // somebody has used a token on a GET: from then on all must
 	results   []wire.Result
@@ -193,13 +206,13 @@ func (c *commands) show(w http.ResponseWriter, r *http.Request) {
 	if !c.mayRead(w, r) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, result := range c.results {
-		if result.ID == strings.ToLower(r.PathValue("id")) {
-			answer(w, http.StatusOK, result)
-			return
-		}
+	result, ok := c.find(r.PathValue("id"))
+	if ok && strings.EqualFold(r.URL.Query().Get(wire.QueryWait), "true") {
+		result = c.ended(r, result)
 	}
-	refuse(w, http.StatusNotFound, "Not found: there is no command of this id")
+	if !ok {
+		refuse(w, http.StatusNotFound, "Not found: there is no command of this id")
+		return
+	}
+	answer(w, http.StatusOK, result)
 }

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/agent/image"
+	"salvor/agent/step"
+	"salvor/problem"
+	wire "salvor/wire/agent"
+)
+
+const (
+	// disksMark is made by the ramdisk's init once the drivers of disks are loaded.
+	disksMark = "/run/salvor/disks"
+	disksTime = 90 * time.Second
+	// answerTime lets an answer out before the machine goes down.
+	answerTime = time.Second
+	leastSpool = 64 << 20
+)
+
+// orders are the commands besides rescue.
+func (a *Agent) orders(at *doors) (map[string]step.Order, error) {
+	trust, err := a.trust()
+	if err != nil {
+		return nil, err
+	}
+	hands := &step.Hands{
+		Root: a.config.Root, Version: a.config.Version, HTTP: image.Client(trust), Memory: spare(), Log: a.log, Ready: a.disksReady,
+	}
+	if s := a.session; s.answer != nil {
+		node, err := json.Marshal(s.answer.Node)
+		if err != nil {
+			return nil, err
+		}
+		var permit step.Permit
+		if c := s.answer.Config; c != nil {
+			permit = step.Permit{MD5: c.MD5ChecksumEnable, Formats: c.ImageFormats}
+		}
+		if err := hands.Know(node, permit); err != nil {
+			return nil, err
+		}
+	}
+	orders := hands.Orders()
+	orders[wire.Sync] = step.Order{Params: []string{}, Run: func(context.Context, step.Params) (any, error) {
+		unix.Sync()
+		return nil, nil
+	}}
+	orders[wire.PowerOff] = a.ending("power off", unix.LINUX_REBOOT_CMD_POWER_OFF)
+	orders[wire.RunImage] = a.ending("reboot", unix.LINUX_REBOOT_CMD_RESTART)
+	orders[wire.Lockdown] = step.Order{Params: []string{}, Run: func(context.Context, step.Params) (any, error) {
+		at.lock.Do(func() { close(at.locked) })
+		return nil, nil
+	}}
+	return orders, nil
+}
+
+// ending turns the machine off or starts it again, after the answer has gone out.
+func (a *Agent) ending(what string, command int) step.Order {
+	return step.Order{Background: true, Params: []string{}, Run: func(ctx context.Context, _ step.Params) (any, error) {
+		if a.config.Root != "" {
+			return nil, problem.Forbiddenf("%s: refused: the agent works below %s and not in a ramdisk", what, a.config.Root)
+		}
+		if err := Allowed(""); err != nil {
+			return nil, err
+		}
+		a.log.Info("the machine goes down, as ordered", "way", what)
+		unix.Sync()
+		if err := pause(ctx, answerTime); err != nil {
+			return nil, err
+		}
+		if err := unix.Reboot(command); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		return nil, nil
+	}}
+}
+
+// disksReady waits until the ramdisk has loaded what disks want.
+func (a *Agent) disksReady(ctx context.Context) error {
+	if a.config.Root != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, disksTime)
+	defer cancel()
+	for {
+		if _, err := os.Stat(filepath.Join("/", a.config.Root, disksMark)); err == nil {
+			return nil
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return problem.Unavailablef("the ramdisk has not loaded the drivers of disks within %s", disksTime)
+		}
+	}
+}
+
+// spare is how much memory an image may take: half of what is free.
+func spare() int64 {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return leastSpool
+	}
+	defer f.Close()
+	scanner := bufio.NewScanner(f)
+	for scanner.Scan() {
+		var kib int64
+		if text, ok := strings.CutPrefix(scanner.Text(), "MemAvailable:"); ok {
+			if _, err := fmt.Sscan(text, &kib); err == nil {
+				return max(kib*1024/2, leastSpool)
+			}
+		}
+	}
+	return leastSpool
+}

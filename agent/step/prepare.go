@@ -1,0 +1,182 @@
+package step
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"salvor/agent/disk"
+	"salvor/agent/efi"
+	"salvor/agent/image"
+	"salvor/problem"
+	wire "salvor/wire/agent"
+)
+
+const (
+	idle  = 60 * time.Second
+	pause = 5 * time.Second
+	edge  = 1 << 20
+)
+
+func asTyped(err error, has *interface{ CommandType() string }) bool { return errors.As(err, has) }
+
+func (h *Hands) writer() image.Writer {
+	_, permit := h.known()
+	return image.Writer{
+		HTTP: h.HTTP, Memory: h.Memory, MD5: permit.MD5, Formats: permit.Formats, Log: h.Log, Idle: idle, Pause: pause,
+	}
+}
+
+// prepareOrder is standby.prepare_image.
+func (h *Hands) prepareOrder(ctx context.Context, p Params) (any, error) {
+	text, err := h.prepare(ctx, p)
+	if err != nil {
+		return nil, typed(wire.ErrDeployment, err)
+	}
+	return wire.Text{Result: "prepare_image: " + text}, nil
+}
+
+// writeStep is the deploy step write_image.
+func (h *Hands) writeStep(ctx context.Context, args Params) (any, error) {
+	return h.prepareOrder(ctx, args)
+}
+
+// prepare writes image and config drive. What fails on the way leaves a disk that does
+// not boot.
+func (h *Hands) prepare(ctx context.Context, p Params) (string, error) {
+	var info wire.Image
+	var drive string
+	if err := errors.Join(p.Get("image_info", &info), p.Get("configdrive", &drive)); err != nil {
+		return "", err
+	}
+	if drive == "" {
+		drive = info.ConfigDrive
+	}
+	writer := h.writer()
+	if err := writer.Check(info); err != nil {
+		return "", err
+	}
+	content, err := readDrive(ctx, writer, drive)
+	if err != nil {
+		return "", err
+	}
+	found, err := h.target(ctx)
+	if err != nil {
+		return "", err
+	}
+	d, err := disk.Open(h.Root, found.Name)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	began := time.Now()
+	h.Log.Info("writing image", "image", info.ID, "disk", found.Name, "bytes", found.Size)
+	if err := writer.Write(ctx, info, d); err != nil {
+		return "", err
+	}
+	if err := settle(d, content); err != nil {
+		err = fmt.Errorf("image %s on %s: %w", info.ID, found.Name, err)
+		return "", errors.Join(err, d.Zero(0, edge), d.Zero(d.Size()-edge, edge), d.Sync())
+	}
+	id, err := identifier(d)
+	if err != nil {
+		return "", err
+	}
+	d.Reread()
+	h.mu.Lock()
+	h.rootID = id
+	h.mu.Unlock()
+	h.Log.Info("image written", "image", info.ID, "disk", found.Name, "took", time.Since(began).Round(time.Millisecond))
+	return fmt.Sprintf("image (%s) written to device %s root_uuid=%s", info.ID, found.Name, id), nil
+}
+
+// settle makes the image's partition table fit the disk and adds the config drive.
+func settle(d *disk.Device, content []byte) error {
+	table, err := disk.ReadTable(d, d.Size(), d.Sector())
+	if err != nil {
+		return err
+	}
+	if len(table.Partitions) == 0 {
+		return problem.Conflictf("no valid partition table on the disk after the image was written: it is no image of a whole disk, or is made for sectors of another size than %d", d.Sector())
+	}
+	if err := table.MoveBackup(d); err != nil {
+		return err
+	}
+	if content != nil {
+		if err := writeDrive(d, table, content); err != nil {
+			return err
+		}
+	}
+	return d.Sync()
+}
+
+// identifier is the signature in the first sector, which Ironic takes for a root UUID
+// of whole-disk images.
+func identifier(d *disk.Device) (string, error) {
+	b := make([]byte, 4)
+	if _, err := d.ReadAt(b, 440); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("0x%08x", binary.LittleEndian.Uint32(b)), nil
+}
+
+func (h *Hands) partitionUUIDs(context.Context, Params) (any, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rootID == "" {
+		return map[string]string{}, nil
+	}
+	return map[string]string{"root uuid": h.rootID}, nil
+}
+
+// bootloader is image.install_bootloader. Images bring their loader along: what is
+// left is to tell UEFI of it; a BIOS reads the first sector and needs nothing.
+func (h *Hands) bootloader(ctx context.Context, p Params) (any, error) {
+	var order wire.BootloaderParams
+	err := errors.Join(p.Get("target_boot_mode", &order.TargetMode), p.Get("ignore_bootloader_failure", &order.IgnoreFailure))
+	if err != nil {
+		return nil, err
+	}
+	if !efi.Booted(h.Root) {
+		text := "this machine was booted by BIOS, which starts the disk by its first sector: nothing to install"
+		if order.TargetMode == "uefi" {
+			text = "this ramdisk was booted by BIOS and cannot write UEFI's boot entries: the machine will start the disk's removable path"
+		}
+		h.Log.Info(text)
+		return wire.Text{Result: "install_bootloader: " + text}, nil
+	}
+	entry, name, err := h.installEntry(ctx)
+	if err != nil && order.IgnoreFailure != nil && *order.IgnoreFailure {
+		h.Log.Warn("boot entry not written; going on, as ordered", "error", err)
+		return wire.Text{Result: "install_bootloader: failed, ignored as ordered: " + err.Error()}, nil
+	}
+	if err != nil {
+		return nil, typed(wire.ErrCommand, fmt.Errorf("install the boot entry: %w", err))
+	}
+	text := fmt.Sprintf("boot entry Boot%04X (%s) starts %s of %s", entry.Number, entry.Label, entry.Path, name)
+	h.Log.Info(text)
+	return wire.Text{Result: "install_bootloader: " + text}, nil
+}
+
+func (h *Hands) installEntry(ctx context.Context) (efi.Entry, string, error) {
+	found, err := h.target(ctx)
+	if err != nil {
+		return efi.Entry{}, "", err
+	}
+	d, err := disk.OpenRead(h.Root, found.Name)
+	if err != nil {
+		return efi.Entry{}, "", err
+	}
+	defer d.Close()
+	table, err := disk.ReadTable(d, d.Size(), d.Sector())
+	if err != nil {
+		return efi.Entry{}, "", err
+	}
+	entry, err := efi.Install(h.Root, d, table, d.Sector())
+	if problem.Is(err, problem.NotFound) {
+		err = &fault{wire.ErrNoDevice, err}
+	}
+	return entry, found.Name, err
+}

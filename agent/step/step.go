@@ -1,0 +1,286 @@
+// Package step does what a server orders for the machine's disks: it writes a system
+// with its config drive and boot entry, and it wipes. It speaks the commands of
+// ironic-python-agent (standby, image, clean, deploy, service) by a table of orders; it
+// must not know HTTP doors, tokens, or how the server was found.
+package step
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+
+	"salvor/agent/disk"
+	"salvor/problem"
+	wire "salvor/wire/agent"
+)
+
+// manager is the name of the one hardware manager, under which steps are listed.
+const manager = "SalvorHardwareManager"
+
+// Order is a command that the agent knows.
+type Order struct {
+	// Background orders go on after the answer; others are done in milliseconds.
+	Background bool
+	// Params are the names of those that it takes.
+	Params []string
+	// Run does it; the outcome is what wire.Result.Outcome holds.
+	Run func(ctx context.Context, params Params) (any, error)
+}
+
+// Params are the params of a command by name.
+type Params map[string]json.RawMessage
+
+// Get reads one into v; one that is absent or null leaves v as it is.
+func (p Params) Get(name string, v any) error {
+	raw := p[name]
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return problem.Invalidf("parameter %s has the wrong type", name)
+	}
+	return nil
+}
+
+// Permit is what the server allows of images, told by lookup.
+type Permit struct {
+	MD5     bool
+	Formats []string
+}
+
+// Hands act on the machine's disks.
+type Hands struct {
+	// Root is empty in the ramdisk; elsewhere disks are files below Root/dev.
+	Root string
+	// Version of the agent: another one is another list of steps.
+	Version string
+	// HTTP fetches images, see image.Client.
+	HTTP *http.Client
+	// Memory bounds what an image may take of it, in bytes.
+	Memory int64
+	Log    *slog.Logger
+	// Ready waits until the ramdisk has loaded the drivers of the disks.
+	Ready func(context.Context) error
+
+	mu     sync.Mutex
+	node   node
+	permit Permit
+	rootID string // what prepare_image found, for get_partition_uuids
+}
+
+// node is what the steps read of one.
+type node struct {
+	UUID               string         `json:"uuid"`
+	Properties         map[string]any `json:"properties"`
+	InstanceInfo       map[string]any `json:"instance_info"`
+	DriverInternalInfo map[string]any `json:"driver_internal_info"`
+}
+
+// Know takes what lookup told: the node, as JSON, and what the server permits.
+func (h *Hands) Know(raw json.RawMessage, permit Permit) error {
+	h.mu.Lock()
+	h.permit = permit
+	h.mu.Unlock()
+	return h.know(raw)
+}
+
+// know keeps the newest description of the node; servers send it with each step.
+func (h *Hands) know(raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var n node
+	if err := json.Unmarshal(raw, &n); err != nil {
+		return problem.Invalidf("node is no object of the API's form")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n.UUID != "" && h.node.UUID != "" && n.UUID != h.node.UUID {
+		return problem.Invalidf("node is %.40q, this agent serves %s", n.UUID, h.node.UUID)
+	}
+	h.node = n
+	return nil
+}
+
+func (h *Hands) known() (node, Permit) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.node, h.permit
+}
+
+// Orders are all commands about disks.
+func (h *Hands) Orders() map[string]Order {
+	orders := map[string]Order{
+		wire.PrepareImage:      {Background: true, Params: []string{"image_info", "configdrive"}, Run: h.prepareOrder},
+		wire.InstallBootloader: {Background: true, Params: []string{"root_uuid", "efi_system_part_uuid", "prep_boot_part_uuid", "target_boot_mode", "ignore_bootloader_failure"}, Run: h.bootloader},
+		wire.PartitionUUIDs:    {Run: h.partitionUUIDs},
+	}
+	for _, f := range h.families() {
+		orders[f.name+".get_"+f.name+"_steps"] = Order{Params: []string{"node", "ports"}, Run: func(_ context.Context, p Params) (any, error) { return h.list(f, p) }}
+		orders[f.name+".execute_"+f.name+"_step"] = Order{Background: true, Params: nil, Run: func(ctx context.Context, p Params) (any, error) { return h.execute(ctx, f, p) }}
+	}
+	return orders
+}
+
+// action is one step of a family.
+type action struct {
+	wire.Step
+	do func(ctx context.Context, args Params) (any, error)
+}
+
+// family is clean, deploy or service; wrong is the wire's type of a failure.
+type family struct {
+	name, wrong string
+	actions     []action
+}
+
+func (h *Hands) families() []family {
+	on := func(name string, priority int, abortable bool, do func(context.Context, Params) (any, error)) action {
+		return action{wire.Step{Step: name, Interface: "deploy", Priority: priority, Abortable: abortable}, do}
+	}
+	write := on("write_image", 0, false, h.writeStep)
+	write.ArgsInfo = map[string]wire.ArgInfo{
+		"image_info":  {Description: "The image, as in standby.prepare_image.", Required: true},
+		"configdrive": {Description: "A config drive: URL, or gzipped ISO 9660 in base64."},
+	}
+	metadata := func(priority int) action { return on("erase_devices_metadata", priority, true, h.eraseMetadata) }
+	return []family{
+		{"clean", wire.ErrCleaning, []action{metadata(99), on("erase_devices", 0, true, h.eraseDevices), on("erase_devices_express", 0, true, h.eraseExpress)}},
+		{"deploy", wire.ErrDeployment, []action{write, metadata(0)}},
+		{"service", wire.ErrServicing, []action{write}},
+	}
+}
+
+func (h *Hands) version() map[string]string { return map[string]string{manager: h.Version} }
+
+func (h *Hands) list(f family, p Params) (any, error) {
+	if err := h.know(p["node"]); err != nil {
+		return nil, err
+	}
+	steps := []wire.Step{}
+	for _, a := range f.actions {
+		steps = append(steps, a.Step)
+	}
+	return map[string]any{
+		f.name + "_steps":          map[string][]wire.Step{manager: steps},
+		"hardware_manager_version": h.version(),
+	}, nil
+}
+
+// Mismatch: the steps were listed by another version of the agent.
+type Mismatch struct{ Wanted, Is map[string]string }
+
+func (m *Mismatch) Error() string {
+	return fmt.Sprintf("hardware managers: the steps were listed by %v, this agent is %v: list them again", m.Wanted, m.Is)
+}
+
+// CommandType is the type on the wire.
+func (*Mismatch) CommandType() string { return wire.ErrVersion }
+
+// fault is an error with its type on the wire.
+type fault struct {
+	kind string
+	error
+}
+
+// Unwrap gives the error without its type.
+func (f *fault) Unwrap() error { return f.error }
+
+// CommandType is the type on the wire.
+func (f *fault) CommandType() string { return f.kind }
+
+func (h *Hands) execute(ctx context.Context, f family, p Params) (any, error) {
+	if err := h.know(p["node"]); err != nil {
+		return nil, err
+	}
+	var wanted map[string]string
+	if err := p.Get(f.name+"_version", &wanted); err != nil {
+		return nil, err
+	}
+	if wanted != nil && !maps.Equal(wanted, h.version()) {
+		return nil, &Mismatch{wanted, h.version()}
+	}
+	var ordered struct {
+		Step string `json:"step"`
+		Args Params `json:"args"`
+	}
+	if err := p.Get("step", &ordered); err != nil || ordered.Step == "" {
+		return nil, problem.Invalidf("step is no object with the name of a step")
+	}
+	i := slices.IndexFunc(f.actions, func(a action) bool { return a.Step.Step == ordered.Step })
+	if i < 0 {
+		return nil, &fault{wire.ErrNoSuchStep, problem.NotFoundf("there is no %s step %.60q", f.name, ordered.Step)}
+	}
+	h.Log.Info("step begins", "family", f.name, "step", ordered.Step)
+	result, err := f.actions[i].do(ctx, ordered.Args)
+	if err != nil {
+		return nil, typed(f.wrong, fmt.Errorf("%s: %w", ordered.Step, err))
+	}
+	h.Log.Info("step done", "family", f.name, "step", ordered.Step)
+	return map[string]any{f.name + "_result": result, f.name + "_step": p["step"]}, nil
+}
+
+// typed gives an error a type unless it has one or is the asker's fault.
+func typed(kind string, err error) error {
+	var has interface{ CommandType() string }
+	if asTyped(err, &has) {
+		return &fault{has.CommandType(), err}
+	}
+	if problem.Is(err, problem.Invalid) {
+		return err
+	}
+	return &fault{kind, err}
+}
+
+// disks lists them once the drivers are there, without those that the node's
+// properties.skip_block_devices name.
+func (h *Hands) disks(ctx context.Context) ([]disk.Found, error) {
+	if err := h.Ready(ctx); err != nil {
+		return nil, err
+	}
+	all, err := disk.List(h.Root)
+	if err != nil {
+		return nil, err
+	}
+	n, _ := h.known()
+	skips, _ := n.Properties["skip_block_devices"].([]any)
+	for _, raw := range skips {
+		object, _ := raw.(map[string]any)
+		hints, err := disk.ParseHints(object)
+		if err != nil || len(hints) == 0 {
+			return nil, problem.Invalidf("skip_block_devices: %v: want a list of objects of root device hints", err)
+		}
+		all = slices.DeleteFunc(all, func(d disk.Found) bool {
+			ok, _ := hints.Match(d.Disk)
+			return ok
+		})
+	}
+	return all, nil
+}
+
+// target is the disk of the system.
+func (h *Hands) target(ctx context.Context) (disk.Found, error) {
+	all, err := h.disks(ctx)
+	if err != nil {
+		return disk.Found{}, err
+	}
+	n, _ := h.known()
+	raw, _ := n.InstanceInfo["root_device"].(map[string]any)
+	if len(raw) == 0 {
+		raw, _ = n.Properties["root_device"].(map[string]any)
+	}
+	hints, err := disk.ParseHints(raw)
+	if err != nil {
+		return disk.Found{}, err
+	}
+	found, err := disk.Choose(all, hints)
+	if err != nil {
+		return found, &fault{wire.ErrNoDevice, err}
+	}
+	return found, nil
+}
