@@ -112,6 +112,8 @@ type Contact struct {
 	PowerReadAt   time.Time
 	PowerFailures int
 	PowerError    string
+	// Revision is raised by every write; the store keeps it.
+	Revision int64
 }
 
 // Port is a NIC of a node.

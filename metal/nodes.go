@@ -73,6 +73,21 @@ func (s *Nodes) Contacts(ctx context.Context, ids []string) (map[string]Contact,
 	return s.store.Contacts(ctx, ids)
 }
 
+// Mark reads what tells the node's view of now from those before, by UUID or name.
+func (s *Nodes) Mark(ctx context.Context, ident string) (NodeMark, error) {
+	return s.store.NodeMark(ctx, ident)
+}
+
+// Marks reads the marks of a page of nodes.
+func (s *Nodes) Marks(ctx context.Context, f NodeFilter, p Page) ([]NodeMark, error) {
+	return s.store.ListNodeMarks(ctx, f, p)
+}
+
+// Marked reads the nodes of marks, by their Num.
+func (s *Nodes) Marked(ctx context.Context, nums []int64) (map[int64]*Node, error) {
+	return s.store.MarkedNodes(ctx, nums)
+}
+
 var (
 	nodeName = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,255}$`)
 	words255 = 255

@@ -15,7 +15,7 @@ type Ports = Collection[Port, PortFilter]
 
 // NewPorts makes the service.
 func NewPorts(store Store, jobs Jobs, nodes *Nodes) *Ports {
-	s := newCollection[Port, PortFilter]("port", portTable{store}, nodes)
+	s := newCollection[Port, PortFilter]("port", store.PortTable(), nodes)
 	s.jobs = jobs
 	s.check = (*Port).check
 	rules := portRules{store, nodes}
@@ -27,19 +27,8 @@ func NewPorts(store Store, jobs Jobs, nodes *Nodes) *Ports {
 	return s
 }
 
-// portTable shows the ports of a store as the table that they are.
-type portTable struct{ store Store }
-
-func (t portTable) Insert(tx job.Tx, p *Port) error { return t.store.InsertPort(tx, p) }
-func (t portTable) Save(tx job.Tx, p *Port) error   { return t.store.SavePort(tx, p) }
-func (t portTable) Delete(tx job.Tx, p *Port) error { return t.store.DeletePort(tx, p) }
-func (t portTable) Get(ctx context.Context, tx job.Tx, ident string) (*Port, error) {
-	return t.store.Port(ctx, tx, ident)
-}
-
-func (t portTable) List(ctx context.Context, _ job.Tx, f PortFilter, p Page) ([]*Port, error) {
-	return t.store.Ports(ctx, f, p)
-}
+// IsName tells whether an identifier has the form of a name.
+func IsName(s string) bool { return nodeName.MatchString(s) && !IsUUID(s) }
 
 // ParseMAC reads a 48 bit MAC in any usual form and writes it in lower case with colons.
 func ParseMAC(s string) (string, error) {

@@ -34,6 +34,17 @@ type Table[R, F any] interface {
 	Delete(tx job.Tx, r *R) error
 	// List reads a page in one query; a nil tx reads outside of any.
 	List(ctx context.Context, tx job.Tx, f F, p Page) ([]*R, error)
+	// Marks is List without the records themselves, for whoever keeps what was made of them.
+	Marks(ctx context.Context, f F, p Page) ([]Mark, error)
+	// Marked reads records by the Num of their marks; those that are gone meanwhile are left out.
+	Marked(ctx context.Context, nums []int64) (map[int64]*R, error)
+}
+
+// Mark tells one state of a record from every other, of this record and of all of its kind that ever were.
+type Mark struct {
+	Num     int64 // of the row, never given again, as a UUID may be
+	ID      string
+	Version int64
 }
 
 // Change is what somebody asks of a record: a nil Old is a creation, a nil New a removal.
@@ -132,6 +143,16 @@ func (s *Collection[R, F]) Get(ctx context.Context, ident string) (*R, error) {
 // List reads a page.
 func (s *Collection[R, F]) List(ctx context.Context, f F, p Page) ([]*R, error) {
 	return s.table.List(ctx, nil, f, p)
+}
+
+// Marks reads the marks of a page.
+func (s *Collection[R, F]) Marks(ctx context.Context, f F, p Page) ([]Mark, error) {
+	return s.table.Marks(ctx, f, p)
+}
+
+// Marked reads the records of marks, by their Num.
+func (s *Collection[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]*R, error) {
+	return s.table.Marked(ctx, nums)
 }
 
 // Create adds a record; an empty ID is chosen.

@@ -44,6 +44,25 @@ type NodeStore interface {
 	DeleteNode(tx job.Tx, n *Node) error
 	// Nodes lists; one query a page whatever its length.
 	Nodes(ctx context.Context, f NodeFilter, p Page) ([]*Node, error)
+	NodeMarks
+}
+
+// NodeMarks reads what tells a node's view of today from that of yesterday, without the node.
+type NodeMarks interface {
+	// NodeMark reads by UUID or name; problem.NotFound if there is none.
+	NodeMark(ctx context.Context, ident string) (NodeMark, error)
+	// ListNodeMarks is Nodes without the records themselves.
+	ListNodeMarks(ctx context.Context, f NodeFilter, p Page) ([]NodeMark, error)
+	// MarkedNodes reads nodes by the Num of their marks; those that are gone meanwhile are left out.
+	MarkedNodes(ctx context.Context, nums []int64) (map[int64]*Node, error)
+}
+
+// NodeMark is a Mark with all that a view of a node shows beside its record: Heard is the Revision of the
+// node's Contact, the others are as in Node.
+type NodeMark struct {
+	Mark
+	Heard                  int64
+	Reservation, Conductor string
 }
 
 // PortStore keeps ports.
@@ -93,6 +112,8 @@ type Store interface {
 	ContactStore
 	PlanStore
 	DocumentStore
+	// PortTable shows the ports as the table that they are.
+	PortTable() Table[Port, PortFilter]
 	Portgroups() Table[Portgroup, PortgroupFilter]
 	Chassis() Table[Chassis, ChassisFilter]
 	Connectors() Table[Connector, ConnectorFilter]

@@ -16,7 +16,7 @@ var contactFields = []string{"node_id", "agent_url", "agent_version", "agent_ca"
 	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error"}
 
 var (
-	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + ` FROM contact`
+	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, revision FROM contact`
 	upsertContact  = upsertContactText()
 )
 
@@ -31,8 +31,8 @@ func upsertContactText() string {
 		}
 		sets = append(sets, f+" = "+value)
 	}
-	return `INSERT INTO contact (` + strings.Join(contactFields, ", ") + `) VALUES (` + placeholders(1, len(contactFields)) + `)
-		ON CONFLICT (node_id) DO UPDATE SET ` + strings.Join(sets, ", ")
+	return `INSERT INTO contact (` + strings.Join(contactFields, ", ") + `, revision) VALUES (` + placeholders(1, len(contactFields)) + `, 1)
+		ON CONFLICT (node_id) DO UPDATE SET ` + strings.Join(sets, ", ") + `, revision = contact.revision + 1`
 }
 
 // Contact is metal.ContactStore's.
@@ -68,7 +68,7 @@ func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Con
 		var c metal.Contact
 		var heartbeat, lookup, power int64
 		err := r.Scan(&c.NodeID, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage, &c.AgentBoot,
-			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError)
+			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError, &c.Revision)
 		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = moment(heartbeat), moment(lookup), moment(power)
 		out[c.NodeID] = c
 		return err
@@ -96,8 +96,8 @@ func (s *Store) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := tx.exec(`INSERT INTO contact (node_id, token_told, lookup_at) VALUES ($1, $2, $3) ON CONFLICT (node_id) DO UPDATE
-		SET token_told = excluded.token_told, lookup_at = excluded.lookup_at WHERE contact.token_told < excluded.token_told`,
+	n, err := tx.exec(`INSERT INTO contact (node_id, token_told, lookup_at, revision) VALUES ($1, $2, $3, 1) ON CONFLICT (node_id) DO UPDATE
+		SET token_told = excluded.token_told, lookup_at = excluded.lookup_at, revision = contact.revision + 1 WHERE contact.token_told < excluded.token_told`,
 		nodeID, boot, micros(s.stamp()))
 	return n > 0, s.contactRefused(err, nodeID)
 }

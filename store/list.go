@@ -50,18 +50,25 @@ func (c *clause) page(p metal.Page, table, a string, sortable map[string]string)
 
 // Nodes is metal.NodeStore's.
 func (s *Store) Nodes(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+	return nodePage(ctx, s, f, p, func(tail string, args []any) ([]*metal.Node, error) {
+		return s.nodes(ctx, nil, selectNodes+tail, args...)
+	})
+}
+
+// nodePage reads a page of nodes; tail is all of the query from WHERE on.
+func nodePage[T any](ctx context.Context, s *Store, f metal.NodeFilter, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	c.nodes(f)
 	order, err := c.page(p, "node", "n", nodeSort)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.nodes(ctx, nil, selectNodes+c.where()+order, c.args...)
+	out, err := read(c.where()+order, c.args)
 	if err != nil {
 		return nil, err
 	}
 	if len(out) == 0 && p.Marker != "" {
-		if ok, err := s.exists(ctx, "node", p.Marker); err != nil || !ok {
+		if ok, err := s.exists(ctx, nil, "node", p.Marker); err != nil || !ok {
 			return nil, missing(err, "Node %s could not be found.", p.Marker)
 		}
 	}

@@ -139,22 +139,26 @@ func bootPath(n *metal.Node) string {
 }
 
 // selectNodes begins every query of nodes: the record, its lock and a conductor that serves it, in one.
-var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + `,
-	CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, COALESCE(g.hostname, '')
-	FROM node n
+var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + lockAndConductor + ` FROM node n` + joinLockAndConductor
+
+const (
+	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, COALESCE(g.hostname, '')`
+	joinLockAndConductor = `
 	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locks + `
 	LEFT JOIN conductor h ON h.owner = l.owner
 	LEFT JOIN (SELECT m.group_name, MIN(c.hostname) AS hostname FROM conductor_member m JOIN conductor c ON c.id = m.conductor_id GROUP BY m.group_name) g
 		ON g.group_name = n.conductor_group`
+)
 
-func (s *Store) scanNode(r *sql.Rows) (*metal.Node, error) {
+// scanNode reads a row of selectNodes, and what stands behind it into more.
+func (s *Store) scanNode(r *sql.Rows, more ...any) (*metal.Node, error) {
 	n := &metal.Node{}
 	var provisioned, start, end, created, updated int64
 	var path, body string
-	err := r.Scan(&n.ID, &n.Version, &n.Name, &n.Driver, &n.InstanceUUID, &n.ChassisUUID, &n.ResourceClass, &n.Description, &n.Owner, &n.Lessee,
+	err := r.Scan(append([]any{&n.ID, &n.Version, &n.Name, &n.Driver, &n.InstanceUUID, &n.ChassisUUID, &n.ResourceClass, &n.Description, &n.Owner, &n.Lessee,
 		&n.Shard, &n.ConductorGroup, &n.Maintenance, &n.Fault, &n.Protected, &n.Retired, &n.ConsoleEnabled, &n.PowerState, &n.TargetPower,
 		&n.ProvisionState, &n.TargetProvision, &n.LastError, &provisioned, &start, &end, &path, &created, &updated,
-		&n.ParentNode, &n.AllocationID, &n.InstanceName, &n.DisablePowerOff, &n.Health, &body, &n.Reservation, &n.Conductor)
+		&n.ParentNode, &n.AllocationID, &n.InstanceName, &n.DisablePowerOff, &n.Health, &body, &n.Reservation, &n.Conductor}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -187,13 +191,14 @@ func one(nodes []*metal.Node, err error, format string, args ...any) (*metal.Nod
 	return nodes[0], nil
 }
 
+const nodeByIdent = ` WHERE n.id = COALESCE((SELECT id FROM node WHERE id = $1), (SELECT id FROM node WHERE name = $1 AND name <> ''))`
+
 // Node is metal.NodeStore's.
 func (s *Store) Node(ctx context.Context, t job.Tx, ident string) (*metal.Node, error) {
 	if ident == "" {
 		return nil, problem.NotFoundf("Node %s could not be found.", ident)
 	}
-	nodes, err := s.nodes(ctx, t, selectNodes+` WHERE n.id = COALESCE((SELECT id FROM node WHERE id = $1),
-		(SELECT id FROM node WHERE name = $1 AND name <> ''))`, ident)
+	nodes, err := s.nodes(ctx, t, selectNodes+nodeByIdent, ident)
 	return one(nodes, err, "Node %s could not be found.", ident)
 }
 

@@ -82,6 +82,13 @@ func TestNoScan(t *testing.T) {
 	do(func(tx job.Tx) error { _, err := s.TellToken(tx, "n", 1); return err })
 	for _, read := range []func() error{
 		func() error { _, err := s.Node(ctx, nil, "n"); return err },
+		func() error { _, err := s.NodeMark(ctx, "n"); return err },
+		func() error { _, err := s.MarkedNodes(ctx, []int64{1, 2}); return err },
+		func() error { _, err := s.PortTable().Marked(ctx, []int64{1, 2}); return err },
+		func() error {
+			_, err := s.ListNodeMarks(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{})
+			return err
+		},
 		func() error { _, err := s.NodeByMAC(ctx, "m"); return err },
 		func() error { _, err := s.NodeByBootPath(ctx, "p"); return err },
 		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{}); return err },

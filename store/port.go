@@ -26,6 +26,7 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 			InternalInfo *metal.Object `json:"internal_info"`
 		}{&p.LocalLink, &p.Extra, &p.InternalInfo}
 	},
+	tidy:  func(p *metal.Port) { p.Address = strings.ToLower(p.Address) },
 	fill:  func(p *metal.Port) { fill(&p.LocalLink, &p.Extra, &p.InternalInfo) },
 	names: []string{"name", "address"},
 	sort:  map[string]string{"node_uuid": "node_id", "portgroup_uuid": "portgroup_id"},
@@ -53,39 +54,34 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 	},
 }
 
-func (s *Store) ports() table[metal.Port, metal.PortFilter] {
+// PortTable is metal.Store's.
+func (s *Store) PortTable() metal.Table[metal.Port, metal.PortFilter] {
 	return table[metal.Port, metal.PortFilter]{s, ports}
 }
 
 // Port is metal.PortStore's.
 func (s *Store) Port(ctx context.Context, t job.Tx, ident string) (*metal.Port, error) {
-	return s.ports().Get(ctx, t, ident)
+	return s.PortTable().Get(ctx, t, ident)
 }
 
 // InsertPort is metal.PortStore's.
-func (s *Store) InsertPort(t job.Tx, p *metal.Port) error {
-	p.Address = strings.ToLower(p.Address)
-	return s.ports().Insert(t, p)
-}
+func (s *Store) InsertPort(t job.Tx, p *metal.Port) error { return s.PortTable().Insert(t, p) }
 
 // SavePort is metal.PortStore's.
-func (s *Store) SavePort(t job.Tx, p *metal.Port) error {
-	p.Address = strings.ToLower(p.Address)
-	return s.ports().Save(t, p)
-}
+func (s *Store) SavePort(t job.Tx, p *metal.Port) error { return s.PortTable().Save(t, p) }
 
 // DeletePort is metal.PortStore's.
-func (s *Store) DeletePort(t job.Tx, p *metal.Port) error { return s.ports().Delete(t, p) }
+func (s *Store) DeletePort(t job.Tx, p *metal.Port) error { return s.PortTable().Delete(t, p) }
 
 // Ports is metal.PortStore's.
 func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p metal.Page) ([]*metal.Port, error) {
-	return s.ports().List(ctx, nil, f, p)
+	return s.PortTable().List(ctx, nil, f, p)
 }
 
 // exists tells whether a table has a row with the id.
-func (s *Store) exists(ctx context.Context, table, id string) (bool, error) {
+func (s *Store) exists(ctx context.Context, t job.Tx, table, id string) (bool, error) {
 	found := false
-	err := s.read(ctx, nil, func(*sql.Rows) error { found = true; return nil }, `SELECT 1 FROM `+table+` WHERE id = $1`, id)
+	err := s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, `SELECT 1 FROM `+table+` WHERE id = $1`, id)
 	return found, err
 }
 

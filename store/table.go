@@ -27,6 +27,8 @@ type kind[R, F any] struct {
 	head    func(r *R) head
 	// body is a pointer to a struct of pointers to what nobody searches or sorts by.
 	body func(r *R) any
+	// tidy brings fields into the form that is kept before a write; nil: they are.
+	tidy func(r *R)
 	// fill makes what was empty usable after a read.
 	fill func(r *R)
 	// secret tells the keys of body whose values are sealed; nil: none.
@@ -89,6 +91,9 @@ func (k *kind[R, F]) selects() string {
 
 // values are the arguments of all.
 func (t table[R, F]) values(r *R) ([]any, error) {
+	if t.k.tidy != nil {
+		t.k.tidy(r)
+	}
 	h := t.k.head(r)
 	args := []any{*h.id, *h.version}
 	for _, f := range t.k.fields(r) {
@@ -148,13 +153,14 @@ func (s *Store) decodeBody(text []byte, body any, secretKey func(string) bool, p
 	return json.Unmarshal(text, body)
 }
 
-func (t table[R, F]) scan(rows *sql.Rows) (*R, error) {
+// scan reads a row of all, and what stands behind it into more.
+func (t table[R, F]) scan(rows *sql.Rows, more ...any) (*R, error) {
 	r := new(R)
 	h := t.k.head(r)
 	var created, updated int64
 	var body sql.RawBytes
 	into := append([]any{h.id, h.version}, t.k.fields(r)...)
-	if err := rows.Scan(append(into, &created, &updated, &body)...); err != nil {
+	if err := rows.Scan(append(append(into, &created, &updated, &body), more...)...); err != nil {
 		return nil, err
 	}
 	*h.created, *h.updated = moment(created), moment(updated)
@@ -316,20 +322,27 @@ func (t table[R, F]) Delete(tx job.Tx, r *R) error {
 
 // List is metal.Table's.
 func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p metal.Page) ([]*R, error) {
+	return page(ctx, t, tx, f, p, func(tail string, args []any) ([]*R, error) {
+		return t.read(ctx, tx, t.k.selects()+tail, args...)
+	})
+}
+
+// page reads a page of a table; tail is all of the query that comes after the table's name.
+func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	t.k.narrow(c, f)
 	order, err := c.page(p, t.k.table, "t", t.k.sortable())
 	if err != nil {
 		return nil, err
 	}
-	text := t.k.selects()
+	tail := c.where() + order
 	if c.node {
-		text += ` JOIN node n ON n.id = t.node_id`
+		tail = ` JOIN node n ON n.id = t.node_id` + tail
 	}
-	out, err := t.read(ctx, tx, text+c.where()+order, c.args...)
+	out, err := read(tail, c.args)
 	if err == nil && len(out) == 0 && p.Marker != "" {
 		var ok bool
-		if ok, err = t.s.exists(ctx, t.k.table, p.Marker); err == nil && !ok {
+		if ok, err = t.s.exists(ctx, tx, t.k.table, p.Marker); err == nil && !ok {
 			err = t.k.missing(p.Marker)
 		}
 	}

@@ -158,6 +158,68 @@ func testNodeDelete(b *bench) {
 	b.ok(err)
 }
 
+// testNodeMarks: whatever changes a node's view changes its mark, and what was deleted does not come back with an old one.
+func testNodeMarks(b *bench) {
+	n := b.node("a", func(n *metal.Node) { n.Name = "one" })
+	b.node("b")
+	seen := map[metal.NodeMark]string{}
+	look := func(after string) metal.NodeMark {
+		b.Helper()
+		m, err := b.s.NodeMark(b.ctx, "a")
+		b.ok(err)
+		all, err := b.s.ListNodeMarks(b.ctx, metal.NodeFilter{}, metal.Page{})
+		b.ok(err)
+		if len(all) != 2 || !slices.Contains(all, m) {
+			b.Fatalf("after %s: %v is not in the list %v", after, m, all)
+		}
+		if was, ok := seen[m]; ok {
+			b.Fatalf("after %s the mark %v is that of %s", after, m, was)
+		}
+		seen[m] = after
+		return m
+	}
+	m := look("the creation")
+	byName, err := b.s.NodeMark(b.ctx, "one")
+	b.ok(err)
+	if byName != m {
+		b.Fatalf("by name %v, by UUID %v", byName, m)
+	}
+	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
+	look("a save")
+	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "a", AgentURL: "u"}) })
+	look("a heartbeat")
+	b.do(func(tx job.Tx) error { _, err := b.s.TellToken(tx, "a", 1); return err })
+	look("a lookup")
+	b.ok(b.s.Register(b.ctx, job.Conductor{ID: "conductor", Incarnation: "1", Hostname: "host-b", Groups: []string{""}}))
+	look("a conductor's start")
+	b.insert(job.Operation, "a")
+	look("a job")
+	j := b.claimOne()
+	m = look("its claim")
+	if m.Reservation != "salvor" && m.Reservation != "host-b" || m.Conductor != "host-b" {
+		b.Errorf("mark %+v", m)
+	}
+	found, err := b.s.MarkedNodes(b.ctx, []int64{m.Num, -1})
+	b.ok(err)
+	whole, err := b.s.Node(b.ctx, nil, "a")
+	b.ok(err)
+	if d := cmp.Diff(map[int64]*metal.Node{m.Num: whole}, found); d != "" {
+		b.Errorf("marked nodes differ (-want +have):\n%s", d)
+	}
+	j.State = job.Ended
+	b.save(&j, false)
+	b.do(func(tx job.Tx) error {
+		if err := b.s.DeleteNode(tx, n); err != nil {
+			return err
+		}
+		n.Version = 0
+		return b.s.InsertNode(tx, n)
+	})
+	look("a new life")
+	_, err = b.s.NodeMark(b.ctx, "ghost")
+	b.refused(err, problem.NotFound, "Node ghost could not be found.")
+}
+
 func testReservation(b *bench) {
 	b.node("a")
 	look := func(reservation, conductor string) {

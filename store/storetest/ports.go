@@ -122,7 +122,7 @@ func testContact(b *bench) {
 	stale := c
 	stale.TokenTold, stale.AgentURL = 0, "u2"
 	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, stale) })
-	c.AgentURL = "u2" // the mark of a told token stays
+	c.AgentURL, c.Revision = "u2", 2 // the mark of a told token stays
 	many, err := b.s.Contacts(b.ctx, []string{"a", "b", "ghost"})
 	b.ok(err)
 	if d := cmp.Diff(map[string]metal.Contact{"a": c}, many); d != "" {

@@ -68,6 +68,7 @@ func (h shelf[R, F]) test(b *bench) {
 	b.refused(save(&stale), problem.Conflict, h.title+" "+h.head(first).ID+" has been changed by another request; please retry.")
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Delete(tx, &stale) }), problem.Conflict, "")
 	h.pages(b, n)
+	h.marks(b, first)
 	b.do(func(tx job.Tx) error {
 		if err := h.table.Delete(tx, first); err != nil {
 			return err
@@ -80,6 +81,49 @@ func (h shelf[R, F]) test(b *bench) {
 		}
 		return err
 	})
+}
+
+// marks: a mark changes with its record, tells which records a list has, and is never that of another one.
+func (h shelf[R, F]) marks(b *bench, r *R) {
+	list, err := h.table.List(b.ctx, nil, *new(F), metal.Page{SortKey: "uuid", Limit: 3})
+	b.ok(err)
+	look := func() (all []metal.Mark, nums []int64) {
+		all, err := h.table.Marks(b.ctx, *new(F), metal.Page{SortKey: "uuid", Limit: 3})
+		b.ok(err)
+		for _, m := range all {
+			nums = append(nums, m.Num)
+		}
+		return all, nums
+	}
+	before, nums := look()
+	found, err := h.table.Marked(b.ctx, append(nums, -1))
+	b.ok(err)
+	for i, m := range before {
+		if d := cmp.Diff(list[i], found[m.Num]); d != "" || m.ID != h.head(list[i]).ID || m.Version != h.head(list[i]).Version {
+			b.Fatalf("mark %+v of %s differs (-want +have):\n%s", m, h.title, d)
+		}
+	}
+	if len(before) != 3 || len(found) != 3 {
+		b.Fatalf("%d marks and %d marked of 3", len(before), len(found))
+	}
+	mark := func() metal.Mark {
+		all, err := h.table.Marks(b.ctx, *new(F), metal.Page{})
+		b.ok(err)
+		return all[slices.IndexFunc(all, func(m metal.Mark) bool { return m.ID == h.head(r).ID })]
+	}
+	old := mark()
+	b.do(func(tx job.Tx) error { return h.table.Save(tx, r) })
+	saved := mark()
+	b.do(func(tx job.Tx) error {
+		if err := h.table.Delete(tx, r); err != nil {
+			return err
+		}
+		h.head(r).Version = old.Version
+		return h.table.Insert(tx, r)
+	})
+	if again := mark(); saved == old || again == old || again == saved || again.Num == old.Num {
+		b.Errorf("marks of %s: %v, saved %v, made anew %v", h.title, old, saved, again)
+	}
 }
 
 func (h shelf[R, F]) pages(b *bench, n int) {

@@ -70,7 +70,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		name string
 		test func(*bench)
 	}{
-		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete},
+		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete}, {"node marks", testNodeMarks},
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
 		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"volume connector", testConnectors}, {"volume target", testTargets},
 		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments},
