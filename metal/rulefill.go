@@ -11,14 +11,14 @@ import (
 // fill replaces {node...}, {inventory...}, {plugin_data...} and, in a loop, {item...} in
 // the arguments of an operation: Python's format strings, as Ironic's rules have them.
 func (f *Findings) fill(s shape, op ruleOp, item any) (Object, error) {
-	w := &filler{Findings: f, item: item, loop: op.loop != nil, missingIsNone: op.op == "is-empty"}
+	w := &filler{Findings: f, missingIsNone: op.op == "is-empty"}
+	if op.loop != nil { // an item may name what was found; what was found is never read for names itself
+		w.item, w.loop = w.value(item), true
+	}
 	out := make(Object, len(op.args))
 	for k, v := range op.args {
 		if w.loop || slices.Contains(s.filled, k) {
 			v = w.value(v)
-			if text, ok := v.(string); ok && w.loop { // what an item brought may name more
-				v = w.text(text)
-			}
 		}
 		out[k] = v
 	}

@@ -56,23 +56,32 @@ func (c *call) answerLookup(id string, macs []string, tell bool, shape func(meta
 	if err != nil {
 		return err
 	}
-	views, err := c.views(c.r.Context(), []*metal.Node{found.Node}, allNodeFields(MaxVersion))
+	node, err := c.lookupNode(found.Node)
 	if err != nil {
 		return err
-	}
-	v := &views[0]
-	node := ironic.LookupNode{
-		UUID: v.ID, Properties: masked(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
-		DriverInternalInfo: masked(v.internalInfo()),
-	}
-	for _, l := range c.links("nodes/" + v.ID) {
-		node.Links = append(node.Links, ironic.RamdiskLink{Href: l.Href, Rel: l.Rel})
 	}
 	if !found.RescueHash.Empty() {
 		node.InstanceInfo["rescue_password"] = found.RescueHash.Reveal()
 	}
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusOK, shape(found, node))
+}
+
+// lookupNode is the part of a node that a ramdisk may see.
+func (c *call) lookupNode(n *metal.Node) (node ironic.LookupNode, err error) {
+	views, err := c.views(c.r.Context(), []*metal.Node{n}, allNodeFields(MaxVersion))
+	if err != nil {
+		return node, err
+	}
+	v := &views[0]
+	node = ironic.LookupNode{
+		UUID: v.ID, Properties: masked(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
+		DriverInternalInfo: masked(v.internalInfo()),
+	}
+	for _, l := range c.links("nodes/" + v.ID) {
+		node.Links = append(node.Links, ironic.RamdiskLink{Href: l.Href, Rel: l.Rel})
+	}
+	return node, nil
 }
 
 func masked(o metal.Object) map[string]any {

@@ -296,6 +296,10 @@ func setInstanceInfo(n *metal.Node, v any) error {
 	if o, err = secretKeys.keep("instance_info", o, n.InstanceInfo); err == nil {
 		n.InstanceInfo = o
 	}
+	// Clients of before instance_name put the name there.
+	if name, ok := o["display_name"].(string); ok && n.InstanceName == "" && len(name) <= maxIdent {
+		n.InstanceName = name
+	}
 	return err
 }
 

@@ -1,0 +1,103 @@
+package ironic
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"salvor/api"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/ironic"
+)
+
+// maxInspectionBody bounds what a ramdisk may bring, in bytes.
+const maxInspectionBody = 16 << 20
+
+// inspectionVersion is the first version of continue_inspection. Ironic serves it at 1.1
+// too, which is what ramdisks speak that were built for ironic-inspector: they name no version.
+const inspectionVersion = 84
+
+// continueInspection takes what a ramdisk found. It is open, and tells no token: that is lookup's.
+func (s *server) continueInspection(c *call) error {
+	if err := c.only("node_uuid"); err != nil {
+		return err
+	}
+	if c.version < inspectionVersion && (c.version != MinVersion || c.has("node_uuid")) {
+		return problem.NotFoundf("API version %s or newer is required", versionText(inspectionVersion))
+	}
+	body, err := c.bodyUpTo(maxInspectionBody)
+	if err != nil {
+		return err
+	}
+	seen, inventory, err := readInspection(body)
+	if err != nil {
+		return err
+	}
+	if seen.NodeID = strings.ToLower(c.query.Get("node_uuid")); seen.NodeID != "" && !metal.IsUUID(seen.NodeID) {
+		return problem.Invalidf("Expected a UUID but received %s.", shorten(seen.NodeID))
+	}
+	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
+		return problem.Invalidf("No lookup information provided")
+	}
+	delete(body, "inventory")
+	delete(body, "logs") // an archive of the ramdisk's journal, which nobody reads here
+	plugin, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	n, err := s.Nodes.ContinueInspection(c.r.Context(), seen, inventory, plugin)
+	if err != nil {
+		return err
+	}
+	if c.version < inspectionVersion {
+		return c.json(http.StatusAccepted, map[string]string{"uuid": n.ID})
+	}
+	node, err := c.lookupNode(n)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Cache-Control", "no-store")
+	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
+}
+
+func (c *call) bodyUpTo(limit int64) (map[string]any, error) {
+	b, err := api.ReadBody(c.w, c.r, limit)
+	if err != nil {
+		return nil, err
+	}
+	return api.DecodeObject(b)
+}
+
+// readInspection finds in a ramdisk's words which machine it is about.
+func readInspection(body map[string]any) (seen metal.Sighting, inventory json.RawMessage, err error) {
+	o, ok := body["inventory"].(map[string]any)
+	if !ok {
+		return seen, nil, problem.Invalidf("Missing mandatory field: inventory (an object)")
+	}
+	interfaces, ok := o["interfaces"].([]any)
+	if !ok || len(interfaces) == 0 {
+		return seen, nil, problem.Invalidf("Missing mandatory field: inventory.interfaces (a list of at least one)")
+	}
+	words := make([]string, len(interfaces))
+	for i, e := range interfaces {
+		one, _ := e.(map[string]any)
+		if words[i], ok = one["mac_address"].(string); !ok {
+			return seen, nil, problem.Invalidf("inventory.interfaces[%d] has no mac_address", i)
+		}
+	}
+	if seen.MACs, err = parseMACs(words); err != nil {
+		return seen, nil, err
+	}
+	for _, key := range []string{"bmc_address", "bmc_v6address"} {
+		word, err := wantText("inventory."+key, o[key])
+		if err != nil {
+			return seen, nil, err
+		}
+		if word != "" && word != "0.0.0.0" && word != "::" { // so agents say that there is none
+			seen.BMC = append(seen.BMC, word)
+		}
+	}
+	inventory, err = json.Marshal(o)
+	return seen, inventory, err
+}
