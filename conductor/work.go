@@ -21,7 +21,7 @@ import (
 const (
 	stepNote  = "step"  // how many steps are done
 	orderNote = "order" // the agent's command of this step: orderAfter or orderID, and an id
-	againNote = "again" // the ramdisk is booted anew after this step
+	againNote = "again" // the ramdisk is booted anew after this step: bootDue or bootDone
 	pauseNote = "pause" // when a step that waits ends
 	heldNote  = "held"  // a hold has begun
 )
@@ -29,6 +29,11 @@ const (
 const (
 	orderAfter = "after " // may have been given; the last command before it has this id
 	orderID    = "id "    // was taken under this id
+)
+
+const (
+	bootDue  = "due"
+	bootDone = "done"
 )
 
 // stepPoll is how often a step that runs without telling of its end is looked at.
@@ -99,7 +104,13 @@ func (c *Conductor) step(ctx context.Context, r *job.Run, m *machine, s chore, w
 		if !s.Reboot || r.Memo[roadNote] != byRamdisk {
 			return job.Outcome{}, true
 		}
-		// What the step changed holds after a restart only.
+		// From here on the agent that did it may be gone.
+		r.Note(againNote, bootDue)
+		if err := c.commit(ctx, r, m, c.resume(ctx, m)); err != nil {
+			return job.From(err), false
+		}
+	}
+	if r.Memo[againNote] == bootDue {
 		if err := c.bootAgain(ctx, r, m); err != nil {
 			return job.From(err), false
 		}
@@ -291,7 +302,7 @@ func (c *Conductor) bootAgain(ctx context.Context, r *job.Run, m *machine) error
 	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
 		return err
 	}
-	r.Note(againNote, "booted")
+	r.Note(againNote, bootDone)
 	return c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = metal.PowerOn }))
 }
 

@@ -40,6 +40,7 @@ type bench struct {
 	systemOn      int  // boots of the node's own system
 	refuses       map[driver.Net]error
 	broken        error // what the BMC answers to every question of power
+	agent         *fakeAgent
 
 	store *store.Store
 	nodes *metal.Nodes
@@ -68,6 +69,7 @@ func (b *bench) SetPower(_ context.Context, n *metal.Node, want metal.Power) err
 		b.running = "system"
 		if b.media != "" {
 			b.running, b.agentUp, b.credential = "ramdisk", true, ""
+			b.agent.reboot()
 		} else {
 			b.systemOn++
 		}
@@ -164,7 +166,7 @@ func (b *bench) Inspect(context.Context, *metal.Node) (metal.Object, []string, e
 }
 
 func (b *bench) Heartbeats() string { return "wait" }
-func (b *bench) NeedsImage() bool   { return false }
+func (b *bench) NeedsImage() bool   { return b.agent != nil && b.agent.image }
 func (b *bench) BootsRamdisk() bool { return b.ramdiskSystem }
 
 const timeout = 5 * time.Minute
@@ -185,7 +187,8 @@ func newBench(t *testing.T, state metal.State) *bench {
 	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, refuses: map[driver.Net]error{}, store: st, key: key}
 	directory := metal.NewDirectory(st, time.Now, 0, 0)
 	b.nodes = metal.NewNodes(st, st, key, directory, metal.Options{RestrictLookup: true}, time.Now)
-	b.con = New(Config{Store: st, Nodes: b.nodes, Key: key, Drivers: []driver.HardwareType{b.hardware()}, Log: quiet, Now: time.Now, RescueTimeout: timeout})
+	b.con = New(Config{Store: st, Nodes: b.nodes, Key: key, Drivers: []driver.HardwareType{b.hardware()}, Log: quiet, Now: time.Now, RescueTimeout: timeout,
+		Agents: b, DeployTimeout: timeout, CleanTimeout: timeout, ServiceTimeout: timeout, InspectTimeout: timeout, EraseMetadataPriority: 99, InspectionURL: "http://salvor/v1/continue_inspection"})
 	catalog, err := json.Marshal(b.con.Catalog())
 	if err != nil {
 		t.Fatal(err)
@@ -208,12 +211,12 @@ func newBench(t *testing.T, state metal.State) *bench {
 func (b *bench) hardware() driver.HardwareType {
 	info := metal.DriverInfo{Name: "bench", Interfaces: map[string]metal.InterfaceSet{}}
 	for _, kind := range metal.InterfaceKinds {
-		info.Interfaces[kind] = metal.InterfaceSet{Default: "bench", Enabled: []metal.InterfaceInfo{{Name: "bench"}}}
+		info.Interfaces[kind] = metal.InterfaceSet{Default: "bench", Enabled: []metal.InterfaceInfo{{Name: "bench"}, {Name: "ramdisk"}}}
 	}
 	return driver.HardwareType{
 		Info: info, Power: map[string]driver.Power{"bench": b}, Management: map[string]driver.Management{"bench": b},
 		Boot: map[string]driver.Boot{"bench": b}, Network: map[string]driver.Network{"bench": b}, Rescue: map[string]driver.Rescue{"bench": b},
-		Inspect: map[string]driver.Inspect{"bench": b}, Deploy: map[string]driver.Deploy{"bench": b},
+		Inspect: map[string]driver.Inspect{"bench": b, "ramdisk": looker{b}}, Deploy: map[string]driver.Deploy{"bench": b},
 	}
 }
 
@@ -229,6 +232,7 @@ func (b *bench) poke() {
 	if err != nil || n.Plan == nil {
 		return
 	}
+	b.agent.work(b)
 	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: "salvor-agent/1", Token: metal.AgentToken(b.key, n.ID, n.Plan.BootNumber)})
 }
 
@@ -246,13 +250,22 @@ func (b *bench) picture(t *testing.T) string {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	steps := "none"
+	if _, err := b.store.Document(ctx, nil, b.node, metal.Steps); err == nil {
+		steps = "some"
+	}
+	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
 	session := "none"
 	if n.Rescue != nil {
 		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown)
 	}
-	return fmt.Sprintf("machine: %s runs %q device %v media %v networks %v credential %v agent %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
-		b.power, b.running, b.device, b.media != "", b.networks, b.credential != "", b.agentUp,
-		n.ProvisionState, n.TargetProvision, n.PowerState, n.TargetPower, n.Plan != nil, session, n.LastError, n.Reservation, len(ports), n.Properties, n.InstanceInfo)
+	return fmt.Sprintf("agent did %s; steps %s; step %v%v%v; connectors %d\n", b.agent.picture(), steps, n.CleanStep, n.DeployStep, n.ServiceStep, len(connectors)) +
+		fmt.Sprintf("machine: %s runs %q device %v media %v networks %v credential %v agent %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
+			b.power, b.running, b.device, b.media != "", b.networks, b.credential != "", b.agentUp,
+			n.ProvisionState, n.TargetProvision, n.PowerState, n.TargetPower, n.Plan != nil, session, n.LastError, n.Reservation, len(ports), n.Properties, n.InstanceInfo)
 }
 
 // start asks for a verb.
