@@ -57,6 +57,11 @@ func (a *Agent) finalize(order wire.FinalizeParams) error {
 	if err := network.WritePlan(a.config.Root, plan); err != nil {
 		return fmt.Errorf("write the network plan: %w", err)
 	}
+	if order.Salvor != nil {
+		if err := writeVolumes(a.config.Root, order.Salvor.Volumes); err != nil {
+			return fmt.Errorf("note the volumes: %w", err)
+		}
+	}
 	users := []string{rescueUser}
 	if a.params.RootPassword || (order.Salvor != nil && order.Salvor.RootPassword) {
 		users = append(users, rootUser)

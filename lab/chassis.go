@@ -33,7 +33,8 @@ const (
 	DeviceDisk    Device = "disk"
 	DevicePXE     Device = "pxe"
 	DeviceCD      Device = "cd"
-	DeviceHTTP    Device = "http" // UEFI HTTP boot
+	DeviceHTTP    Device = "http"   // UEFI HTTP boot
+	DeviceVolume  Device = "volume" // what the machine's own iSCSI adapter shows
 )
 
 // Override changes what a machine boots, once or until changed again.

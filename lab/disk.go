@@ -73,7 +73,7 @@ func writeTenantTree(ctx context.Context, m machineSpec, root string) (diskIdent
 			return diskIdentity{}, err
 		}
 	}
-	id := diskIdentity{Marker: m.Name + "-" + randomHex(8)}
+	id := diskIdentity{Marker: filepath.Base(m.Name) + "-" + randomHex(8)}
 	if err := writeTenantFiles(root, id); err != nil {
 		return diskIdentity{}, err
 	}

@@ -28,6 +28,8 @@ type machine struct {
 	override Override
 	firmware Firmware
 	image    string // URL of what is in the drive
+	// initiator is what the machine's own iSCSI adapter is set up with.
+	initiator Initiator
 }
 
 // run is one life of a machine's QEMU.
@@ -121,7 +123,7 @@ func (m *machine) start() error {
 		m.mu.Unlock()
 		return nil
 	}
-	override, firmware, cd := m.override, m.firmware, m.image != ""
+	override, firmware, cd, adapter := m.override, m.firmware, m.image != "", m.initiator
 	m.mu.Unlock()
 
 	order := bootOrder(override.Device, m.spec.Disk, cd)
@@ -130,7 +132,10 @@ func (m *machine) start() error {
 			return fmt.Errorf("start machine %s: %w", m.spec.Name, err)
 		}
 	}
-	r, err := m.spawn(qemuArgs(m.spec, firmware, order, cd))
+	if override.Device != DeviceVolume {
+		adapter = Initiator{}
+	}
+	r, err := m.spawnVolume(qemuArgs(m.spec, firmware, order, cd), adapter)
 	if err != nil {
 		return fmt.Errorf("start machine %s: %w", m.spec.Name, err)
 	}

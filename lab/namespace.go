@@ -62,7 +62,7 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 	}
 	p := plan{Spec: spec, Layout: spec.machineSpecs()}
 	if spec.Disk == TenantDisk {
-		if p.Boot, err = tenantBoot(ctx, cacheDir(spec.StateDir)); err != nil {
+		if p.Boot, err = tenantBoot(ctx, cacheDir(spec.StateDir), onDisk); err != nil {
 			return nil, err
 		}
 	}

@@ -31,7 +31,7 @@ func bootOrder(first Device, disk DiskKind, cd bool) []Device {
 	switch {
 	case first == DeviceCD && cd:
 		return []Device{DeviceCD, DeviceDisk}
-	case first == DevicePXE || first == DeviceHTTP:
+	case first == DevicePXE || first == DeviceHTTP || first == DeviceVolume:
 		return []Device{first, DeviceDisk}
 	case disk == BlankDisk:
 		return []Device{DeviceDisk, DevicePXE}
@@ -106,6 +106,9 @@ func requiredFiles(s Spec) error {
 	}
 	if s.BMC == IPMI {
 		need[ipmiProgram] = "openipmi"
+	}
+	if s.Initiator {
+		need["/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so"] = "qemu-block-extra"
 	}
 	if s.Disk == TenantDisk {
 		for file, pkg := range tenantFiles {

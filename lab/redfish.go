@@ -20,6 +20,11 @@ type redfishBMC struct {
 	drive    Drive
 	firmware FirmwareSwitch
 	log      *slog.Logger
+	// initiator is the machine's own iSCSI adapter; nil where it has none.
+	initiator interface {
+		Initiator() Initiator
+		SetInitiator(Initiator)
+	}
 
 	mu       sync.Mutex
 	sessions map[string]string // id to token
@@ -61,6 +66,9 @@ func (b *redfishBMC) closedRoutes() http.Handler {
 	mux.HandleFunc("POST "+sys+"/Actions/ComputerSystem.Reset", b.reset)
 	mux.HandleFunc("GET "+sys+"/EthernetInterfaces", collection("Ethernet Interface Collection", "EthernetInterfaceCollection", sys+"/EthernetInterfaces", sys+"/EthernetInterfaces/1"))
 	mux.HandleFunc("GET "+sys+"/EthernetInterfaces/1", b.getNIC)
+	if b.initiator != nil {
+		b.adapterRoutes(mux)
+	}
 	mux.HandleFunc("GET /redfish/v1/Managers", collection("Manager Collection", "ManagerCollection", "/redfish/v1/Managers", mgr))
 	mux.HandleFunc("GET "+mgr, b.getManager)
 	mux.HandleFunc("GET "+mgr+"/VirtualMedia", collection("Virtual Media Collection", "VirtualMediaCollection", mgr+"/VirtualMedia", mgr+"/VirtualMedia/Cd"))

@@ -14,7 +14,7 @@ import (
 
 // bootTargets is Redfish's name of each boot device.
 var bootTargets = map[Device]string{
-	DeviceDefault: "None", DevicePXE: "Pxe", DeviceDisk: "Hdd", DeviceCD: "Cd", DeviceHTTP: "UefiHttp",
+	DeviceDefault: "None", DevicePXE: "Pxe", DeviceDisk: "Hdd", DeviceCD: "Cd", DeviceHTTP: "UefiHttp", DeviceVolume: "RemoteDrive",
 }
 
 // resetActions is what each ResetType of Redfish does here.

@@ -78,6 +78,9 @@ func (b *redfishBMC) system(boot object) object {
 	s["ProcessorSummary"] = object{"Count": 1, "Model": "QEMU", "Status": healthy}
 	s["MemorySummary"] = object{"TotalSystemMemoryGiB": float64(b.spec.Memory) / 1024, "Status": healthy}
 	s["EthernetInterfaces"] = ref(id + "/EthernetInterfaces")
+	if b.initiator != nil {
+		s["NetworkInterfaces"] = ref(id + "/NetworkInterfaces")
+	}
 	s["VirtualMedia"] = ref(managerID + "/VirtualMedia")
 	s["Links"] = object{"ManagedBy": []object{ref(managerID)}, "Chassis": []object{ref(b.chassisID())}}
 	s["Actions"] = object{"#ComputerSystem.Reset": object{
@@ -113,6 +116,9 @@ func (b *redfishBMC) bootObject() object {
 		"BootSourceOverrideEnabled@Redfish.AllowableValues": []string{"Disabled", "Once", "Continuous"},
 		"BootSourceOverrideMode@Redfish.AllowableValues":    []string{"Legacy", "UEFI"},
 		"BootSourceOverrideTarget@Redfish.AllowableValues":  []string{"None", "Pxe", "Hdd", "Cd", "UefiHttp"},
+	}
+	if b.initiator != nil {
+		boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = []string{"None", "Pxe", "Hdd", "Cd", "UefiHttp", "RemoteDrive"}
 	}
 	if o.URI != "" {
 		boot["HttpBootUri"] = o.URI

@@ -52,7 +52,9 @@ type Spec struct {
 	Memory   int      `json:"memory"`   // MiB per machine, 512
 	Disk     DiskKind `json:"disk"`     // tenant
 	Accel    string   `json:"accel"`    // tcg
-	StateDir string   `json:"-"`        // as of DefaultStateDir
+	// Initiator gives the machines an adapter that boots from iSCSI by itself, set up through their Redfish BMC.
+	Initiator bool   `json:"initiator"`
+	StateDir  string `json:"-"` // as of DefaultStateDir
 
 	// Program is the command that the lab re-executes for its own hidden parts; what Hidden
 	// takes is appended. Default: this executable with the argument "lab".
@@ -140,6 +142,8 @@ type machineSpec struct {
 	Accel    string
 	User     string
 	Password string
+	// Initiator: the NIC has an iSCSI initiator of its own.
+	Initiator bool
 }
 
 func (m machineSpec) tenantAddress() netip.Addr { return hostAddr(tenantNet, m.Octet) }
@@ -161,7 +165,8 @@ func (s Spec) machineSpecs() []machineSpec {
 		machines[i] = machineSpec{
 			Name: name, UUID: uuid.NewString(), MAC: fmt.Sprintf("52:54:00:5a:4c:%02x", i+1), Tap: "tap-" + name,
 			Octet: firstOctet + i, BMC: s.BMC, Firmware: s.Firmware, Memory: s.Memory, Disk: s.Disk, Accel: s.Accel,
-			User: "admin", Password: hex.EncodeToString(password),
+			Initiator: s.Initiator && s.BMC == Redfish,
+			User:      "admin", Password: hex.EncodeToString(password),
 		}
 	}
 	return machines

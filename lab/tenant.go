@@ -46,11 +46,23 @@ var tenantFiles = map[string]string{
 	"/usr/sbin/dropbear": "dropbear-bin", "/usr/bin/dropbearkey": "dropbear-bin",
 }
 
+// tenantKind is where a tenant system finds its disk, and what its initrd needs for that.
+type tenantKind struct {
+	root    string
+	modules []string
+	iscsi   bool // it may have to log in to its volume
+}
+
 var tenantModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "ext4", "button", "evdev"}
+
+var (
+	onDisk   = tenantKind{root: "/dev/vda2", modules: tenantModules}
+	onVolume = tenantKind{root: "/dev/sda2", modules: append(append([]string{"virtio_scsi"}, tenantModules...), ramdisk.ISCSIModules...), iscsi: true}
+)
 
 // tenantBoot returns the path of the boot half, made now if it is not in the cache. The cache's key
 // is the recipe, not the kernel: a tenant system need not follow each update of Debian's.
-func tenantBoot(ctx context.Context, cache string) (string, error) {
+func tenantBoot(ctx context.Context, cache string, kind tenantKind) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("tenant disk: %w", err)
 	}
@@ -72,13 +84,17 @@ func tenantBoot(ctx context.Context, cache string) (string, error) {
 		return "", err
 	}
 	config = append(config, "APPEND "+tenantParams+"\n"...)
-	recipe = append(recipe, start, config, []byte(strings.Join(tenantModules, " ")))
+	lease, err := tenantFS.ReadFile("tenant/udhcpc")
+	if err != nil {
+		return "", err
+	}
+	recipe = append(recipe, start, config, lease, []byte(kind.root+" "+strings.Join(kind.modules, " ")))
 
 	path := filepath.Join(cache, "tenant-"+hashOf(recipe)+".img")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	kernel, initrd, err := tenantKernel(ctx, start)
+	kernel, initrd, err := tenantKernel(ctx, kind, start, lease)
 	if err != nil {
 		return "", fmt.Errorf("tenant kernel: %w", err)
 	}
@@ -110,7 +126,7 @@ func hashOf(parts [][]byte) string {
 
 // tenantKernel gives Debian's kernel for virtual machines, and an initrd of busybox, a few drivers,
 // and the step to the disk.
-func tenantKernel(ctx context.Context, start []byte) (kernel, initrd []byte, err error) {
+func tenantKernel(ctx context.Context, kind tenantKind, start, lease []byte) (kernel, initrd []byte, err error) {
 	source, err := ramdisk.Open(ctx, "", ramdisk.Cloud, nil)
 	if err != nil {
 		return nil, nil, err
@@ -123,11 +139,18 @@ func tenantKernel(ctx context.Context, start []byte) (kernel, initrd []byte, err
 	if err := source.AddBusybox(ctx, tree); err != nil {
 		return nil, nil, err
 	}
-	if err := source.AddModules(tree, tenantModules); err != nil {
+	if err := source.AddModules(tree, kind.modules); err != nil {
 		return nil, nil, err
 	}
+	if kind.iscsi {
+		if err := source.AddISCSI(ctx, tree); err != nil {
+			return nil, nil, err
+		}
+	}
 	tree.File("init", 0o755, start)
-	tree.File("etc/modules", 0o644, []byte(strings.Join(tenantModules, "\n")+"\n"))
+	tree.File("etc/udhcpc", 0o755, lease)
+	tree.File("etc/root-device", 0o644, []byte(kind.root+"\n"))
+	tree.File("etc/modules", 0o644, []byte(strings.Join(kind.modules, "\n")+"\n"))
 	var out bytes.Buffer
 	if err := tree.Initramfs(&out, ramdisk.LZ4); err != nil {
 		return nil, nil, err

@@ -138,6 +138,9 @@ func (w *world) newInmate(ctx context.Context, spec machineSpec) (*inmate, error
 		m.bmc, err = newIPMIBMC(spec, m.chassis, w.plan.Program, w.log)
 	default:
 		service := newRedfishBMC(spec, m.chassis, m.machine, m.machine, w.log)
+		if spec.Initiator {
+			service.initiator = m.machine
+		}
 		m.bmc = newHTTPBMC(netip.AddrPortFrom(spec.bmcAddress(), redfishPort), service)
 	}
 	return m, err

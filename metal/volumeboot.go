@@ -76,7 +76,7 @@ var (
 // pure function of the records: the same rules hold for validate, before a deployment and when a
 // machine asks for its boot script.
 func PlanVolumes(n *Node, connectors []*Connector, targets []*Target) (VolumePlan, error) {
-	sorted := slices.Clone(targets)
+	sorted := slices.DeleteFunc(slices.Clone(targets), func(t *Target) bool { return t.BootIndex < 0 })
 	slices.SortStableFunc(sorted, func(a, b *Target) int { return a.BootIndex - b.BootIndex })
 	if len(sorted) == 0 || sorted[0].BootIndex != 0 {
 		return VolumePlan{}, nil

@@ -164,10 +164,15 @@ func (s *Server) failed(ctx context.Context, n *metal.Node, why string) {
 
 // troubles tell iPXE's error numbers, by their highest byte, in the words of who can mend them.
 var troubles = map[byte]string{
-	0x02: "the target refuses the login: check the CHAP name and secret, and that the storage lets the connector's iqn in",
+	0x02: "the target did not prove itself by mutual CHAP: check auth_mutual_username and auth_mutual_password",
+	0x0f: "the portal refuses the connection",
+	0x1d: "the disk cannot be read: check target_lun",
+	0x28: "there is no road to the portal's network",
+	0x2c: "the portal knows no such target for this node: check target_iqn, and that the storage lets the connector's iqn in",
 	0x3e: "the name of the portal cannot be resolved",
+	0x41: "the target refuses the login: check auth_username and auth_password",
+	0x43: "the target does not let the node in as it asks: check whether it wants CHAP",
 	0x4c: "the portal does not answer",
-	0x12: "the portal refuses the connection",
 }
 
 func sanTrouble(code uint32) string {

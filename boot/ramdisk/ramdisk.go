@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"salvor/problem"
 )
@@ -162,9 +163,12 @@ func (s *Source) rescueTree(ctx context.Context, o Options, agent []byte) (*Tree
 	if err := s.AddDropbear(ctx, t); err != nil {
 		return nil, err
 	}
-	modules := minimalModules
+	if err := s.AddISCSI(ctx, t); err != nil {
+		return nil, err
+	}
+	modules := slices.Concat(minimalModules, ISCSIModules)
 	if o.Profile == Full {
-		modules = append(s.modules.under(fullModuleDirs, fullModulesNot), minimalModules...)
+		modules = append(s.modules.under(fullModuleDirs, fullModulesNot), modules...)
 	}
 	if err := s.AddModules(t, modules); err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ func main() {
 
 const usage = `salvor-agent [run] [--root DIR] [--cmdline FILE] [--listen ADDRESS] [--mac MAC,...]
 salvor-agent network [--root DIR]
+salvor-agent volumes [--root DIR]
 salvor-agent version
 `
 
@@ -61,6 +62,8 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 		err = serve(ctx, o, log)
 	case "network":
 		err = agent.Network(ctx, o.root, log)
+	case "volumes":
+		err = agent.Volumes(ctx, o.root, log)
 	case "version":
 		fmt.Fprintln(out, "salvor-agent", version)
 	default:

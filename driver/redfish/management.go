@@ -13,7 +13,7 @@ import (
 // devices are the boot devices by Ironic's word and Redfish's, the preferred first.
 var devices = []struct{ word, target string }{
 	{"pxe", "Pxe"}, {"disk", "Hdd"}, {"cdrom", "Cd"}, {"cdrom", "UsbCd"}, {"bios", "BiosSetup"},
-	{"uefihttp", "UefiHttp"}, {"floppy", "Floppy"}, {"usb", "Usb"}, {"sdcard", "SDCard"}, {"diag", "Diags"},
+	{"uefihttp", "UefiHttp"}, {"iscsiboot", targetRemote}, {"floppy", "Floppy"}, {"usb", "Usb"}, {"sdcard", "SDCard"}, {"diag", "Diags"},
 }
 
 const (
@@ -183,6 +183,9 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 func (b boot) holds(want overrides) bool {
 	if want.Mode != "" && b.Mode != want.Mode {
 		return false
+	}
+	if want.Enabled == "" && want.Target == "" {
+		return true
 	}
 	if want.Enabled == enabledNever {
 		return b.Enabled == enabledNever || b.Target == targetNone || b.Target == ""

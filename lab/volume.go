@@ -1,0 +1,44 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"salvor/problem"
+)
+
+// Volume is a disk image with a tenant system on it, for a storage system to export.
+type Volume struct {
+	Path    string
+	Marker  string // identity of the system
+	HostKey string // its public ssh host key
+}
+
+// MakeVolume writes a disk image whose system boots over iSCSI: by what firmware says of the volume that it
+// came from, or from the SCSI disk that a machine's own initiator shows it. stateDir as in Spec. The file must not exist.
+func MakeVolume(ctx context.Context, stateDir, path string) (Volume, error) {
+	spec, err := Spec{StateDir: stateDir}.withDefaults()
+	if err != nil {
+		return Volume{}, err
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return Volume{}, problem.Conflictf("volume %s: the file is there already", path)
+	}
+	boot, err := tenantBoot(ctx, cacheDir(spec.StateDir), onVolume)
+	if err != nil {
+		return Volume{}, err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(path), "volume-*")
+	if err != nil {
+		return Volume{}, fmt.Errorf("volume %s: %w", path, err)
+	}
+	defer os.RemoveAll(work)
+	id, err := makeTenantDisk(ctx, machineSpec{Name: work}, boot, path)
+	if err != nil {
+		return Volume{}, fmt.Errorf("volume %s: %w", path, err)
+	}
+	return Volume{Path: path, Marker: id.Marker, HostKey: id.HostKey}, nil
+}
