@@ -30,6 +30,10 @@ type driverConfig struct {
 	IPMICipher int
 	// RescueKernel and RescueRamdisk are used where driver_info names none; empty: driver_info must.
 	RescueKernel, RescueRamdisk string
+	// DeployKernel and DeployRamdisk are the same for the ramdisk that deploys, cleans and inspects.
+	DeployKernel, DeployRamdisk string
+	// ImageFormats are those that may be deployed, ImageDirs the directories of images that are files here.
+	ImageFormats, ImageDirs []string
 }
 
 // hardware is what the composition of all hardware types shares.
@@ -51,14 +55,18 @@ func (h hardware) redfish() driver.HardwareType {
 	needs := []string{redfish.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
-	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, noInspect)
+	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d}, h.agentInspect(), noInspect)
 	offer(&t, "boot", t.Boot,
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
 		h.ipxe(d.SetBootDevice),
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
+	prefer(&t, "bios", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.BIOS{Driver: d})
+	prefer(&t, "raid", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.RAID{Driver: d})
+	prefer(&t, "firmware", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.Firmware{Driver: d})
+	prefer(&t, "vendor", metal.InterfaceInfo{Name: "redfish", Required: needs, Methods: redfish.Methods}, redfish.Vendor{Driver: d})
 	return t
 }
 
@@ -68,12 +76,13 @@ func (h hardware) ipmi() driver.HardwareType {
 	needs := []string{ipmi.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})
-	offer(&t, "inspect", t.Inspect, noInspect)
+	offer(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
 	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice),
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
+	prefer(&t, "vendor", metal.InterfaceInfo{Name: "ipmitool", Required: needs, Methods: ipmi.Methods}, ipmi.Vendor{Driver: d})
 	return t
 }
 
@@ -82,11 +91,16 @@ func (h hardware) fake() driver.HardwareType {
 	t := newHardwareType("fake-hardware", map[string]string{fake.DelayKey: "Seconds that every request to the machine takes."}, rescueProperties)
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, d})
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "fake"}, d})
-	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, noInspect)
+	offer(&t, "inspect", t.Inspect, choice[driver.Inspect]{metal.InterfaceInfo{Name: "fake"}, d}, h.agentInspect(), noInspect)
 	offer(&t, "boot", t.Boot, choice[driver.Boot]{metal.InterfaceInfo{Name: "fake", BootsVolumes: anyVolume}, fake.Boot{Files: h.cfg.Files}}, h.ipxe(d.SetBootDevice))
 	offer(&t, "network", t.Network, append([]choice[driver.Network]{noopNetwork}, h.neutronNetworks()...)...)
 	offer(&t, "rescue", t.Rescue, choice[driver.Rescue]{metal.InterfaceInfo{Name: "fake"}, fake.Rescue{}}, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, ramdiskDeploy)
+	offer(&t, "deploy", t.Deploy, fakeDeploy, customAgent, h.direct(), ramdiskDeploy)
+	prefer(&t, "bios", metal.InterfaceInfo{Name: "fake"}, fake.BIOS{})
+	prefer(&t, "raid", metal.InterfaceInfo{Name: "fake"}, fake.RAID{})
+	prefer(&t, "firmware", metal.InterfaceInfo{Name: "fake"}, fake.Firmware{})
+	prefer(&t, "console", metal.InterfaceInfo{Name: "fake"}, fake.Console{})
+	prefer(&t, "vendor", metal.InterfaceInfo{Name: "fake", Methods: fake.Methods}, fake.Vendor{})
 	return t
 }
 
@@ -95,11 +109,11 @@ func (h hardware) manual() driver.HardwareType {
 	t := newHardwareType("manual-management", rescueProperties)
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "noop"}, d}, choice[driver.Power]{metal.InterfaceInfo{Name: "fake"}, fake.Hardware{}})
 	offer(&t, "management", t.Management, choice[driver.Management]{metal.InterfaceInfo{Name: "noop"}, d})
-	offer(&t, "inspect", t.Inspect, noInspect)
+	offer(&t, "inspect", t.Inspect, noInspect, h.agentInspect())
 	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
-	offer(&t, "deploy", t.Deploy, customAgent, ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
 	return t
 }
 
@@ -122,13 +136,27 @@ func offer[I any](t *driver.HardwareType, kind string, into map[string]I, choice
 	t.Info.Interfaces[kind] = set
 }
 
+// prefer puts an interface before those of the kind that are there already, and makes it the default.
+func prefer(t *driver.HardwareType, kind string, info metal.InterfaceInfo, impl any) {
+	set := t.Info.Interfaces[kind]
+	t.Info.Interfaces[kind] = metal.InterfaceSet{Default: info.Name, Enabled: append([]metal.InterfaceInfo{info}, set.Enabled...)}
+	if t.Extras[kind] == nil {
+		t.Extras[kind] = map[string]any{}
+	}
+	t.Extras[kind][info.Name] = impl
+}
+
 var rescueProperties = map[string]string{
 	rescueKernelKey:  "The kernel of the rescue ramdisk: a path on the conductor, or an http(s) URL.",
 	rescueRamdiskKey: "The rescue ramdisk itself: a path on the conductor, or an http(s) URL.",
+	deployKernelKey:  "The kernel of the ramdisk that deploys, cleans and inspects: a path on the conductor, or an http(s) URL.",
+	deployRamdiskKey: "The ramdisk that deploys, cleans and inspects: a path on the conductor, or an http(s) URL.",
 	driver.AppendKey: "Kernel parameters for ramdisks; %default% stands for the configured ones.",
 }
 
 const (
+	deployKernelKey  = "deploy_kernel"
+	deployRamdiskKey = "deploy_ramdisk"
 	rescueKernelKey  = "rescue_kernel"
 	rescueRamdiskKey = "rescue_ramdisk"
 )
@@ -139,16 +167,19 @@ func newHardwareType(name string, properties ...map[string]string) driver.Hardwa
 		Info:  metal.DriverInfo{Name: name, Interfaces: map[string]metal.InterfaceSet{}, Properties: map[string]string{}},
 		Power: map[string]driver.Power{}, Management: map[string]driver.Management{}, Boot: map[string]driver.Boot{},
 		Network: map[string]driver.Network{}, Rescue: map[string]driver.Rescue{}, Inspect: map[string]driver.Inspect{}, Deploy: map[string]driver.Deploy{},
+		Extras: map[string]map[string]any{},
 	}
 	for _, p := range properties {
 		maps.Copy(t.Info.Properties, p)
 	}
-	for kind, only := range map[string]metal.InterfaceInfo{
-		"bios": {Name: "no-bios", Unsupported: true}, "console": {Name: "no-console", Unsupported: true},
-		"raid": {Name: "no-raid", Unsupported: true}, "vendor": {Name: "no-vendor", Unsupported: true},
-	} {
-		t.Info.Interfaces[kind] = metal.InterfaceSet{Default: only.Name, Enabled: []metal.InterfaceInfo{only}}
+	for _, kind := range []string{"bios", "console", "firmware", "raid", "vendor"} {
+		none := metal.InterfaceInfo{Name: "no-" + kind, Unsupported: true}
+		t.Info.Interfaces[kind] = metal.InterfaceSet{Default: none.Name, Enabled: []metal.InterfaceInfo{none}}
 	}
+	// RAID by the agent is made by a step of the ramdisk; the conductor only keeps the configuration.
+	raid := t.Info.Interfaces["raid"]
+	raid.Enabled = append(raid.Enabled, metal.InterfaceInfo{Name: "agent"})
+	t.Info.Interfaces["raid"] = raid
 	// No code is behind storage: what boots from a volume is the boot interface.
 	t.Info.Interfaces["storage"] = metal.InterfaceSet{Default: "noop", Enabled: []metal.InterfaceInfo{{Name: "noop"}, {Name: "external", Volumes: true}}}
 	return t
@@ -179,6 +210,26 @@ func (h hardware) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
 
 func (h hardware) ipxe(set netboot.SetDevice) choice[driver.Boot] {
 	return choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "ipxe", NeedsPorts: true, BootsVolumes: anyVolume}), netboot.IPXE(h.cfg.Files, set)}
+}
+
+// needsDeployRamdisk lists what driver_info has to name because the configuration does not.
+func (h hardware) needsDeployRamdisk() (keys []string) {
+	if h.cfg.DeployKernel == "" {
+		keys = append(keys, deployKernelKey)
+	}
+	if h.cfg.DeployRamdisk == "" {
+		keys = append(keys, deployRamdiskKey)
+	}
+	return keys
+}
+
+func (h hardware) direct() choice[driver.Deploy] {
+	d := agent.Direct{Formats: h.cfg.ImageFormats, Dirs: h.cfg.ImageDirs}
+	return choice[driver.Deploy]{metal.InterfaceInfo{Name: "direct", Heartbeat: d.Heartbeats(), Required: h.needsDeployRamdisk(), ImageFormats: h.cfg.ImageFormats}, d}
+}
+
+func (h hardware) agentInspect() choice[driver.Inspect] {
+	return choice[driver.Inspect]{metal.InterfaceInfo{Name: "agent", Required: h.needsDeployRamdisk()}, agent.Inspect{}}
 }
 
 func (h hardware) agentRescue() choice[driver.Rescue] {

@@ -53,6 +53,8 @@ type BMC struct {
 	on       bool
 	override Override
 	image    string
+	usb      string // what is in the other virtual drive
+	extra    extra
 	changes  int
 	sessions map[string]bool
 	inFlight int
@@ -80,7 +82,7 @@ const (
 
 // NewBMC makes a BMC of a machine that is off.
 func NewBMC(username, password string) *BMC {
-	return &BMC{Username: username, Password: password, override: Override{Target: "None", Enabled: "Disabled", Mode: "UEFI"}, sessions: map[string]bool{}, release: make(chan struct{})}
+	return &BMC{Username: username, Password: password, extra: newExtra(), override: Override{Target: "None", Enabled: "Disabled", Mode: "UEFI"}, sessions: map[string]bool{}, release: make(chan struct{})}
 }
 
 // Break makes the BMC misbehave from now on. Down is for whoever listens for it.
@@ -192,21 +194,27 @@ func (b *BMC) route(w http.ResponseWriter, r *http.Request, path string) {
 	case "POST " + SystemPath + "/Actions/ComputerSystem.Reset":
 		b.reset(w, r)
 	case "GET " + managerPath:
-		doc := map[string]any{"@odata.id": managerPath}
+		doc := b.manager()
 		if !b.MediaInSystem {
 			doc["VirtualMedia"] = ref(media)
 		}
 		answer(w, doc)
 	case "GET " + media:
-		answer(w, members(media+"/Floppy", media+"/Cd"))
+		answer(w, members(media+"/Floppy", media+"/Cd", media+"/Usb"))
 	case "GET " + media + "/Floppy":
 		answer(w, map[string]any{"@odata.id": path, "MediaTypes": []string{"Floppy"}, "Inserted": false, "Image": nil})
 	case "GET " + media + "/Cd":
-		answer(w, b.drive(media+"/Cd"))
+		answer(w, b.drive(path, &b.image, "CD", "DVD"))
+	case "GET " + media + "/Usb":
+		answer(w, b.drive(path, &b.usb, "USBStick"))
 	case "POST " + media + "/Cd/Actions/VirtualMedia.InsertMedia":
-		b.insert(w, r)
+		b.insert(w, r, &b.image)
+	case "POST " + media + "/Usb/Actions/VirtualMedia.InsertMedia":
+		b.insert(w, r, &b.usb)
 	case "POST " + media + "/Cd/Actions/VirtualMedia.EjectMedia":
-		b.eject(w)
+		b.eject(w, &b.image)
+	case "POST " + media + "/Usb/Actions/VirtualMedia.EjectMedia":
+		b.eject(w, &b.usb)
 	default:
 		b.rest(w, r, path)
 	}
@@ -218,6 +226,9 @@ func (b *BMC) rest(w http.ResponseWriter, r *http.Request, path string) {
 		delete(b.sessions, id)
 		b.mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if b.serveExtra(w, r, path) {
 		return
 	}
 	if doc, ok := parts[path]; ok && r.Method == http.MethodGet {
@@ -259,7 +270,10 @@ func (b *BMC) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.mu.Lock()
-	next := struct{ Boot Override }{b.override}
+	next := struct {
+		Boot         Override
+		IndicatorLED string
+	}{b.override, b.extra.led}
 	b.mu.Unlock()
 	if err := json.NewDecoder(r.Body).Decode(&next); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -267,7 +281,7 @@ func (b *BMC) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	b.mu.Lock()
 	if b.fault != Liar {
-		b.override = next.Boot
+		b.override, b.extra.led = next.Boot, next.IndicatorLED
 	}
 	b.changes++
 	b.mu.Unlock()
@@ -278,6 +292,10 @@ func (b *BMC) reset(w http.ResponseWriter, r *http.Request) {
 	var in struct{ ResetType string }
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if b.interrupt(in.ResetType) {
+		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	on, known := map[string]bool{"On": true, "ForceOff": false, "GracefulShutdown": false}[in.ResetType]
@@ -307,6 +325,9 @@ func (b *BMC) follow(on bool) {
 	if changed && on && used.Enabled == "Once" {
 		b.override.Target, b.override.Enabled = "None", "Disabled"
 	}
+	if changed && on {
+		b.extra.boot()
+	}
 	hook := b.OnPower
 	b.mu.Unlock()
 	if changed && hook != nil {
@@ -314,7 +335,7 @@ func (b *BMC) follow(on bool) {
 	}
 }
 
-func (b *BMC) insert(w http.ResponseWriter, r *http.Request) {
+func (b *BMC) insert(w http.ResponseWriter, r *http.Request, drive *string) {
 	var in struct{ Image string }
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Image == "" {
 		fail(w, http.StatusBadRequest, "no Image")
@@ -322,21 +343,21 @@ func (b *BMC) insert(w http.ResponseWriter, r *http.Request) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.image != "" {
-		fail(w, http.StatusBadRequest, "a medium is inserted already")
+	if *drive != "" {
+		fail(w, http.StatusBadRequest, "a medium is inserted already beside "+in.Image)
 		return
 	}
 	if b.fault != Liar {
-		b.image = in.Image
+		*drive = in.Image
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (b *BMC) eject(w http.ResponseWriter) {
+func (b *BMC) eject(w http.ResponseWriter, drive *string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault != Liar {
-		b.image = ""
+		*drive = ""
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -34,8 +34,8 @@ func (b *BMC) root() map[string]any {
 	return map[string]any{
 		"@odata.id": "/redfish/v1/", "Id": "RootService", "RedfishVersion": "1.11.0",
 		"Systems": ref(b.systemsPath()), "Managers": ref("/redfish/v1/Managers"),
-		"SessionService": ref("/redfish/v1/SessionService"),
-		"Links":          map[string]any{"Sessions": ref("/redfish/v1/SessionService/Sessions")},
+		"SessionService": ref("/redfish/v1/SessionService"), "EventService": ref(eventPath), "JobService": ref(jobPath),
+		"Links": map[string]any{"Sessions": ref("/redfish/v1/SessionService/Sessions")},
 	}
 }
 
@@ -91,10 +91,13 @@ func (b *BMC) system() map[string]any {
 			"BootSourceOverrideMode": b.override.Mode, "HttpBootUri": b.override.HTTPBootURI,
 			"BootSourceOverrideTarget@Redfish.AllowableValues": targets,
 		},
-		"Links": map[string]any{"ManagedBy": []any{ref(managerPath)}},
+		"Links":  map[string]any{"ManagedBy": []any{ref(managerPath)}, "Chassis": []any{ref(chassisPath)}},
+		"Status": map[string]any{"State": "Enabled", "Health": "OK", "HealthRollup": b.extra.health},
+		"Bios":   ref(biosPath), "SecureBoot": ref(secureBootPath), "Storage": ref(storagePath),
+		"IndicatorLED": b.extra.led, "BiosVersion": "2.1", "Manufacturer": "Acme", "Model": "One", "SerialNumber": "S1",
 		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
 			"target":                            SystemPath + "/Actions/ComputerSystem.Reset",
-			"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown"},
+			"ResetType@Redfish.AllowableValues": []string{"On", "ForceOff", "GracefulShutdown", "ForceRestart", "Nmi"},
 		}},
 		"ProcessorSummary":   map[string]any{"Count": 1},
 		"MemorySummary":      map[string]any{"TotalSystemMemoryGiB": 2},
@@ -108,18 +111,18 @@ func (b *BMC) system() map[string]any {
 	return doc
 }
 
-func (b *BMC) drive(path string) map[string]any {
+func (b *BMC) drive(path string, image *string, types ...string) map[string]any {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	doc := map[string]any{
-		"@odata.id": path, "MediaTypes": []string{"CD", "DVD"}, "Inserted": b.image != "", "Image": nil,
+		"@odata.id": path, "MediaTypes": types, "Inserted": *image != "", "Image": nil,
 		"Actions": map[string]any{
 			"#VirtualMedia.InsertMedia": map[string]any{"target": path + "/Actions/VirtualMedia.InsertMedia"},
 			"#VirtualMedia.EjectMedia":  map[string]any{"target": path + "/Actions/VirtualMedia.EjectMedia"},
 		},
 	}
-	if b.image != "" {
-		doc["Image"] = b.image
+	if *image != "" {
+		doc["Image"] = *image
 	}
 	return doc
 }

@@ -20,10 +20,17 @@ const (
 
 // Chassis control orders.
 const (
-	orderOff  = 0x00
-	orderOn   = 0x01
-	orderSoft = 0x05
+	orderOff   = 0x00
+	orderOn    = 0x01
+	orderReset = 0x03
+	orderNMI   = 0x04
+	orderSoft  = 0x05
 )
+
+// chassis sends a command of the chassis.
+func chassis(ctx context.Context, c channel, command byte, data ...byte) ([]byte, error) {
+	return c.send(ctx, netFnChassis, command, data...)
+}
 
 // Boot option parameters, and the bits of the boot flags.
 const (
@@ -45,7 +52,7 @@ var selectors = []struct {
 }{{"pxe", 1}, {"disk", 2}, {"safe", 3}, {"diag", 4}, {"cdrom", 5}, {"bios", 6}, {"floppy", 15}}
 
 func status(ctx context.Context, c channel) (metal.Power, error) {
-	answer, err := c.chassis(ctx, commandStatus)
+	answer, err := chassis(ctx, c, commandStatus)
 	if err != nil {
 		return metal.PowerUnknown, err
 	}
@@ -81,7 +88,7 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 		if last, err = status(ctx, c); err != nil || last == want {
 			return err
 		}
-		if _, refusal = c.chassis(ctx, commandControl, order); problem.Is(refusal, problem.Unavailable) {
+		if _, refusal = chassis(ctx, c, commandControl, order); problem.Is(refusal, problem.Unavailable) {
 			// Cut off, or refused for now: the machine itself tells.
 			refusal = nil
 		}
@@ -116,9 +123,33 @@ func (d *Driver) SoftOff(ctx context.Context, n *metal.Node) error {
 		if err != nil || power == metal.PowerOff {
 			return err
 		}
-		_, err = c.chassis(ctx, commandControl, orderSoft)
+		_, err = chassis(ctx, c, commandControl, orderSoft)
 		return err
 	})
+}
+
+// single gives an order that leaves the machine on to one that is on.
+func (d *Driver) single(ctx context.Context, n *metal.Node, op string, order byte) error {
+	return d.with(ctx, n, op, func(ctx context.Context, c channel) error {
+		power, err := status(ctx, c)
+		if err == nil && power != metal.PowerOn {
+			err = problem.Conflictf("the machine is not on")
+		}
+		if err == nil {
+			_, err = chassis(ctx, c, commandControl, order)
+		}
+		return err
+	})
+}
+
+// Restart resets a machine that is on.
+func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
+	return d.single(ctx, n, "restart", orderReset)
+}
+
+// InjectNMI interrupts a machine that is on.
+func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
+	return d.single(ctx, n, "inject NMI", orderNMI)
 }
 
 // BootDevices lists the devices of the protocol; which of them a BMC takes it does not tell.
@@ -137,7 +168,7 @@ func (d *Driver) BootDevices(_ context.Context, n *metal.Node) ([]string, error)
 type flags struct{ first, selector byte }
 
 func readFlags(ctx context.Context, c channel) (flags, error) {
-	answer, err := c.chassis(ctx, commandGetBoot, paramBootFlags, 0, 0)
+	answer, err := chassis(ctx, c, commandGetBoot, paramBootFlags, 0, 0)
 	if err != nil {
 		return flags{}, err
 	}
@@ -207,10 +238,10 @@ func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot
 	}
 	return d.with(ctx, n, "set boot device", func(ctx context.Context, c channel) error {
 		// Not every BMC has this parameter; one without it may forget the override after a minute.
-		if _, err := c.chassis(ctx, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
+		if _, err := chassis(ctx, c, commandSetBoot, paramValidClear, keepValid); err != nil && !problem.Is(err, problem.Unsupported) {
 			return err
 		}
-		if _, err := c.chassis(ctx, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
+		if _, err := chassis(ctx, c, commandSetBoot, paramBootFlags, want.first, want.selector<<2, 0, 0, 0); err != nil {
 			return err
 		}
 		now, err := readFlags(ctx, c)

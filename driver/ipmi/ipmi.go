@@ -57,6 +57,8 @@ type Driver struct {
 var (
 	_ driver.Power      = (*Driver)(nil)
 	_ driver.Management = (*Driver)(nil)
+	_ driver.Restarter  = (*Driver)(nil)
+	_ driver.NMI        = (*Driver)(nil)
 )
 
 // settings are what a node's record says of its BMC.
@@ -127,11 +129,17 @@ func hostname(text string) bool {
 	return true
 }
 
-// channel sends a chassis command and gives the data of its answer, completion code
-// stripped. An answer with a completion code of failure is a completion error.
+// channel sends a command of a network function and gives the data of its answer,
+// completion code stripped. An answer with a completion code of failure is a completion error.
 type channel interface {
-	chassis(ctx context.Context, command byte, data ...byte) ([]byte, error)
+	send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error)
 }
+
+// Network functions (IPMI 2.0, table 5-1).
+const (
+	netFnChassis = 0x00
+	netFnApp     = 0x06
+)
 
 // with runs part of an operation in a session of its own and names both in the error.
 // Waiting is done between sessions, so that others reach the BMC meanwhile.

@@ -15,8 +15,6 @@ import (
 	"salvor/problem"
 )
 
-const netFnChassis = types.NetFn(0x00)
-
 // closeTimeout bounds the goodbye to a BMC, which is sent even if the operation was cut off.
 const closeTimeout = time.Second
 
@@ -61,11 +59,11 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	return fn(ctx, l)
 }
 
-func (l *lan) chassis(ctx context.Context, command byte, data ...byte) ([]byte, error) {
+func (l *lan) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	if err := driver.Pass(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
-	answer, err := l.api.RawCommand(ctx, netFnChassis, command, data, "chassis")
+	answer, err := l.api.RawCommand(ctx, types.NetFn(netFn), command, data, "raw")
 	if err != nil {
 		return nil, l.fault(ctx, err)
 	}

@@ -30,9 +30,9 @@ const passwordVariable = "IPMI_PASSWORD"
 // maxOutput bounds what is kept of the program's words.
 const maxOutput = 16 << 10
 
-func (t *tool) chassis(ctx context.Context, command byte, data ...byte) ([]byte, error) {
+func (t *tool) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	for {
-		answer, err := t.run(ctx, command, data...)
+		answer, err := t.run(ctx, netFn, command, data...)
 		if !errors.Is(err, errCipher) || t.cipher+1 >= len(t.conf.ciphers) {
 			return answer, err
 		}
@@ -42,7 +42,7 @@ func (t *tool) chassis(ctx context.Context, command byte, data ...byte) ([]byte,
 
 var errCipher = errors.New("no matching cipher suite")
 
-func (t *tool) run(ctx context.Context, command byte, data ...byte) ([]byte, error) {
+func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
 	if err := driver.Pass(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
@@ -50,7 +50,7 @@ func (t *tool) run(ctx context.Context, command byte, data ...byte) ([]byte, err
 	if t.conf.username != "" {
 		args = append(args, "-U", t.conf.username)
 	}
-	args = append(args, "raw", "0x00", fmt.Sprintf("0x%02x", command))
+	args = append(args, "raw", fmt.Sprintf("0x%02x", netFn), fmt.Sprintf("0x%02x", command))
 	for _, b := range data {
 		args = append(args, fmt.Sprintf("0x%02x", b))
 	}

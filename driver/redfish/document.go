@@ -26,8 +26,10 @@ type system struct {
 	Settings     struct {
 		SettingsObject link
 	} `json:"@Redfish.Settings"`
-	Links struct {
-		ManagedBy []link
+	SecureBoot, Bios, Storage link
+	Status                    health
+	Links                     struct {
+		ManagedBy, Chassis []link
 	}
 	Actions struct {
 		Reset struct {

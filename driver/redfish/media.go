@@ -85,8 +85,14 @@ func (m *medium) cd() bool {
 	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return t == "CD" || t == "DVD" })
 }
 
-// slots reads the CD drives of the managers, then of the system: BMCs have them here or there.
+// slots reads the CD drives.
 func (s *session) slots() ([]*medium, error) {
+	all, err := s.drives()
+	return slices.DeleteFunc(all, func(m *medium) bool { return !m.cd() }), err
+}
+
+// drives reads all virtual drives of the managers, then of the system: BMCs have them here or there.
+func (s *session) drives() ([]*medium, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -112,9 +118,7 @@ func (s *session) slots() ([]*medium, error) {
 			if err != nil {
 				return nil, err
 			}
-			if slot.cd() {
-				out = append(out, slot)
-			}
+			out = append(out, slot)
 		}
 	}
 	return out, nil
@@ -185,18 +189,23 @@ func (s *session) insert(ctx context.Context, image string) error {
 			}
 		}
 	}
-	if err := s.order(chosen, chosen.Actions.Insert.Target, map[string]any{"Image": image, "Inserted": true, "WriteProtected": true}); err != nil {
+	return s.fill(ctx, chosen, image)
+}
+
+// fill inserts an image into an empty drive.
+func (s *session) fill(ctx context.Context, slot *medium, image string) error {
+	if err := s.order(slot, slot.Actions.Insert.Target, map[string]any{"Image": image, "Inserted": true, "WriteProtected": true}); err != nil {
 		if !problem.Is(err, problem.Invalid) {
 			return err
 		}
 		// Some refuse every parameter but the image.
-		if err := s.order(chosen, chosen.Actions.Insert.Target, map[string]any{"Image": image}); err != nil {
+		if err := s.order(slot, slot.Actions.Insert.Target, map[string]any{"Image": image}); err != nil {
 			return err
 		}
 	}
 	// A BMC may show the image under a name of its own, so a filled drive is proof unless it shows another URL.
-	return s.proveSlot(ctx, chosen.path, "insert "+metal.BootISO, func(m *medium) bool {
-		return m.inserted() && (m.Image == image || !strings.Contains(m.Image, "://"))
+	return s.proveSlot(ctx, slot.path, "insert", func(m *medium) bool {
+		return m.inserted() && (m.Image == image || metal.BareURL(m.Image) == metal.BareURL(image) || !strings.Contains(m.Image, "://"))
 	})
 }
 

@@ -21,17 +21,7 @@ const (
 // PowerState reads the power. A machine on its way up or down counts as on: it is
 // not off before the BMC says so.
 func (d *Driver) PowerState(ctx context.Context, n *metal.Node) (metal.Power, error) {
-	var power metal.Power
-	err := d.with(ctx, n, "read power", func(s *session) error {
-		sys, err := s.read()
-		if err != nil {
-			return err
-		}
-		if power = sys.power(); power == metal.PowerUnknown {
-			return problem.Unavailablef("the BMC gives power state %q", s.said(sys.PowerState))
-		}
-		return nil
-	})
+	power, _, err := d.Vitals(ctx, n)
 	return power, err
 }
 
@@ -50,27 +40,27 @@ func (sys *system) settled(want metal.Power) bool {
 	return sys.power() == want && (want == metal.PowerOff || sys.PowerState == "On")
 }
 
+// resets are the types by which a power state is ordered, the preferred first.
+var resets = map[metal.Power][]string{metal.PowerOn: {resetOn, resetForceOn}, metal.PowerOff: {resetForceOff}}
+
 // SetPower orders on or forced off and reads until it is so.
 func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
-	op := "set " + string(want)
-	types := map[metal.Power][]string{metal.PowerOn: {resetOn, resetForceOn}, metal.PowerOff: {resetForceOff}}[want]
-	if types == nil {
+	if resets[want] == nil {
 		return problem.Unsupportedf("set power of node %s: redfish: cannot be %q", n.ID, want)
 	}
-	return d.with(ctx, n, op, func(s *session) error {
-		sys, err := s.read()
-		if err != nil {
-			return err
-		}
-		if sys.settled(want) {
-			return nil
-		}
-		refusal, err := s.reset(sys, types)
-		if err != nil {
-			return err
-		}
-		return s.provePower(ctx, want, refusal)
-	})
+	return d.with(ctx, n, "set "+string(want), func(s *session) error { return s.setPower(ctx, want) })
+}
+
+func (s *session) setPower(ctx context.Context, want metal.Power) error {
+	sys, err := s.read()
+	if err != nil || sys.settled(want) {
+		return err
+	}
+	refusal, err := s.reset(sys, resets[want])
+	if err != nil {
+		return err
+	}
+	return s.provePower(ctx, want, refusal)
 }
 
 // reset sends the first of the types that the BMC allows. An error means that the

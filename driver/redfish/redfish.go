@@ -18,4 +18,11 @@ var (
 	_ driver.Management = (*Driver)(nil)
 	_ driver.Inspect    = (*Driver)(nil)
 	_ driver.Boot       = (*Media)(nil)
+
+	_ driver.Vitals       = (*Driver)(nil)
+	_ driver.Restarter    = (*Driver)(nil)
+	_ driver.BootModes    = (*Driver)(nil)
+	_ driver.Indicators   = (*Driver)(nil)
+	_ driver.NMI          = (*Driver)(nil)
+	_ driver.VirtualMedia = (*Driver)(nil)
 )

@@ -26,8 +26,9 @@ type session struct {
 	conf   *settings
 	api    *gofish.APIClient
 	closes func()
-	token  secret.Value // of a session login
-	system string       // path of the ComputerSystem, once found
+	token  secret.Value   // of a session login
+	system string         // path of the ComputerSystem, once found
+	hidden []secret.Value // further texts to mask in what the BMC says
 }
 
 // logoutTimeout bounds the goodbye, which is sent even if the operation was cut off.
@@ -164,12 +165,13 @@ func (s *session) said(text string) string {
 }
 
 func (s *session) secrets() []secret.Value {
+	all := append([]secret.Value{s.token}, s.hidden...)
 	password := s.conf.password.Reveal()
 	if password == "" {
-		return []secret.Value{s.token}
+		return all
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte(s.conf.username + ":" + password))
-	return []secret.Value{s.conf.password, secret.New(basic), s.token}
+	return append(all, s.conf.password, secret.New(basic))
 }
 
 var errMissing = errors.New("404: the BMC has no such resource")

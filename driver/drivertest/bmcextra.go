@@ -1,0 +1,266 @@
+package drivertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Paths of what not every BMC has.
+const (
+	biosPath       = SystemPath + "/Bios"
+	biosNextPath   = biosPath + "/Settings"
+	secureBootPath = SystemPath + "/SecureBoot"
+	storagePath    = SystemPath + "/Storage"
+	raidPath       = storagePath + "/RAID1"
+	volumesPath    = raidPath + "/Volumes"
+	chassisPath    = "/redfish/v1/Chassis/1"
+	adaptersPath   = chassisPath + "/NetworkAdapters"
+	registryPath   = "/redfish/v1/Registries/BiosRegistry"
+	eventPath      = "/redfish/v1/EventService"
+	subsPath       = eventPath + "/Subscriptions"
+	jobPath        = "/redfish/v1/JobService"
+	jobsPath       = jobPath + "/Jobs"
+)
+
+// extra is the state of what not every BMC has.
+type extra struct {
+	health, led    string
+	chassisLamp    bool
+	secure         bool
+	bios, nextBIOS map[string]any
+	deaf           bool // the firmware drops pending settings
+	volumes        map[string]map[string]any
+	subscriptions  map[string]map[string]any
+	jobs           []string
+	nmis, restarts int
+	managerResets  int
+}
+
+func factory() map[string]any {
+	return map[string]any{"BootMode": "Uefi", "ProcTurbo": "Enabled", "Cores": 4.0, "Quiet": true, "AdminPassword": nil}
+}
+
+func newExtra() extra {
+	return extra{
+		health: "OK", led: "Off", bios: factory(), volumes: map[string]map[string]any{}, subscriptions: map[string]map[string]any{}, jobs: []string{"J1", "J2"},
+	}
+}
+
+// boot is the firmware taking what waits for it.
+func (e *extra) boot() {
+	if !e.deaf {
+		maps.Copy(e.bios, e.nextBIOS)
+	}
+	e.nextBIOS = nil
+}
+
+// SetHealth sets the health of the whole machine.
+func (b *BMC) SetHealth(word string) { b.mu.Lock(); defer b.mu.Unlock(); b.extra.health = word }
+
+// SetDeaf has the firmware drop the settings that it is given.
+func (b *BMC) SetDeaf() { b.mu.Lock(); defer b.mu.Unlock(); b.extra.deaf = true }
+
+// Interrupts is how many NMIs the machine got; Restarts how many restarts; ManagerResets those of the BMC.
+func (b *BMC) Interrupts() int    { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.nmis }
+func (b *BMC) Restarts() int      { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.restarts }
+func (b *BMC) ManagerResets() int { b.mu.Lock(); defer b.mu.Unlock(); return b.extra.managerResets }
+
+// Jobs is how many jobs the BMC keeps, Subscriptions how many of these, Volumes the same.
+func (b *BMC) Jobs() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.extra.jobs) }
+func (b *BMC) Subscriptions() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.extra.subscriptions)
+}
+func (b *BMC) Volumes() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.extra.volumes) }
+
+// Stick is the URL in the virtual USB drive.
+func (b *BMC) Stick() string { b.mu.Lock(); defer b.mu.Unlock(); return b.usb }
+
+// interrupt takes the reset types that leave the machine on.
+func (b *BMC) interrupt(kind string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case kind == "Nmi":
+		b.extra.nmis++
+	case kind == "ForceRestart":
+		b.extra.restarts++
+		b.extra.boot()
+	default:
+		return false
+	}
+	return true
+}
+
+func (b *BMC) manager() map[string]any {
+	return map[string]any{
+		"@odata.id": managerPath, "FirmwareVersion": "7.0", "Manufacturer": "Acme", "Model": "BMC",
+		"Actions": map[string]any{"#Manager.Reset": map[string]any{
+			"target": managerPath + "/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": []string{"ForceRestart", "GracefulRestart"},
+		}},
+	}
+}
+
+// serveExtra answers what lies below the paths above; false if nothing does.
+func (b *BMC) serveExtra(w http.ResponseWriter, r *http.Request, path string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.Method == http.MethodGet {
+		doc, ok := extraParts[path]
+		if now := b.extraDoc(path); now != nil {
+			doc, ok = now, true
+		}
+		if ok {
+			answer(w, doc)
+		}
+		return ok
+	}
+	if b.fault == Liar {
+		w.WriteHeader(http.StatusNoContent)
+		return true
+	}
+	e := &b.extra
+	var in map[string]any
+	if r.Method == http.MethodPost || r.Method == http.MethodPatch {
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			fail(w, http.StatusBadRequest, err.Error())
+			return true
+		}
+	}
+	switch r.Method + " " + path {
+	case "PATCH " + secureBootPath:
+		e.secure, _ = in["SecureBootEnable"].(bool)
+	case "PATCH " + chassisPath:
+		e.chassisLamp, _ = in["LocationIndicatorActive"].(bool)
+	case "PATCH " + biosNextPath:
+		next, _ := in["Attributes"].(map[string]any)
+		e.nextBIOS = next
+	case "POST " + biosPath + "/Actions/Bios.ResetBios":
+		e.nextBIOS = factory()
+	case "POST " + managerPath + "/Actions/Manager.Reset":
+		e.managerResets++
+	case "POST " + volumesPath:
+		b.changes++
+		e.volumes[fmt.Sprint("V", b.changes)] = in
+		w.WriteHeader(http.StatusCreated)
+		return true
+	case "POST " + subsPath:
+		b.subscribe(w, in)
+		return true
+	default:
+		return b.deleteExtra(w, r, path)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+func (b *BMC) subscribe(w http.ResponseWriter, in map[string]any) {
+	if in["Protocol"] != "Redfish" {
+		fail(w, http.StatusBadRequest, fmt.Sprint("unknown protocol among ", in))
+		return
+	}
+	b.changes++
+	id := fmt.Sprint("E", b.changes)
+	in["Id"] = id
+	b.extra.subscriptions[id] = in
+	w.Header().Set("Location", subsPath+"/"+id)
+	w.WriteHeader(http.StatusCreated)
+}
+
+func (b *BMC) deleteExtra(w http.ResponseWriter, r *http.Request, path string) bool {
+	if r.Method != http.MethodDelete {
+		return false
+	}
+	at, id := path[:strings.LastIndex(path, "/")], path[strings.LastIndex(path, "/")+1:]
+	switch at {
+	case volumesPath:
+		delete(b.extra.volumes, id)
+	case subsPath:
+		delete(b.extra.subscriptions, id)
+	case jobsPath:
+		b.extra.jobs = slices.DeleteFunc(b.extra.jobs, func(j string) bool { return j == id })
+	default:
+		return false
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+func below[V any](path string, of map[string]V) map[string]any {
+	var paths []string
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		paths = append(paths, path+"/"+id)
+	}
+	return members(paths...)
+}
+
+// extraDoc is the document at a path; nil if there is none.
+func (b *BMC) extraDoc(path string) map[string]any {
+	e := &b.extra
+	switch path {
+	case secureBootPath:
+		return map[string]any{"SecureBootEnable": e.secure}
+	case chassisPath:
+		return map[string]any{"Id": "Case", "LocationIndicatorActive": e.chassisLamp, "NetworkAdapters": ref(adaptersPath)}
+	case biosPath:
+		return map[string]any{
+			"Attributes": e.bios, "AttributeRegistry": "BiosRegistry.1.0", "@Redfish.Settings": map[string]any{"SettingsObject": ref(biosNextPath)},
+			"Actions": map[string]any{"#Bios.ResetBios": map[string]any{"target": biosPath + "/Actions/Bios.ResetBios"}},
+		}
+	case biosNextPath:
+		next := maps.Clone(e.bios)
+		maps.Copy(next, e.nextBIOS)
+		return map[string]any{"Attributes": next}
+	case volumesPath:
+		return below(path, e.volumes)
+	case subsPath:
+		return below(path, e.subscriptions)
+	case jobsPath:
+		paths := []string{}
+		for _, j := range e.jobs {
+			paths = append(paths, path+"/"+j)
+		}
+		return members(paths...)
+	}
+	at := strings.LastIndex(path, "/")
+	switch id := path[at+1:]; path[:at] {
+	case volumesPath:
+		if v := e.volumes[id]; v != nil {
+			v = maps.Clone(v)
+			v["Id"] = id
+			return v
+		}
+	case subsPath:
+		return e.subscriptions[id]
+	}
+	return nil
+}
+
+func disk(id string) map[string]any {
+	return map[string]any{"Id": id, "CapacityBytes": 100 << 30, "MediaType": "SSD", "Protocol": "SAS", "IndicatorLED": "Off"}
+}
+
+// extraParts is what never changes of it.
+var extraParts = map[string]any{
+	storagePath: members(raidPath),
+	raidPath: map[string]any{
+		"Id": "RAID1", "Volumes": ref(volumesPath), "Drives": []any{ref(raidPath + "/Drives/D1"), ref(raidPath + "/Drives/D2"), ref(raidPath + "/Drives/D3")},
+	},
+	raidPath + "/Drives/D1": disk("D1"), raidPath + "/Drives/D2": disk("D2"), raidPath + "/Drives/D3": disk("D3"),
+	adaptersPath:             members(adaptersPath + "/A"),
+	adaptersPath + "/A":      map[string]any{"Id": "A", "Model": "Ten", "Controllers": []any{map[string]any{"FirmwarePackageVersion": "14.2"}}},
+	eventPath:                map[string]any{"Subscriptions": ref(subsPath)},
+	jobPath:                  map[string]any{"Jobs": ref(jobsPath)},
+	"/redfish/v1/Registries": members(registryPath),
+	registryPath:             map[string]any{"Location": []any{map[string]any{"Uri": registryPath + "/file"}}},
+	registryPath + "/file": map[string]any{"RegistryEntries": map[string]any{"Attributes": []any{
+		map[string]any{"AttributeName": "BootMode", "Type": "Enumeration", "Value": []any{map[string]any{"ValueName": "Uefi"}, map[string]any{"ValueName": "Bios"}}, "ReadOnly": false, "ResetRequired": true},
+		map[string]any{"AttributeName": "Cores", "Type": "Integer", "LowerBound": 1, "UpperBound": 64},
+		map[string]any{"AttributeName": "AdminPassword", "Type": "Password", "MaxLength": 32},
+	}}},
+}

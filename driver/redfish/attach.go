@@ -1,0 +1,112 @@
+package redfish
+
+import (
+	"context"
+	"net/url"
+	"slices"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// mediaTypes are Redfish's words for what a device of Ironic's word takes.
+var mediaTypes = map[string][]string{"cdrom": {"CD", "DVD"}, "disk": {"USBStick"}, "floppy": {"Floppy"}}
+
+func (m *medium) takes(device string) bool {
+	return slices.ContainsFunc(m.MediaTypes, func(t string) bool { return slices.Contains(mediaTypes[device], t) })
+}
+
+// booting tells whether a drive holds what a boot of the node in progress needs. A BMC
+// that shows no URL leaves it open, so a filled CD drive is then taken for ours.
+func (m *medium) booting(n *metal.Node) bool {
+	return n.Plan != nil && n.Plan.Road == metal.RoadMedia && m.inserted() && (ours(m.Image) || m.Image == "" && m.cd())
+}
+
+// Media lists all virtual drives.
+func (d *Driver) Media(ctx context.Context, n *metal.Node) ([]metal.Medium, error) {
+	var out []metal.Medium
+	err := d.with(ctx, n, "list virtual media", func(s *session) error {
+		drives, err := s.drives()
+		for _, one := range drives {
+			image := metal.BareURL(one.Image)
+			if ours(one.Image) {
+				image = "" // its random path is what keeps others from reading it
+			}
+			out = append(out, metal.Medium{MediaTypes: one.MediaTypes, Inserted: one.inserted(), Image: image})
+		}
+		return err
+	})
+	return out, err
+}
+
+// AttachMedium fills an empty drive of the type, else the first that no boot of ours needs.
+func (d *Driver) AttachMedium(ctx context.Context, n *metal.Node, m metal.MediumArgs) error {
+	return d.with(ctx, n, "attach virtual media", func(s *session) error {
+		s.hide(m.ImageURL)
+		drives, err := s.drives()
+		if err != nil {
+			return err
+		}
+		var chosen *medium
+		fits := 0
+		for _, one := range drives {
+			if !one.takes(m.DeviceType) {
+				continue
+			}
+			if fits++; one.booting(n) {
+				continue
+			}
+			if one.inserted() && one.Image == m.ImageURL {
+				return nil
+			}
+			if chosen == nil || chosen.inserted() && !one.inserted() {
+				chosen = one
+			}
+		}
+		switch {
+		case fits == 0:
+			return problem.Invalidf("the BMC has no virtual %s", driver.Said(m.DeviceType))
+		case chosen == nil:
+			return problem.Conflictf("the only virtual %s holds the ramdisk that the machine boots; ask again when that has ended", m.DeviceType)
+		case chosen.inserted():
+			if err := s.eject(ctx, chosen); err != nil {
+				return err
+			}
+		}
+		return s.fill(ctx, chosen, m.ImageURL)
+	})
+}
+
+// DetachMedia empties the drives of the types, but for what a boot of ours needs.
+func (d *Driver) DetachMedia(ctx context.Context, n *metal.Node, types []string) error {
+	return d.with(ctx, n, "detach virtual media", func(s *session) error {
+		drives, err := s.drives()
+		if err != nil {
+			return err
+		}
+		for _, one := range drives {
+			asked := len(types) == 0 || slices.ContainsFunc(types, one.takes)
+			if !asked || !one.inserted() || one.booting(n) {
+				continue
+			}
+			if err := s.eject(ctx, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// hide has the credentials in a URL masked in what this session says.
+func (s *session) hide(text string) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return
+	}
+	s.hidden = append(s.hidden, secret.New(text), secret.New(u.RawQuery))
+	if password, ok := u.User.Password(); ok {
+		s.hidden = append(s.hidden, secret.New(u.User.String()), secret.New(password), secret.New(url.QueryEscape(password)))
+	}
+}

@@ -1,0 +1,326 @@
+package redfish
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// BIOS is the bios interface: the settings of the firmware and the steps that change them.
+type BIOS struct{ Driver *Driver }
+
+var (
+	_ driver.BIOS       = BIOS{}
+	_ driver.StepRunner = BIOS{}
+)
+
+// biosDoc is a Bios resource, or the one of its pending settings.
+type biosDoc struct {
+	Attributes        map[string]any
+	AttributeRegistry string
+	Settings          struct {
+		SettingsObject link
+	} `json:"@Redfish.Settings"`
+	Actions struct {
+		Reset struct {
+			Target string `json:"target"`
+		} `json:"#Bios.ResetBios"`
+	}
+	path, etag string
+}
+
+func (s *session) bios() (*biosDoc, error) {
+	sys, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	if sys.Bios.Path == "" {
+		return nil, problem.Unsupportedf("the BMC shows no BIOS settings")
+	}
+	return s.biosAt(sys.Bios.Path)
+}
+
+func (s *session) biosAt(path string) (*biosDoc, error) {
+	doc := &biosDoc{path: path}
+	etag, err := s.get(path, doc)
+	if errors.Is(err, errMissing) {
+		err = problem.Unsupportedf("the BMC shows no BIOS settings")
+	}
+	doc.etag = etag
+	return doc, err
+}
+
+// attribute is what a registry says of one setting.
+type attribute struct {
+	AttributeName, Type                        string
+	Value                                      []struct{ ValueName string }
+	LowerBound, UpperBound                     *float64
+	MinLength, MaxLength                       *float64
+	ReadOnly, ResetRequired, IsUnique, Visible *bool
+}
+
+// BIOSSettings reads the settings with what the BMC's registry says of them, where it has one. Passwords have no value.
+func (b BIOS) BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error) {
+	var out []metal.BIOSSetting
+	err := b.Driver.with(ctx, n, "read BIOS settings", func(s *session) error {
+		doc, err := s.bios()
+		if err != nil {
+			return err
+		}
+		registry := s.registry(doc.AttributeRegistry)
+		for _, name := range slices.Sorted(maps.Keys(doc.Attributes)) {
+			out = append(out, setting(name, doc.Attributes[name], registry[name]))
+		}
+		return nil
+	})
+	return out, err
+}
+
+func setting(name string, v any, a attribute) metal.BIOSSetting {
+	out := metal.BIOSSetting{
+		Name: name, AttributeType: a.Type, LowerBound: whole(a.LowerBound), UpperBound: whole(a.UpperBound),
+		MinLength: whole(a.MinLength), MaxLength: whole(a.MaxLength), ReadOnly: a.ReadOnly, ResetRequired: a.ResetRequired, Unique: a.IsUnique,
+	}
+	for _, one := range a.Value {
+		out.AllowableValues = append(out.AllowableValues, one.ValueName)
+	}
+	if v != nil && a.Type != "Password" {
+		text := metal.Text(v)
+		out.Value = &text
+	}
+	return out
+}
+
+func whole(f *float64) *int64 {
+	if f == nil || *f != float64(int64(*f)) {
+		return nil
+	}
+	i := int64(*f)
+	return &i
+}
+
+const (
+	registriesPath = "/redfish/v1/Registries"
+	maxRegistries  = 200
+)
+
+// registry reads what the named registry says of attributes; nil where it cannot be found: the settings are of use without it.
+func (s *session) registry(name string) map[string]attribute {
+	if name == "" {
+		return nil
+	}
+	var file struct {
+		Location []struct{ URI string }
+	}
+	if _, err := s.get(s.registryFile(name), &file); err != nil {
+		return nil
+	}
+	for _, at := range file.Location {
+		var doc struct {
+			RegistryEntries struct{ Attributes []attribute }
+		}
+		if _, err := s.get(at.URI, &doc); err != nil {
+			continue
+		}
+		out := map[string]attribute{}
+		for _, a := range doc.RegistryEntries.Attributes {
+			out[a.AttributeName] = a
+		}
+		return out
+	}
+	return nil
+}
+
+// registryFile is the path of the file that tells where a registry lies; BMCs name it with or without its version.
+func (s *session) registryFile(name string) string {
+	var all collection
+	if _, err := s.get(registriesPath, &all); err == nil {
+		stem, _, _ := strings.Cut(name, ".")
+		for _, member := range all.Members[:min(len(all.Members), maxRegistries)] {
+			last := member.Path[strings.LastIndex(member.Path, "/")+1:]
+			if last == name || last == stem {
+				return member.Path
+			}
+		}
+	}
+	return registriesPath + "/" + url.PathEscape(name)
+}
+
+// Steps are those that Ironic has.
+func (b BIOS) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
+	return driver.BIOSSteps, nil
+}
+
+// RunStep does one of them.
+func (b BIOS) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
+	wait := false
+	err := b.Driver.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) (err error) {
+		switch step.Step {
+		case "apply_configuration":
+			wait, err = b.apply(ctx, n, s, step)
+		case "factory_reset":
+			err = b.reset(ctx, n, s)
+		default:
+			err = problem.Invalidf("there is no such step")
+		}
+		return err
+	})
+	return wait, err
+}
+
+// requestedKey of internal_info remembers what a step has handed to the BMC and when:
+// settings that it has dropped since then it did not take, and a volume that is not there yet is not asked for twice.
+const (
+	requestedKey = "redfish_requested"
+	requestedAge = 2 * time.Hour
+)
+
+func requested(n *metal.Node, wanted any) bool {
+	mark, _ := n.InternalInfo[requestedKey].(map[string]any)
+	at, err := time.Parse(time.RFC3339, metal.Text(mark["at"]))
+	return err == nil && time.Since(at) < requestedAge && metal.Text(mark["digest"]) == digest(wanted)
+}
+
+// digest tells requests apart without their values, which may be passwords.
+func digest(wanted any) string {
+	text, _ := json.Marshal(wanted) // strings, numbers and booleans: cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func remember(n *metal.Node, wanted any) {
+	info := maps.Clone(n.InternalInfo)
+	if info == nil {
+		info = metal.Object{}
+	}
+	if delete(info, requestedKey); wanted != nil {
+		info[requestedKey] = map[string]any{"at": time.Now().UTC().Format(time.RFC3339), "digest": digest(wanted)}
+	}
+	n.InternalInfo = info
+}
+
+// apply hands settings over while the machine is off and turns it on, which is when the
+// firmware takes them. Called again it looks how far that is.
+func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.Step) (wait bool, err error) {
+	wanted, err := driver.WantedSettings(step)
+	if err != nil {
+		return false, err
+	}
+	now, err := s.bios()
+	if err != nil {
+		return false, err
+	}
+	if err := now.fit(wanted); err != nil {
+		return false, err
+	}
+	if now.hold(wanted) {
+		remember(n, nil)
+		return false, nil
+	}
+	pending := now
+	if at := now.Settings.SettingsObject.Path; at != "" {
+		if pending, err = s.biosAt(at); err != nil {
+			return false, err
+		}
+	}
+	if requested(n, wanted) {
+		if pending == now || pending.hold(wanted) {
+			return true, s.setPower(ctx, metal.PowerOn)
+		}
+		remember(n, nil)
+		return false, problem.Conflictf("the machine has booted and the firmware did not take the settings; look at its event log")
+	}
+	return true, s.cycle(ctx, n, func() error {
+		err := s.patch(pending.path, pending.etag, map[string]any{"Attributes": wanted})
+		if err == nil {
+			remember(n, wanted)
+		}
+		return err
+	})
+}
+
+// cycle makes a change between off and on, or before a restart where the machine is not to be switched off.
+func (s *session) cycle(ctx context.Context, n *metal.Node, change func() error) error {
+	if !n.DisablePowerOff {
+		if err := s.setPower(ctx, metal.PowerOff); err != nil {
+			return err
+		}
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	sys, err := s.read()
+	if err != nil {
+		return err
+	}
+	if sys.power() == metal.PowerOn {
+		return s.single(resetRestart)
+	}
+	return s.setPower(ctx, metal.PowerOn)
+}
+
+// fit brings wanted values into the types that the settings have; unknown ones are refused.
+func (d *biosDoc) fit(wanted map[string]any) error {
+	var unknown []string
+	for name, v := range wanted {
+		is, ok := d.Attributes[name]
+		if !ok {
+			unknown = append(unknown, driver.Said(name))
+			continue
+		}
+		text := metal.Text(v)
+		switch is.(type) {
+		case float64:
+			if f, err := strconv.ParseFloat(text, 64); err == nil {
+				wanted[name] = f
+			}
+		case bool:
+			if on, err := strconv.ParseBool(text); err == nil {
+				wanted[name] = on
+			}
+		case string:
+			wanted[name] = text
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return problem.Invalidf("the firmware has no settings %s", strings.Join(unknown[:min(len(unknown), 10)], ", "))
+	}
+	return nil
+}
+
+func (d *biosDoc) hold(wanted map[string]any) bool {
+	for name, v := range wanted {
+		if is, ok := d.Attributes[name]; !ok || metal.Text(is) != metal.Text(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// reset has the firmware forget its settings at a boot, which it is given.
+func (b BIOS) reset(ctx context.Context, n *metal.Node, s *session) error {
+	doc, err := s.bios()
+	if err != nil {
+		return err
+	}
+	if doc.Actions.Reset.Target == "" {
+		return problem.Unsupportedf("the BMC offers no reset of BIOS settings")
+	}
+	return s.cycle(ctx, n, func() error {
+		_, err := s.post(doc.Actions.Reset.Target, map[string]any{})
+		return err
+	})
+}

@@ -1,0 +1,169 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+func isMissing(err error) bool { return errors.Is(err, errMissing) }
+
+// Firmware is the firmware interface: the versions of BIOS, BMC and NICs.
+type Firmware struct{ Driver *Driver }
+
+var _ driver.Firmware = Firmware{}
+
+// Components reads the versions that the system, its managers and its adapters tell.
+func (f Firmware) Components(ctx context.Context, n *metal.Node) ([]metal.FirmwareComponent, error) {
+	var out []metal.FirmwareComponent
+	add := func(name, version string, of maker) {
+		if version != "" {
+			out = append(out, metal.FirmwareComponent{Component: name, InitialVersion: version, CurrentVersion: version, Vendor: of.Manufacturer, Model: of.Model, SerialNumber: of.SerialNumber})
+		}
+	}
+	err := f.Driver.with(ctx, n, "read firmware", func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		var bios struct {
+			BiosVersion string
+			maker
+		}
+		if _, err := s.get(s.system, &bios); err != nil {
+			return err
+		}
+		add("bios", bios.BiosVersion, bios.maker)
+		for i, at := range sys.Links.ManagedBy[:min(len(sys.Links.ManagedBy), 1)] {
+			var bmc struct {
+				FirmwareVersion string
+				maker
+			}
+			if _, err := s.get(at.Path, &bmc); err != nil {
+				return err
+			}
+			if i == 0 {
+				add("bmc", bmc.FirmwareVersion, bmc.maker)
+			}
+		}
+		return s.adapters(sys, add)
+	})
+	return out, err
+}
+
+// maker says who made a part.
+type maker struct{ Manufacturer, Model, SerialNumber string }
+
+// adapters tells of the network adapters of the system's chassis.
+func (s *session) adapters(sys *system, add func(name, version string, of maker)) error {
+	for _, at := range sys.Links.Chassis[:min(len(sys.Links.Chassis), maxParts)] {
+		var chassis struct{ NetworkAdapters link }
+		if _, err := s.get(at.Path, &chassis); err != nil {
+			return err
+		}
+		err := each(s, chassis.NetworkAdapters, func(a struct {
+			ID          string `json:"Id"`
+			Controllers []struct{ FirmwarePackageVersion string }
+			maker
+		}) {
+			if len(a.Controllers) > 0 {
+				add("nic:"+a.ID, a.Controllers[0].FirmwarePackageVersion, a.maker)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upkeep are the steps of the management interface.
+var upkeep = []driver.Step{{Interface: "management", Name: "clear_job_queue"}, {Interface: "management", Name: "reset_bmc"}}
+
+var _ driver.StepRunner = (*Driver)(nil)
+
+// Steps are those of a BMC's own upkeep.
+func (d *Driver) Steps(context.Context, *metal.Node) ([]driver.Step, error) { return upkeep, nil }
+
+// RunStep does one of them. A BMC that restarts does not answer for a while; whoever asks it next tries until it does.
+func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
+	return false, d.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) error {
+		switch step.Step {
+		case "clear_job_queue":
+			return s.clearJobs()
+		case "reset_bmc":
+			return s.resetManager()
+		}
+		return problem.Invalidf("there is no such step")
+	})
+}
+
+// clearJobs deletes what the job service keeps.
+func (s *session) clearJobs() error {
+	var top struct{ JobService link }
+	if _, err := s.get(rootPath, &top); err != nil {
+		return err
+	}
+	if top.JobService.Path == "" {
+		return problem.Unsupportedf("the BMC has no job service")
+	}
+	var service struct{ Jobs link }
+	if _, err := s.get(top.JobService.Path, &service); err != nil {
+		return err
+	}
+	if service.Jobs.Path == "" {
+		return nil
+	}
+	var all collection
+	if _, err := s.get(service.Jobs.Path, &all); err != nil {
+		return err
+	}
+	for _, one := range all.Members[:min(len(all.Members), maxParts)] {
+		if err := s.delete(one.Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resetManager restarts the BMC itself. It may be cut off by that, which is no failure.
+func (s *session) resetManager() error {
+	sys, err := s.read()
+	if err != nil {
+		return err
+	}
+	if len(sys.Links.ManagedBy) == 0 {
+		return problem.Unsupportedf("the BMC does not say which manager is the machine's")
+	}
+	var manager struct {
+		Actions struct {
+			Reset struct {
+				Target  string   `json:"target"`
+				Allowed []string `json:"ResetType@Redfish.AllowableValues"`
+			} `json:"#Manager.Reset"`
+		}
+	}
+	if _, err := s.get(sys.Links.ManagedBy[0].Path, &manager); err != nil {
+		return err
+	}
+	reset := manager.Actions.Reset
+	if reset.Target == "" {
+		return problem.Unsupportedf("the BMC offers no reset of itself")
+	}
+	kind := "GracefulRestart"
+	if len(reset.Allowed) > 0 {
+		kind = reset.Allowed[0]
+		for _, allowed := range reset.Allowed {
+			if allowed == "GracefulRestart" {
+				kind = allowed
+			}
+		}
+	}
+	if definite, err := s.post(reset.Target, map[string]string{"ResetType": kind}); err != nil && definite {
+		return err
+	}
+	return nil
+}

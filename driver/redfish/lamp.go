@@ -1,0 +1,152 @@
+package redfish
+
+import (
+	"context"
+	"slices"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// lamp is the part of a system, a chassis or a drive that has a lamp: the newer
+// property where the BMC knows it, else the older.
+type lamp struct {
+	ID     string  `json:"Id"`
+	LED    *string `json:"IndicatorLED"`
+	Active *bool   `json:"LocationIndicatorActive"`
+
+	path, etag string
+}
+
+// leds are the older property's words.
+var leds = []struct{ word, led string }{{"on", "Lit"}, {"off", "Off"}, {"blinking", "Blinking"}}
+
+func (l lamp) there() bool { return l.ID != "" && (l.LED != nil || l.Active != nil) }
+
+func (l lamp) states() []string {
+	if l.Active != nil {
+		return []string{"off", "on"}
+	}
+	return []string{"blinking", "off", "on"}
+}
+
+func (l lamp) state() string {
+	if l.Active != nil {
+		return map[bool]string{true: "on", false: "off"}[*l.Active]
+	}
+	for _, one := range leds {
+		if one.led == *l.LED {
+			return one.word
+		}
+	}
+	return "unknown"
+}
+
+// order is the change that sets a state.
+func (l lamp) order(state string) map[string]any {
+	if l.Active != nil {
+		return map[string]any{"LocationIndicatorActive": state == "on"}
+	}
+	for _, one := range leds {
+		if one.word == state {
+			return map[string]any{"IndicatorLED": one.led}
+		}
+	}
+	return nil
+}
+
+// lamps reads those of the system, its chassis and its drives, by Ironic's words for components.
+func (s *session) lamps() (map[string][]lamp, error) {
+	sys, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string][]link{"system": {{s.system}}, "chassis": sys.Links.Chassis}
+	err = each(s, sys.Storage, func(c struct{ Drives []link }) { paths["disk"] = append(paths["disk"], c.Drives...) })
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]lamp{}
+	for component, links := range paths {
+		for _, at := range links[:min(len(links), maxParts)] {
+			one := lamp{path: at.Path}
+			if one.etag, err = s.get(at.Path, &one); err != nil {
+				return nil, err
+			}
+			if one.there() {
+				out[component] = append(out[component], one)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Indicators lists the lamps.
+func (d *Driver) Indicators(ctx context.Context, n *metal.Node) (map[string]map[string]metal.Indicator, error) {
+	out := map[string]map[string]metal.Indicator{}
+	err := d.with(ctx, n, "list indicators", func(s *session) error {
+		all, err := s.lamps()
+		for component, lamps := range all {
+			out[component] = map[string]metal.Indicator{}
+			for _, l := range lamps {
+				out[component][l.ID] = metal.Indicator{States: l.states()}
+			}
+		}
+		return err
+	})
+	return out, err
+}
+
+// Indicator reads the state of a lamp.
+func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name string) (string, error) {
+	state := ""
+	err := d.with(ctx, n, "read indicator", func(s *session) error {
+		l, err := s.lamp(component, name)
+		if err == nil {
+			state = l.state()
+		}
+		return err
+	})
+	return state, err
+}
+
+func (s *session) lamp(component, name string) (lamp, error) {
+	all, err := s.lamps()
+	if err != nil {
+		return lamp{}, err
+	}
+	i := slices.IndexFunc(all[component], func(l lamp) bool { return l.ID == name })
+	if i < 0 {
+		return lamp{}, problem.NotFoundf("there is no indicator %s@%s", driver.Said(name), driver.Said(component))
+	}
+	return all[component][i], nil
+}
+
+// SetIndicator sets a lamp and reads it back.
+func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, name, state string) error {
+	return d.with(ctx, n, "set indicator", func(s *session) error {
+		l, err := s.lamp(component, name)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(l.states(), state) {
+			return problem.Invalidf("indicator %s@%s cannot be set to %s", driver.Said(name), driver.Said(component), driver.Said(state))
+		}
+		if l.state() == state {
+			return nil
+		}
+		if err := s.patch(l.path, l.etag, l.order(state)); err != nil {
+			return err
+		}
+		done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+			now := lamp{}
+			_, err := s.get(l.path, &now)
+			return err == nil && now.there() && now.state() == state, err
+		})
+		if !done && err == nil {
+			err = problem.Unavailablef("the BMC took the order, but the indicator does not show it")
+		}
+		return err
+	})
+}

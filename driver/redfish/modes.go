@@ -1,0 +1,172 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// Reset types beside those of power.
+const (
+	resetNMI     = "Nmi"
+	resetRestart = "ForceRestart"
+)
+
+// health is the Status of a ComputerSystem.
+type health struct{ Health, HealthRollup string }
+
+// word is the health of the whole where the BMC sums it up.
+func (h health) word() string {
+	for _, word := range []string{h.HealthRollup, h.Health} {
+		if slices.Contains([]string{"OK", "Warning", "Critical"}, word) {
+			return word
+		}
+	}
+	return ""
+}
+
+// Vitals reads power and health from one look at the system.
+func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string, error) {
+	var power metal.Power
+	var health string
+	err := d.with(ctx, n, "read power", func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		if power = sys.power(); power == metal.PowerUnknown {
+			return problem.Unavailablef("the BMC gives power state %q", s.said(sys.PowerState))
+		}
+		health = sys.Status.word()
+		return nil
+	})
+	return power, health, err
+}
+
+// single sends one reset type to a machine that is on.
+func (s *session) single(reset string) error {
+	sys, err := s.read()
+	if err != nil {
+		return err
+	}
+	if sys.power() != metal.PowerOn {
+		return problem.Conflictf("the machine is not on")
+	}
+	action := sys.Actions.Reset
+	if action.Target == "" || len(action.Allowed) > 0 && !slices.Contains(action.Allowed, reset) {
+		return problem.Unsupportedf("the BMC does not allow reset type %s", reset)
+	}
+	_, err = s.post(action.Target, map[string]string{"ResetType": reset})
+	return err
+}
+
+// Restart resets a machine that is on.
+func (d *Driver) Restart(ctx context.Context, n *metal.Node) error {
+	return d.with(ctx, n, "restart", func(s *session) error { return s.single(resetRestart) })
+}
+
+// InjectNMI interrupts a machine that is on.
+func (d *Driver) InjectNMI(ctx context.Context, n *metal.Node) error {
+	return d.with(ctx, n, "inject NMI", func(s *session) error { return s.single(resetNMI) })
+}
+
+// BootMode reads the mode of the boot override, which is what BMCs tell of the firmware's.
+func (d *Driver) BootMode(ctx context.Context, n *metal.Node) (string, error) {
+	mode := ""
+	err := d.with(ctx, n, "read boot mode", func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		if mode = sys.Boot.current().Mode; mode == "" {
+			return problem.Unsupportedf("the BMC does not tell the boot mode")
+		}
+		return nil
+	})
+	return mode, err
+}
+
+// SetBootMode sets the mode, beside the override as it is, and reads it back.
+func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) error {
+	return d.with(ctx, n, "set boot mode", func(s *session) error {
+		sys, err := s.read()
+		if err != nil {
+			return err
+		}
+		want := modeOf(mode)
+		switch {
+		case want == "":
+			return problem.Invalidf("unknown boot mode %q", driver.Said(mode))
+		case sys.Boot.Mode == "":
+			return problem.Unsupportedf("the BMC does not let the boot mode be set")
+		case sys.Boot.Mode == want:
+			return nil
+		}
+		err = s.override(ctx, sys, overrides{Mode: want})
+		if problem.Is(err, problem.Invalid) {
+			// Some take the mode only with a target beside it.
+			err = s.override(ctx, sys, overrides{Mode: want, Target: sys.Boot.Target, Enabled: sys.Boot.Enabled})
+		}
+		return err
+	})
+}
+
+// secureBoot is a SecureBoot resource.
+type secureBoot struct {
+	Enable *bool `json:"SecureBootEnable"`
+	etag   string
+}
+
+func (s *session) secureBoot() (path string, doc secureBoot, err error) {
+	sys, err := s.read()
+	if err != nil {
+		return "", doc, err
+	}
+	path = sys.SecureBoot.Path
+	if path == "" {
+		return "", doc, problem.Unsupportedf("the BMC has no secure boot")
+	}
+	doc.etag, err = s.get(path, &doc)
+	if errors.Is(err, errMissing) || err == nil && doc.Enable == nil {
+		err = problem.Unsupportedf("the BMC has no secure boot")
+	}
+	return path, doc, err
+}
+
+// SecureBoot reads whether the firmware boots only what is signed.
+func (d *Driver) SecureBoot(ctx context.Context, n *metal.Node) (bool, error) {
+	on := false
+	err := d.with(ctx, n, "read secure boot", func(s *session) error {
+		_, doc, err := s.secureBoot()
+		if err == nil {
+			on = *doc.Enable
+		}
+		return err
+	})
+	return on, err
+}
+
+// SetSecureBoot sets it and reads it back; it is in force from the next boot on.
+func (d *Driver) SetSecureBoot(ctx context.Context, n *metal.Node, on bool) error {
+	return d.with(ctx, n, "set secure boot", func(s *session) error {
+		path, doc, err := s.secureBoot()
+		if err != nil || *doc.Enable == on {
+			return err
+		}
+		if err := s.patch(path, doc.etag, map[string]bool{"SecureBootEnable": on}); err != nil {
+			return err
+		}
+		done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+			_, now, err := s.secureBoot()
+			return err == nil && *now.Enable == on, err
+		})
+		if !done && err == nil {
+			err = problem.Unavailablef("the BMC took the setting, but still reads the other")
+		}
+		return err
+	})
+}

@@ -1,0 +1,357 @@
+package redfish
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+)
+
+// RAID is the raid interface: volumes of the controllers that the BMC reaches.
+type RAID struct{ Driver *Driver }
+
+var (
+	_ driver.RAID       = RAID{}
+	_ driver.StepRunner = RAID{}
+)
+
+// levels are RAID levels by Ironic's word and Redfish's, with the fewest disks that each takes.
+var levels = []struct {
+	word, raidType, volumeType string
+	disks                      int
+}{
+	{"JBOD", "None", "NonRedundant", 1}, {"0", "RAID0", "NonRedundant", 1}, {"1", "RAID1", "Mirrored", 2}, {"5", "RAID5", "StripedWithParity", 3},
+	{"6", "RAID6", "StripedWithParity", 4}, {"1+0", "RAID10", "SpannedMirrors", 4}, {"5+0", "RAID50", "SpannedStripesWithParity", 6}, {"6+0", "RAID60", "SpannedStripesWithParity", 8},
+}
+
+// drive is a physical disk.
+type drive struct {
+	ID            string `json:"Id"`
+	CapacityBytes *float64
+	MediaType     string
+	Protocol      string
+	Links         struct{ Volumes []link }
+	path          string
+}
+
+// volume is a logical one.
+type volume struct {
+	ID            string `json:"Id"`
+	Name          string
+	RAIDType      string
+	VolumeType    string
+	CapacityBytes *float64
+	Links         struct{ Drives []link }
+	path          string
+}
+
+// controller is a Storage resource with what belongs to it.
+type controller struct {
+	ID      string `json:"Id"`
+	Drives  []link
+	Volumes link
+
+	disks   []*drive
+	volumes []*volume
+}
+
+func (s *session) controllers() ([]*controller, error) {
+	sys, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	if sys.Storage.Path == "" {
+		return nil, problem.Unsupportedf("the BMC shows no storage controllers")
+	}
+	var out []*controller
+	if err := each(s, sys.Storage, func(c controller) { out = append(out, &c) }); err != nil {
+		return nil, err
+	}
+	out = slices.DeleteFunc(out, func(c *controller) bool { return c.Volumes.Path == "" })
+	if len(out) == 0 {
+		return nil, problem.Unsupportedf("the BMC shows no storage controller with volumes")
+	}
+	for _, c := range out {
+		for _, at := range c.Drives[:min(len(c.Drives), maxParts)] {
+			d := &drive{path: at.Path}
+			if _, err := s.get(at.Path, d); err != nil {
+				return nil, err
+			}
+			c.disks = append(c.disks, d)
+		}
+		var all collection
+		if _, err := s.get(c.Volumes.Path, &all); err != nil {
+			return nil, err
+		}
+		for _, at := range all.Members[:min(len(all.Members), maxParts)] {
+			v := &volume{path: at.Path}
+			if _, err := s.get(at.Path, v); err != nil {
+				return nil, err
+			}
+			if v.level() != "" {
+				c.volumes = append(c.volumes, v)
+			}
+		}
+	}
+	return out, nil
+}
+
+// level is the RAID level in Ironic's word; empty for what is no volume of a RAID: a bare disk that the controller passes through.
+func (v *volume) level() string {
+	if v.VolumeType == "RawDevice" {
+		return ""
+	}
+	for _, l := range levels {
+		if v.RAIDType == l.raidType {
+			return l.word
+		}
+	}
+	for _, l := range levels[1:] {
+		if v.RAIDType == "" && v.VolumeType == l.volumeType {
+			return l.word
+		}
+	}
+	return ""
+}
+
+const gib = 1 << 30
+
+// RAIDConfig lists the volumes of all controllers.
+func (r RAID) RAIDConfig(ctx context.Context, n *metal.Node) (metal.Object, error) {
+	var config metal.Object
+	err := r.Driver.with(ctx, n, "read volumes", func(s *session) error {
+		all, err := s.controllers()
+		if err != nil {
+			return err
+		}
+		disks := []any{}
+		for _, c := range all {
+			for _, v := range c.volumes {
+				size := 0.0
+				if v.CapacityBytes != nil {
+					size = float64(int64(*v.CapacityBytes / gib))
+				}
+				disks = append(disks, map[string]any{"size_gb": size, "raid_level": v.level(), "controller": c.ID, "volume_name": v.Name, "id": v.ID})
+			}
+		}
+		config = metal.Object{"logical_disks": disks}
+		return nil
+	})
+	return config, err
+}
+
+// Steps are those that Ironic has.
+func (r RAID) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
+	return driver.RAIDSteps, nil
+}
+
+// RunStep does one of them. A controller that works on it is asked again by and by.
+func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
+	wait := false
+	err := r.Driver.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) (err error) {
+		all, err := s.controllers()
+		if err != nil {
+			return err
+		}
+		switch step.Step {
+		case "create_configuration":
+			wait, err = s.create(n, step, all)
+		case "delete_configuration":
+			wait, err = s.deleteVolumes(all, func(*volume) bool { return true })
+		default:
+			err = problem.Invalidf("there is no such step")
+		}
+		return err
+	})
+	return wait, err
+}
+
+// deleteVolumes asks for the removal of volumes; there are none left when it need not be asked again.
+func (s *session) deleteVolumes(all []*controller, which func(*volume) bool) (wait bool, err error) {
+	for _, c := range all {
+		for _, v := range c.volumes {
+			if !which(v) {
+				continue
+			}
+			if wait, err = true, s.delete(v.path); err != nil {
+				return false, err
+			}
+		}
+	}
+	return wait, nil
+}
+
+// logicalDisk is one of the target configuration.
+type logicalDisk struct {
+	level, name, controller, media, protocol string
+	bytes                                    float64 // 0: all that there is
+	count                                    int
+	disks                                    []string
+	share                                    bool
+}
+
+func wantedDisk(v any) (logicalDisk, error) {
+	o, _ := v.(map[string]any)
+	w := logicalDisk{level: metal.Text(o["raid_level"]), name: metal.Text(o["volume_name"]), controller: metal.Text(o["controller"]), share: o["share_physical_disks"] == true}
+	w.media = strings.ToUpper(metal.Text(o["disk_type"]))
+	w.protocol = strings.ToUpper(metal.Text(o["interface_type"]))
+	if size, ok := o["size_gb"].(float64); ok {
+		w.bytes = size * gib
+	}
+	if count, ok := o["number_of_physical_disks"].(float64); ok {
+		w.count = int(count)
+	}
+	list, _ := o["physical_disks"].([]any)
+	for _, e := range list {
+		id, ok := e.(string)
+		if !ok {
+			return w, problem.Invalidf("physical_disks must be ids of drives")
+		}
+		w.disks = append(w.disks, id)
+	}
+	return w, nil
+}
+
+// create makes the volumes of the target configuration that are not there yet, one in each call.
+func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wait bool, err error) {
+	targets, err := driver.WantedDisks(n, step)
+	if err != nil {
+		return false, err
+	}
+	var missing []logicalDisk
+	taken := map[*volume]bool{}
+	for _, t := range targets {
+		w, err := wantedDisk(t)
+		if err != nil {
+			return false, err
+		}
+		if !w.found(all, taken) {
+			missing = append(missing, w)
+		}
+	}
+	if step.Args["delete_existing"] == true && len(missing) > 0 {
+		if wait, err := s.deleteVolumes(all, func(v *volume) bool { return !taken[v] }); wait || err != nil {
+			return wait, err
+		}
+	}
+	if len(missing) == 0 {
+		remember(n, nil)
+		return false, nil
+	}
+	// MAX takes what the others leave.
+	slices.SortStableFunc(missing, func(a, b logicalDisk) int {
+		switch {
+		case a.bytes == 0 && b.bytes != 0:
+			return 1
+		case a.bytes != 0 && b.bytes == 0:
+			return -1
+		}
+		return 0
+	})
+	ask := []any{"raid", len(missing), targets}
+	if requested(n, ask) {
+		return true, nil
+	}
+	if err := s.make(missing[0], all); err != nil {
+		return false, err
+	}
+	remember(n, ask)
+	return true, nil
+}
+
+// found looks for a volume that is the wanted one and takes it.
+func (w logicalDisk) found(all []*controller, taken map[*volume]bool) bool {
+	for _, c := range all {
+		for _, v := range c.volumes {
+			// What a controller makes of a size is a little more or less.
+			fits := w.bytes == 0 || v.CapacityBytes != nil && *v.CapacityBytes > w.bytes*0.95 && *v.CapacityBytes < w.bytes*1.05
+			if !taken[v] && v.level() == w.level && fits && (w.name == "" || v.Name == w.name) && (w.controller == "" || w.controller == c.ID) {
+				taken[v] = true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// make asks a controller for one volume.
+func (s *session) make(w logicalDisk, all []*controller) error {
+	i := slices.IndexFunc(levels, func(l struct {
+		word, raidType, volumeType string
+		disks                      int
+	}) bool {
+		return l.word == w.level
+	})
+	if i < 0 {
+		return problem.Unsupportedf("Redfish has no RAID level %s", driver.Said(w.level))
+	}
+	level := levels[i]
+	for _, c := range all {
+		if w.controller != "" && w.controller != c.ID {
+			continue
+		}
+		disks := w.choose(c, max(w.count, level.disks))
+		if disks == nil {
+			continue
+		}
+		body := map[string]any{"RAIDType": level.raidType, "VolumeType": level.volumeType, "Links": map[string]any{"Drives": disks}}
+		if w.bytes > 0 {
+			body["CapacityBytes"] = int64(w.bytes)
+		}
+		if w.name != "" {
+			body["Name"] = w.name
+		}
+		_, err := s.post(c.Volumes.Path, body)
+		return err
+	}
+	return problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib))
+}
+
+// choose picks disks of a controller; nil if it has too few that fit.
+func (w logicalDisk) choose(c *controller, count int) []link {
+	var out []link
+	for _, d := range c.disks {
+		if len(w.disks) > 0 {
+			if slices.Contains(w.disks, d.ID) {
+				out = append(out, link{d.path})
+			}
+			continue
+		}
+		busy := slices.ContainsFunc(c.volumes, func(v *volume) bool {
+			return slices.ContainsFunc(v.Links.Drives, func(l link) bool { return l.Path == d.path })
+		})
+		if (busy && !w.share) || (w.media != "" && d.MediaType != w.media) || (w.protocol != "" && d.Protocol != w.protocol) {
+			continue
+		}
+		if len(out) < count {
+			out = append(out, link{d.path})
+		}
+	}
+	if len(w.disks) > 0 && len(out) < len(w.disks) || len(out) < count && len(w.disks) == 0 {
+		return nil
+	}
+	return out
+}
+
+// delete removes a resource; one that is gone is success.
+func (s *session) delete(path string) error {
+	if !local(path) {
+		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+	}
+	resp, err := s.api.Delete(path)
+	if err != nil {
+		if err = s.fault(err); isMissing(err) {
+			return nil
+		}
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return problem.Unavailablef("%d: the BMC does not delete it", resp.StatusCode)
+	}
+	return nil
+}

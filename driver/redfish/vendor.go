@@ -1,0 +1,203 @@
+package redfish
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// Vendor is the vendor interface: subscriptions to the BMC's events, and the ejection of media by Redfish's own words.
+type Vendor struct{ Driver *Driver }
+
+var _ driver.Vendor = Vendor{}
+
+// Methods describes what can be called.
+var Methods = map[string]metal.VendorMethod{
+	"create_subscription":   {HTTPMethods: []string{"POST"}, RequireExclusiveLock: true, Description: `Subscribes to the BMC's events. Required argument: {"Destination": URL}; optional: EventTypes, Context, Protocol, HttpHeaders.`},
+	"delete_subscription":   {HTTPMethods: []string{"DELETE"}, RequireExclusiveLock: true, Description: `Ends a subscription. Required argument: {"id": id of the subscription at the BMC}.`},
+	"get_all_subscriptions": {HTTPMethods: []string{"GET"}, Description: "Lists the subscriptions."},
+	"get_subscription":      {HTTPMethods: []string{"GET"}, Description: `Shows a subscription. Required argument: {"id": id of the subscription at the BMC}.`},
+	"eject_vmedia":          {HTTPMethods: []string{"POST"}, Async: true, RequireExclusiveLock: true, Description: "Ejects virtual media; optional argument: boot_device (cd, dvd, usb or floppy)."},
+}
+
+// Call runs a method.
+func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (any, error) {
+	if c.Method == "eject_vmedia" {
+		return nil, v.eject(ctx, n, c.Args)
+	}
+	var answer any
+	err := v.Driver.with(ctx, n, "vendor method "+driver.Said(c.Method), func(s *session) error {
+		at, err := s.subscriptions()
+		if err != nil {
+			return err
+		}
+		switch c.Method {
+		case "create_subscription":
+			answer, err = s.subscribe(at, c.Args)
+		case "delete_subscription":
+			err = s.unsubscribe(at, c.Args)
+		case "get_all_subscriptions":
+			var all map[string]any
+			_, err = s.get(at, &all)
+			answer = all
+		case "get_subscription":
+			answer, err = s.subscription(at, c.Args)
+		default:
+			err = problem.Invalidf("there is no such method")
+		}
+		return err
+	})
+	return answer, err
+}
+
+func (v Vendor) eject(ctx context.Context, n *metal.Node, args metal.Object) error {
+	word := strings.ToLower(metal.Text(args["boot_device"]))
+	if word == "" {
+		return v.Driver.DetachMedia(ctx, n, nil)
+	}
+	device := map[string]string{"cd": "cdrom", "dvd": "cdrom", "usb": "disk", "usbstick": "disk", "floppy": "floppy"}[word]
+	if device == "" {
+		return problem.Invalidf("eject virtual media of node %s: boot_device must be cd, dvd, usb or floppy", n.ID)
+	}
+	return v.Driver.DetachMedia(ctx, n, []string{device})
+}
+
+// subscriptions is the path of the collection of subscriptions.
+func (s *session) subscriptions() (string, error) {
+	var top struct{ EventService link }
+	if _, err := s.get(rootPath, &top); err != nil {
+		return "", err
+	}
+	if top.EventService.Path == "" {
+		return "", problem.Unsupportedf("the BMC has no event service")
+	}
+	var service struct{ Subscriptions link }
+	if _, err := s.get(top.EventService.Path, &service); err != nil {
+		return "", err
+	}
+	if service.Subscriptions.Path == "" {
+		return "", problem.Unsupportedf("the BMC's event service has no subscriptions")
+	}
+	return service.Subscriptions.Path, nil
+}
+
+// shown are the parts of a subscription that users see; what goes with it in HTTP headers is secret.
+var shown = []string{"Id", "Context", "Protocol", "Destination", "EventTypes"}
+
+func subscriptionView(doc map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, key := range shown {
+		if v, ok := doc[key]; ok {
+			out[key] = v
+		}
+	}
+	return out
+}
+
+// terms checks the arguments of a subscription and makes the BMC's of them.
+func (s *session) terms(args metal.Object) (map[string]any, error) {
+	body := map[string]any{"Protocol": "Redfish", "Context": "", "EventTypes": []any{"Alert"}}
+	for key, v := range args {
+		ok := false
+		switch key {
+		case "Destination", "Context", "Protocol":
+			_, ok = v.(string)
+		case "EventTypes":
+			_, ok = v.([]any)
+		case "HttpHeaders":
+			var list []any
+			list, ok = v.([]any)
+			s.hideHeaders(list)
+		}
+		if !ok {
+			return nil, problem.Invalidf("%s is no argument of a subscription, or not of its type", driver.Said(key))
+		}
+		body[key] = v
+	}
+	destination, _ := body["Destination"].(string)
+	s.hide(destination)
+	if u, err := url.Parse(destination); err != nil || u.Host == "" || u.Scheme == "" {
+		return nil, problem.Invalidf("Destination must be a URL with a host")
+	}
+	return body, nil
+}
+
+func (s *session) hideHeaders(list []any) {
+	for _, e := range list {
+		header, _ := e.(map[string]any)
+		for _, v := range header {
+			if text, ok := v.(string); ok {
+				s.hidden = append(s.hidden, secret.New(text))
+			}
+		}
+	}
+}
+
+// subscribe makes a subscription; some BMCs answer with it, others only where it is.
+func (s *session) subscribe(at string, args metal.Object) (any, error) {
+	body, err := s.terms(args)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.api.Post(at, body)
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var doc map[string]any
+	if err := json.NewDecoder(resp.Body).Decode(&doc); err == nil && doc["Id"] != nil {
+		return subscriptionView(doc), nil
+	}
+	where := resp.Header.Get("Location")
+	if u, err := url.Parse(where); err == nil {
+		where = u.Path
+	}
+	if _, err := s.get(where, &doc); err != nil {
+		return nil, err
+	}
+	return subscriptionView(doc), nil
+}
+
+// one is the path of a subscription among those of the collection.
+func (s *session) one(at string, args metal.Object) (string, error) {
+	id, _ := args["id"].(string)
+	if id == "" {
+		return "", problem.Invalidf("the argument id is missing")
+	}
+	var all collection
+	if _, err := s.get(at, &all); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(all.Members, func(l link) bool { return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id)) })
+	if i < 0 {
+		return "", problem.NotFoundf("the BMC has no subscription %s", driver.Said(id))
+	}
+	return all.Members[i].Path, nil
+}
+
+func (s *session) subscription(at string, args metal.Object) (any, error) {
+	path, err := s.one(at, args)
+	if err != nil {
+		return nil, err
+	}
+	var doc map[string]any
+	if _, err := s.get(path, &doc); err != nil {
+		return nil, err
+	}
+	return subscriptionView(doc), nil
+}
+
+func (s *session) unsubscribe(at string, args metal.Object) error {
+	path, err := s.one(at, args)
+	if err != nil {
+		return err
+	}
+	return s.delete(path)
+}
