@@ -23,6 +23,39 @@ import (
 	"salvor/wire/ironic"
 )
 
+// built is the ramdisk under test; one build serves all tests.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "salvor-agent-test-")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "salvor-agent")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "salvor/cmd/salvor-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("go build: %w: %s", err, out)
+	}
+	_, err = image.Build(context.Background(), image.Options{Out: dir, Agent: program})
+	return dir, err
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := built(); dir != "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func ramdiskDir(t *testing.T) string {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestBoot rescues a machine with the real ramdisk under a server that is not
 // salvor's: from power on to a login with the rescue password.
 func TestBoot(t *testing.T) {
@@ -31,15 +64,7 @@ func TestBoot(t *testing.T) {
 			t.Fatalf("%s is missing: install %s", tool, of)
 		}
 	}
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "salvor-agent"), "salvor/cmd/salvor-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
-	}
-	if _, err := image.Build(t.Context(), image.Options{Out: dir, Agent: filepath.Join(dir, "salvor-agent")}); err != nil {
-		t.Fatal(err)
-	}
+	dir := ramdiskDir(t)
 	f := newIronic(t)
 	agentPort, sshPort := freePort(t), freePort(t)
 	begun := time.Now()
