@@ -166,7 +166,7 @@ func (p *program) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.conductor = conductor.New(conductor.Config{
+	p.conductor = conductor.New(p.deploying(hardware, conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
 		Drivers:      types,
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
@@ -176,7 +176,7 @@ func (p *program) wire(ctx context.Context) error {
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-	})
+	}))
 	if err := p.newRunner(isSQLite(url)); err != nil {
 		return err
 	}

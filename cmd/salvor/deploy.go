@@ -1,0 +1,35 @@
+package main
+
+import (
+	"salvor/conductor"
+	"salvor/driver"
+	"salvor/driver/agent"
+)
+
+// deployImages are the kernel and ramdisk that deploy, clean and inspect nodes that name none: those of rescue, unless configured.
+func (p *program) deployImages(rescueKernel, rescueImage string) (kernel, image string) {
+	if c := p.cfg.Conductor; c.DeployKernel != "" || c.DeployRamdisk != "" {
+		return c.DeployKernel, c.DeployRamdisk
+	}
+	return rescueKernel, rescueImage
+}
+
+// inspectionURL is where the ramdisk of an inspection brings its findings; empty if nowhere.
+func (p *program) inspectionURL() string {
+	if url := p.ramdiskURL(); url != "" {
+		return url + "/v1/continue_inspection"
+	}
+	return ""
+}
+
+// deploying adds what operations need that boot a ramdisk to work on a machine.
+func (p *program) deploying(d driverConfig, c conductor.Config) conductor.Config {
+	c.Agents = agent.Orders{Lanes: &driver.Lanes{}}
+	c.DeployKernel, c.DeployRamdisk = d.DeployKernel, d.DeployRamdisk
+	c.DeployTimeout, c.CleanTimeout = p.cfg.Conductor.DeployCallbackTimeout, p.cfg.Conductor.CleanCallbackTimeout
+	c.ServiceTimeout, c.InspectTimeout = p.cfg.Conductor.ServiceCallbackTimeout, p.cfg.Conductor.InspectWaitTimeout
+	c.AutomatedClean = p.cfg.Conductor.AutomatedClean
+	c.ErasePriority, c.EraseMetadataPriority = p.cfg.Deploy.ErasePriority, p.cfg.Deploy.EraseMetadataPriority
+	c.InspectionURL, c.AddPorts, c.KeepPorts = p.inspectionURL(), p.cfg.Inspector.AddPorts, p.cfg.Inspector.KeepPorts
+	return c
+}
