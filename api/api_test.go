@@ -73,7 +73,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := Decode(b)
 		if err != nil {
-			if !problem.Is(err, problem.Invalid) {
+			if Status(err) != http.StatusBadRequest {
 				t.Fatalf("%T %v", err, err)
 			}
 			return

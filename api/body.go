@@ -27,7 +27,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Text: fmt.Sprintf("Request body is larger than %d bytes.", limit)}
+		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Guard: true, Text: fmt.Sprintf("Request body is larger than %d bytes.", limit)}
 	}
 	if err != nil {
 		return nil, problem.Invalidf("read the request body: %w", err)
@@ -102,7 +102,7 @@ func checkDepth(b []byte) error {
 		case inString:
 		case c == '{' || c == '[':
 			if depth++; depth > MaxDepth {
-				return problem.Invalidf("The request body is nested deeper than %d levels.", MaxDepth)
+				return &Error{Status: http.StatusBadRequest, Guard: true, Text: fmt.Sprintf("The request body is nested deeper than %d levels.", MaxDepth)}
 			}
 		case c == '}' || c == ']':
 			depth--

@@ -15,6 +15,8 @@ type Error struct {
 	Text   string
 	// Router marks errors about the path or the version, which Ironic spells another way than the rest.
 	Router bool
+	// Guard marks errors about the size or depth of a body, found before anything read it: Ironic encodes their JSON once, not twice.
+	Guard bool
 	// Header is added to the answer.
 	Header http.Header
 }

@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"strconv"
@@ -107,7 +108,12 @@ type Heartbeat struct {
 	URL, Version, CA      string
 	Token                 secret.Value
 	Status, StatusMessage string
+	// Legacy came through the door of agents that know no token: it needs none where the boot has none.
+	Legacy bool
 }
+
+// LegacyAgent is the version that agents have which tell none through the old door.
+const LegacyAgent = "legacy passthru"
 
 // Heartbeat takes a word from a ramdisk. Only one with the token of the node's present boot counts.
 // Conflict: the node is locked and this boot has not been heard before; ask again.
@@ -130,6 +136,9 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 	if first && n.Reservation != "" {
 		return Locked(n)
 	}
+	if h.tokenless() && c.TokenTold == n.BootNumber && (first || c.AgentVersion != LegacyAgent) {
+		return errHoldsToken
+	}
 	if nothingNew(n, c, h) {
 		s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
 		return nil
@@ -145,6 +154,11 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 		}
 		if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
 			return err
+		}
+		if h.tokenless() && first { // from here on nobody is told the token of this boot
+			if alone, err := s.store.TellToken(tx, n.ID, n.BootNumber); err != nil || !alone {
+				return cmp.Or(err, errHoldsToken)
+			}
 		}
 		c, err := s.store.Contact(ctx, tx, n.ID)
 		if err != nil {
@@ -163,7 +177,19 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 	})
 }
 
-var errBadToken = problem.Invalidf("Invalid or missing agent token received.")
+var (
+	errBadToken   = problem.Invalidf("Invalid or missing agent token received.")
+	errHoldsToken = problem.Invalidf("Agent token is required for heartbeat processing: this boot of the node has one. An agent that knows no token can not be served here.")
+)
+
+func (h Heartbeat) tokenless() bool { return h.Legacy && h.Token.Empty() }
+
+// noToken tells whether the node's boot is one whose token nobody carries. In a rescue
+// such a boot has its password told with the token, so there too nothing goes without it.
+func (n *Node) noToken() bool {
+	return n.BootNumber > 0 && n.Plan != nil && n.Plan.BootNumber == n.BootNumber && !n.Plan.CarryToken &&
+		n.ProvisionState.Info().Lookup && n.ProvisionState != Rescuing && n.ProvisionState != RescueWait
+}
 
 func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
 	if err := s.checkCallback(h.URL); err != nil {
@@ -173,6 +199,12 @@ func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
 	case "", "start", "end", "error":
 	default:
 		return problem.Invalidf("agent_status must be start, end or error")
+	}
+	if h.tokenless() {
+		if !n.noToken() {
+			return errHoldsToken
+		}
+		return nil
 	}
 	if h.Token.Empty() {
 		return problem.Invalidf("Agent token is required for heartbeat processing.")

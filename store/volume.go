@@ -2,10 +2,8 @@ package store
 
 import (
 	"fmt"
-	"strings"
 
 	"salvor/metal"
-	"salvor/secret"
 )
 
 // Connectors keeps the initiators' sides of volumes.
@@ -45,7 +43,7 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 		return &struct{ Properties, Extra *metal.Object }{&v.Properties, &v.Extra}
 	},
 	fill:   func(v *metal.Target) { fill(&v.Properties, &v.Extra) },
-	secret: targetSecret,
+	secret: metal.VolumeSecret,
 	sort:   map[string]string{"node_uuid": "node_id"},
 	keys: []key[metal.Target]{{[]string{"node_id", "boot_index"}, func(v *metal.Target) string {
 		return fmt.Sprintf("A volume target with boot index '%d' for the same node already exists.", v.BootIndex)
@@ -60,9 +58,4 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 		}
 		c.ofNode(f.Project, "", nil)
 	},
-}
-
-// targetSecret seals half of a CHAP credential like the other: auth_username and its discovery and mutual twins.
-func targetSecret(key string) bool {
-	return secret.IsKey(key) || strings.Contains(strings.ToLower(key), "auth_user")
 }

@@ -164,6 +164,9 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	text, _ := json.Marshal(inner) // strings and numbers: cannot fail
 	body, _ := json.Marshal(ironic.ErrorBody{Message: string(text)})
+	if known != nil && known.Guard {
+		body = slices.Concat([]byte(`{"error_message":`), text, []byte("}"))
+	}
 	writeJSON(w, status, body)
 }
 

@@ -9,7 +9,7 @@ import (
 
 // chassis are cases that hold nodes.
 var chassis = define(kind[metal.Chassis, metal.ChassisFilter]{
-	name: "chassis", path: "chassis", list: "chassis", since: 1, detail: 43, detailPath: true, bare: true,
+	name: "chassis", path: "chassis", list: "chassis", since: 1, detail: 43, detailPath: true, bare: true, noNames: true,
 	service: func(s *server) *metal.ChassisService { return s.Chassis },
 	blank:   func(*call) *metal.Chassis { return &metal.Chassis{} },
 	fields: slices.Concat([]field[metal.Chassis]{

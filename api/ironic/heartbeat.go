@@ -102,8 +102,8 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 	return c.empty(http.StatusAccepted)
 }
 
-// oldHeartbeat is the vendor passthru by which agents beat before 1.22. An agent that
-// sends no token gets no further than a new one would without.
+// oldHeartbeat is the vendor passthru by which agents beat before 1.22. They know no
+// token, so a node whose boot has one is none for them.
 func (s *server) oldHeartbeat(c *call) error {
 	body, err := c.object()
 	if err != nil {
@@ -114,5 +114,5 @@ func (s *server) oldHeartbeat(c *call) error {
 		return problem.Invalidf("Missing mandatory parameter: agent_url")
 	}
 	token, _ := body["agent_token"].(string)
-	return c.takeHeartbeat(metal.Heartbeat{URL: url, Token: secret.New(token)})
+	return c.takeHeartbeat(metal.Heartbeat{URL: url, Version: metal.LegacyAgent, Token: secret.New(token), Legacy: true})
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"salvor/metal"
+	"salvor/problem"
 )
 
 // kind describes one kind of record: R is the record, F narrows a list of them. All
@@ -26,6 +27,9 @@ type kind[R, F any] struct {
 	detail metal.Version
 	// detailPath serves <path>/detail too.
 	detailPath bool
+	// noNames: paths name records by UUID only; namedSince is the first version whose paths may name one by its name.
+	noNames    bool
+	namedSince metal.Version
 	// bare lets a creation come without a body.
 	bare bool
 
@@ -149,6 +153,20 @@ func (k *kind[R, F]) append(b []byte, c *call, r *R, fields []*field[R]) []byte 
 // show answers with one record, whole.
 func (k *kind[R, F]) show(c *call, status int, r *R) error {
 	return c.raw(status, k.append(make([]byte, 0, 1024), c, r, k.shown(nil, c.version)))
+}
+
+// ident is what the path names a record by.
+func (k *kind[R, F]) ident(c *call) (string, error) {
+	word := c.args[0]
+	switch {
+	case metal.IsUUID(word):
+		return word, nil
+	case k.noNames, c.version < k.namedSince:
+		return "", problem.Invalidf("Expected a UUID but received %s.", shorten(word))
+	case !metal.IsName(word):
+		return "", problem.Invalidf("Expected a UUID or the name of a %s but received %s.", k.name, shorten(word))
+	}
+	return word, nil
 }
 
 // self is the path of a record below /v1.

@@ -225,14 +225,14 @@ func TestRescueHashInLookup(t *testing.T) {
 	}
 }
 
-func TestOldAgentDoors(t *testing.T) {
+func TestLegacyPassthru(t *testing.T) {
 	w := newWorld(t)
 	n := w.booting(nil)
 	const lookup = `{"version":"2","inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:01"}]}}`
 	const lookupPath, beatPath = "/v1/drivers/agent_ipmitool/vendor_passthru/lookup", "/v1/nodes/" + nodeID + "/vendor_passthru/heartbeat"
 	w.want(404, "POST", lookupPath, "", lookup)
 	w.want(404, "POST", beatPath, "", "{}")
-	w.config.OldAgentDoors = true
+	w.config.LegacyPassthru = true
 	w.handler = ironic.New(w.config)
 	got := w.want(200, "POST", lookupPath, "", lookup).object(t)
 	if got["heartbeat_timeout"] != 300.0 || got["node"].(map[string]any)["uuid"] != nodeID || got["config"] != nil {

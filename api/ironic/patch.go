@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -113,6 +114,25 @@ func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
 		if since > c.version {
 			return newerField(name, since)
 		}
+		if err := c.checkEscapes(ops[i].Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escapesVersion is the first one whose paths may hold ~0 for ~ and ~1 for /.
+const escapesVersion metal.Version = 98
+
+var strayTilde = regexp.MustCompile(`~([^01]|$)`)
+
+func (c *call) checkEscapes(path string) error {
+	switch {
+	case !strings.Contains(path, "~"):
+	case c.version < escapesVersion:
+		return problem.Invalidf("Invalid patch path %q: ~ is known from API version %s on, where ~0 stands for ~ and ~1 for /", shorten(path), versionText(escapesVersion))
+	case strayTilde.MatchString(path):
+		return problem.Invalidf("Invalid patch path %q: ~0 stands for ~ and ~1 for /; no other ~ may be there", shorten(path))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 // ports are the NICs of nodes.
 var ports = define(kind[metal.Port, metal.PortFilter]{
-	name: "port", path: "ports", list: "ports", since: 1, detail: 43, detailPath: true,
+	name: "port", path: "ports", list: "ports", since: 1, detail: 43, detailPath: true, namedSince: 88,
 	service: func(s *server) *metal.Ports { return s.Ports },
 	blank:   func(*call) *metal.Port { return &metal.Port{PXEEnabled: true} },
 	fields: slices.Concat([]field[metal.Port]{

@@ -128,7 +128,11 @@ func (k *kind[R, F]) get(c *call) error {
 	if err != nil {
 		return err
 	}
-	r, err := k.service(c.s).Get(c.r.Context(), c.args[0])
+	ident, err := k.ident(c)
+	if err != nil {
+		return err
+	}
+	r, err := k.service(c.s).Get(c.r.Context(), ident)
 	if err != nil {
 		return err
 	}
@@ -189,6 +193,10 @@ func (k *kind[R, F]) patch(c *call) error {
 	if err := c.only(); err != nil {
 		return err
 	}
+	ident, err := k.ident(c)
+	if err != nil {
+		return err
+	}
 	ops, err := c.patchOps()
 	if err != nil {
 		return err
@@ -196,7 +204,7 @@ func (k *kind[R, F]) patch(c *call) error {
 	if err := c.checkPaths(ops, k.patchPaths); err != nil {
 		return err
 	}
-	r, err := k.service(c.s).Update(c.r.Context(), c.args[0], c.who, func(r *R) error { return k.apply(c, r, ops) })
+	r, err := k.service(c.s).Update(c.r.Context(), ident, c.who, func(r *R) error { return k.apply(c, r, ops) })
 	if err != nil {
 		return err
 	}
@@ -229,7 +237,11 @@ func (k *kind[R, F]) remove(c *call) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	if err := k.service(c.s).Remove(c.r.Context(), c.args[0], c.who); err != nil {
+	ident, err := k.ident(c)
+	if err != nil {
+		return err
+	}
+	if err := k.service(c.s).Remove(c.r.Context(), ident, c.who); err != nil {
 		return err
 	}
 	return c.empty(http.StatusNoContent)

@@ -35,6 +35,6 @@ func (s *server) resourceRoutes() []route {
 	return slices.Concat(
 		ports.routes(ofNode(1, func(f *metal.PortFilter) *string { return &f.NodeID }), ofPortgroup),
 		portgroups.routes(ofNode(24, func(f *metal.PortgroupFilter) *string { return &f.NodeID })),
-		chassis.routes(), s.chassisNodes(),
+		chassis.routes(), s.chassisNodes(), s.volumeRoutes(),
 	)
 }

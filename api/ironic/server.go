@@ -28,8 +28,8 @@ type Config struct {
 	Ports           *metal.Ports
 	Portgroups      *metal.Portgroups
 	Chassis         *metal.ChassisService
-	Connectors      *metal.Collection[metal.Connector, metal.ConnectorFilter]
-	Targets         *metal.Collection[metal.Target, metal.TargetFilter]
+	Connectors      *metal.Connectors
+	Targets         *metal.Targets
 	Allocations     *metal.Allocations
 	Runbooks        *metal.Runbooks
 	DeployTemplates *metal.DeployTemplates
@@ -45,8 +45,8 @@ type Config struct {
 	MaxLimit int
 	// HeartbeatTimeout in seconds is told to ramdisks; 0 means 300.
 	HeartbeatTimeout int
-	// OldAgentDoors serves the vendor passthru by which agents of Ironic 6.2 and older look up and heartbeat.
-	OldAgentDoors bool
+	// LegacyPassthru serves the vendor passthru by which agents of Ironic 6.2 and older look up and heartbeat.
+	LegacyPassthru bool
 }
 
 type server struct {
@@ -77,7 +77,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 		Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
 	s.routes = newRouter(s.table(), func(r *route) bool {
-		if r.old && !c.OldAgentDoors {
+		if r.old && !c.LegacyPassthru {
 			return false
 		}
 		return !ramdiskOnly || r.need == access.Open

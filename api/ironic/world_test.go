@@ -103,7 +103,10 @@ func (w *world) withOptions(opts metal.Options) {
 	w.nodes = metal.NewNodes(w.store, w.store, w.secret, dir, opts, now)
 	w.ports = metal.NewPorts(w.store, w.store, w.nodes)
 	w.config = ironic.Config{
-		Nodes: w.nodes, Ports: w.ports, Portgroups: metal.NewPortgroups(w.store, w.nodes), Chassis: metal.NewChassis(w.store, w.nodes), Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Nodes: w.nodes, Ports: w.ports, Portgroups: metal.NewPortgroups(w.store, w.nodes), Chassis: metal.NewChassis(w.store, w.nodes),
+		Connectors: metal.NewConnectors(w.store, w.nodes, false), Targets: metal.NewTargets(w.store, w.nodes),
+		Allocations: metal.NewAllocations(w.store, w.nodes), DeployTemplates: metal.NewDeployTemplates(w.store, w.nodes),
+		Runbooks: metal.NewRunbooks(w.store, w.nodes), InspectionRules: metal.NewInspectionRules(w.store, w.nodes), Directory: dir, Timeline: w.store, Auth: api.NoAuth{}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	w.handler = ironic.New(w.config)
 }
@@ -144,6 +147,14 @@ func (a answer) words() string {
 	var inner struct {
 		String      string `json:"faultstring"`
 		Description string `json:"description"`
+	}
+	var once struct {
+		Message struct {
+			String string `json:"faultstring"`
+		} `json:"error_message"`
+	}
+	if json.Unmarshal([]byte(a.body), &once) == nil && once.Message.String != "" {
+		return once.Message.String // of the guards of the body
 	}
 	if json.Unmarshal([]byte(a.body), &outer) != nil || json.Unmarshal([]byte(outer.Message), &inner) != nil {
 		return a.body

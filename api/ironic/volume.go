@@ -1,0 +1,114 @@
+package ironic
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"salvor/access"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/wire/ironic"
+)
+
+// volumeVersion is the first version with volumes. Older ones see a 404 as for every
+// endpoint that they do not know, as Ironic answers; the specification of volume
+// connectors and targets asks for 406 here.
+const volumeVersion metal.Version = 32
+
+// connectors are the initiators' sides of volumes. The list is named as it is on the
+// wire; the specification's volume_connectors never was.
+var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
+	name: "volume connector", path: "volume/connectors", list: "connectors", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
+	service: func(s *server) *metal.Connectors { return s.Connectors },
+	blank:   func(*call) *metal.Connector { return &metal.Connector{} },
+	fields: slices.Concat([]field[metal.Connector]{
+		idField[metal.Connector](),
+		needed(nodeRef(settable|ordered, func(v *metal.Connector) *string { return &v.NodeID })),
+		needed(wordField("type", volumeVersion, settable|ordered, 32, func(v *metal.Connector) *string { return &v.Type })),
+		needed(wordField("connector_id", volumeVersion, settable|ordered, 255, func(v *metal.Connector) *string { return &v.ConnectorID })),
+		freeField("extra", volumeVersion, settable, func(v *metal.Connector) *metal.Object { return &v.Extra }),
+	}, lateFields[metal.Connector]("volume/connectors")),
+	brief: []string{"uuid", "node_uuid", "type", "connector_id"},
+	filters: []filter[metal.ConnectorFilter]{
+		nodeFilterOf("node", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID }),
+		wordFilter("type", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.Type }),
+		wordFilter("connector_id", volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.ConnectorID }),
+	},
+})
+
+// targets are the disks' sides of volumes.
+var targets = define(kind[metal.Target, metal.TargetFilter]{
+	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
+	service: func(s *server) *metal.Targets { return s.Targets },
+	blank:   func(*call) *metal.Target { return &metal.Target{} },
+	fields: slices.Concat([]field[metal.Target]{
+		idField[metal.Target](),
+		needed(nodeRef(settable|ordered, func(v *metal.Target) *string { return &v.NodeID })),
+		needed(wordField("volume_type", volumeVersion, settable|ordered, 64, func(v *metal.Target) *string { return &v.VolumeType })),
+		needed(numberField("boot_index", volumeVersion, settable|ordered, -1<<31, 1<<31-1, func(v *metal.Target) *int { return &v.BootIndex })),
+		needed(wordField("volume_id", volumeVersion, settable|ordered, 36, func(v *metal.Target) *string { return &v.VolumeID })),
+		secretField("properties", volumeVersion, settable, metal.VolumeSecret, func(v *metal.Target) *metal.Object { return &v.Properties }),
+		freeField("extra", volumeVersion, settable, func(v *metal.Target) *metal.Object { return &v.Extra }),
+	}, lateFields[metal.Target]("volume/targets")),
+	brief: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
+	filters: []filter[metal.TargetFilter]{
+		nodeFilterOf("node", volumeVersion, func(f *metal.TargetFilter) *string { return &f.NodeID }),
+		{name: "boot_index", since: volumeVersion, set: func(_ *call, f *metal.TargetFilter, word string) error {
+			n, err := strconv.ParseInt(word, 10, 32)
+			if err != nil {
+				return problem.Invalidf("Invalid value for boot_index: %q is no whole number", shorten(word))
+			}
+			index := int(n)
+			f.BootIndex = &index
+			return nil
+		}},
+		wordFilter("volume_id", volumeVersion, func(f *metal.TargetFilter) *string { return &f.VolumeID }),
+		wordFilter("volume_type", volumeVersion, func(f *metal.TargetFilter) *string { return &f.VolumeType }),
+	},
+})
+
+// volumeRoutes are the roads to volumes: by themselves, and below their node.
+func (s *server) volumeRoutes() []route {
+	return slices.Concat(
+		connectors.routes(ofNode(volumeVersion, func(f *metal.ConnectorFilter) *string { return &f.NodeID })),
+		targets.routes(ofNode(volumeVersion, func(f *metal.TargetFilter) *string { return &f.NodeID })),
+		[]route{
+			{method: "GET", path: "/v1/volume", need: access.Read, since: volumeVersion, do: s.volume},
+			{method: "GET", path: "/v1/nodes/{node}/volume", need: access.Read, since: volumeVersion, do: s.nodeVolume},
+			{method: "*", path: "/v1/nodes/{node}/volume/connectors/{id}", since: volumeVersion, do: s.malformed},
+			{method: "*", path: "/v1/nodes/{node}/volume/targets/{id}", since: volumeVersion, do: s.malformed},
+		},
+	)
+}
+
+func (s *server) volume(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	return c.volumeLinks("volume/")
+}
+
+func (s *server) nodeVolume(c *call) error {
+	if err := c.only(); err != nil {
+		return err
+	}
+	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	if err != nil {
+		return err
+	}
+	return c.volumeLinks("nodes/" + n.ID + "/volume/")
+}
+
+func (c *call) volumeLinks(at string) error {
+	return c.json(http.StatusOK, struct {
+		Links      []ironic.Link `json:"links"`
+		Connectors []ironic.Link `json:"connectors"`
+		Targets    []ironic.Link `json:"targets"`
+	}{c.links(at), c.links(at + "connectors"), c.links(at + "targets")})
+}
+
+// malformed refuses a single record below its node: it is reached by its own road.
+func (s *server) malformed(c *call) error {
+	return problem.Invalidf("Malformed request URI: a volume connector or target is asked for by /v1/volume, not below its node.")
+}
