@@ -80,6 +80,8 @@ type API struct {
 
 // Conductor is [conductor]. A time-out of 0 means never.
 type Conductor struct {
+	NodeLockedRetryAttempts     int
+	NodeLockedRetryInterval     time.Duration
 	RescueCallbackTimeout       time.Duration
 	DeployCallbackTimeout       time.Duration
 	CleanCallbackTimeout        time.Duration

@@ -112,6 +112,10 @@ var conductorOptions = []Option{
 		"Leave the waiting operation of a node in maintenance as it is; false: a heartbeat in maintenance ends it."),
 	option("conductor", "allow_deleting_available_nodes", "true", boolean, func(c *Config) *bool { return &c.Conductor.AllowDeletingAvailableNodes },
 		"Let nodes be deleted in the state available."),
+	option("conductor", "node_locked_retry_attempts", "3", integer(0, 1000), func(c *Config) *int { return &c.Conductor.NodeLockedRetryAttempts },
+		"How often the API looks again whether a node that somebody works on is free, before it answers 409."),
+	option("conductor", "node_locked_retry_interval", "1", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.NodeLockedRetryInterval },
+		"The time between two such looks. Both only say how long a request waits: a node that is free is noticed at once."),
 	option("conductor", "conductor_group", "", word, func(c *Config) *string { return &c.Conductor.ConductorGroup },
 		"The group (site) whose nodes this conductor works on. Empty: nodes without a group."),
 	option("conductor", "workers_pool_size", "300", integer(1, 10000), func(c *Config) *int { return &c.Conductor.WorkersPoolSize },
@@ -217,8 +221,7 @@ var ignored = map[string]string{
 		webserver_verify_ca webserver_connection_timeout minimum_required_memory minimum_memory_wait_time minimum_memory_wait_retries
 		minimum_memory_warning_only pin_release_version debug_tracebacks_in_api`,
 	"api": `api_workers network_data_schema unix_socket unix_socket_mode cert_file key_file`,
-	"conductor": `heartbeat_interval heartbeat_timeout periodic_max_workers reserved_workers_pool_percentage node_locked_retry_attempts
-		node_locked_retry_interval sync_local_state_interval configdrive_use_object_store configdrive_swift_container configdrive_swift_temp_url_duration
+	"conductor": `heartbeat_interval heartbeat_timeout periodic_max_workers reserved_workers_pool_percentage sync_local_state_interval configdrive_use_object_store configdrive_swift_container configdrive_swift_temp_url_duration
 		inspection_network send_sensor_data send_sensor_data_interval send_sensor_data_workers send_sensor_data_wait_timeout
 		send_sensor_data_data_types send_sensor_data_for_undeployed_nodes bootloader clean_step_priority_override verify_step_priority_override
 		poweroff_in_cleanfail bios_verify  disable_deep_image_inspection conductor_always_validates_images

@@ -144,6 +144,9 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 			return problem.Invalidf("%s is longer than %d characters", field, words255)
 		}
 	}
+	if len(n.ResourceClass) > 80 {
+		return problem.Invalidf("resource_class is longer than 80 characters")
+	}
 	if len(n.Description) > 4096 {
 		return problem.Invalidf("description is longer than 4096 characters")
 	}
@@ -212,7 +215,7 @@ func (d DriverInfo) names(kind string) []string {
 
 // Locked is the error for a node that somebody works on.
 func Locked(n *Node) error {
-	return problem.Conflictf("Node %s is locked by host %s, please retry after the current operation is completed.", n.ID, n.Reservation)
+	return problem.Conflictf("%w", job.Locked{Subject: "Node " + n.ID, Host: n.Reservation})
 }
 
 // Update changes a record: change edits a copy, which is then checked and saved if

@@ -84,7 +84,7 @@ func (s *Store) whyTaken(tx *Tx, j *job.Job) error {
 	case kind == "":
 		return problem.Conflictf("A job with UUID %s already exists.", j.ID)
 	case working:
-		return problem.Conflictf("%s is locked by host %s, please retry after the current operation is completed.", subject, host)
+		return problem.Conflictf("%w", job.Locked{Subject: subject, Host: host})
 	}
 	return problem.Conflictf("%s has an operation that waits (%s); abort it or retry after it has ended.", subject, kind)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -55,7 +56,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	if err := found.do(c); err != nil {
+	if err := c.patiently(found.do); err != nil {
 		s.fail(w, r, err)
 	}
 }
@@ -79,7 +80,7 @@ func (c *call) begin(found *route) error {
 			h.Set("X-Openstack-Request-Id", h.Get("Openstack-Request-Id"))
 		}
 		if c.version < found.since {
-			return problem.NotFoundf("The resource could not be found: %s needs API version %s.", found.path, versionText(found.since))
+			return tooOld(found)
 		}
 	}
 	if err := api.Of(c.r.Context()).User.Allow(found.need, c.r.Method+" "+found.path); err != nil {
@@ -101,13 +102,23 @@ func (c *call) begin(found *route) error {
 		if err := api.CheckText(a); err != nil {
 			return err
 		}
-		if len(a) > maxIdent {
+		if len(a) > maxIdent && !found.long {
 			return problem.NotFoundf("The resource could not be found: its name is longer than %d characters.", maxIdent)
 		}
 	}
 	c.query = q
 	c.cutJSON(found)
 	return c.permitted(found)
+}
+
+// tooOld refuses a request that speaks a version from before the path. Most paths are not
+// there for it; of a few Ironic's router answers otherwise.
+func tooOld(r *route) error {
+	text := fmt.Sprintf("The resource could not be found: %s needs API version %s.", r.path, versionText(r.since))
+	if r.before != 0 {
+		return &api.Error{Status: r.before, Text: text}
+	}
+	return problem.NotFoundf("%s", text)
 }
 
 // maxIdent bounds what may name a resource in a path or a query, in bytes.
@@ -171,17 +182,28 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	writeHead(w, status, len(body))
+	_, _ = w.Write(body) // a client that went away needs no answer
+}
+
+func writeHead(w http.ResponseWriter, status, length int) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Length", strconv.Itoa(length))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away needs no answer
 }
 
 // raw answers with JSON that is encoded already.
 func (c *call) raw(status int, body []byte) error {
 	writeJSON(c.w, status, body)
+	return nil
+}
+
+// rawText is raw for what lies in a string.
+func (c *call) rawText(status int, body string) error {
+	writeHead(c.w, status, len(body))
+	_, _ = io.WriteString(c.w, body)
 	return nil
 }
 

@@ -85,28 +85,19 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	if chassis != "" {
 		f.ChassisUUID = chassis
 	}
-	nodes, err := c.s.Nodes.List(c.r.Context(), f, p)
+	marks, err := c.s.Nodes.Marks(c.r.Context(), f, p)
 	if err != nil {
 		return err
 	}
-	views, err := c.views(c.r.Context(), nodes, fields)
+	texts, err := c.nodeTexts(marks, fields)
 	if err != nil {
 		return err
 	}
-	b := append(make([]byte, 0, 256+len(nodes)*(300+48*len(fields))), `{"nodes":[`...)
-	for i := range views {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = views[i].append(b, fields)
+	last := ""
+	if len(marks) > 0 {
+		last = marks[len(marks)-1].ID
 	}
-	b = append(b, ']')
-	if len(nodes) > 0 {
-		if next := c.next(path, p, len(nodes), nodes[len(nodes)-1].ID); next != "" {
-			b = appendString(append(b, `,"next":`...), next)
-		}
-	}
-	return c.raw(http.StatusOK, append(b, '}'))
+	return c.list("nodes", path, p, texts, last)
 }
 
 // nodeFilter reads the filters of the list.
@@ -133,6 +124,9 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 		return f, problem.Invalidf("Expected a UUID but received %s.", shorten(f.InstanceUUID))
 	}
 	f.InstanceUUID = strings.ToLower(f.InstanceUUID)
+	if f.Fault != "" && !strings.HasSuffix(f.Fault, " failure") { // as all are called
+		return f, problem.Invalidf("Unrecognized fault '%s'; a fault is one of 'power failure', 'clean failure', 'rescue abort failure' and their like", shorten(f.Fault))
+	}
 	if c.has("conductor_group") {
 		if c.version < 46 {
 			return f, newerField("conductor_group", 46)
@@ -212,11 +206,18 @@ func (s *server) getNode(c *call) error {
 	if err != nil {
 		return err
 	}
-	n, err := s.Nodes.Node(c.r.Context(), c.args[0])
+	mark, err := s.Nodes.Mark(c.r.Context(), c.args[0])
 	if err != nil {
 		return err
 	}
-	return c.showNode(http.StatusOK, n, fields)
+	texts, err := c.nodeTexts([]metal.NodeMark{mark}, fields)
+	if err != nil {
+		return err
+	}
+	if texts[0] == "" {
+		return problem.NotFoundf("Node %s could not be found.", mark.ID)
+	}
+	return c.rawText(http.StatusOK, texts[0])
 }
 
 func (s *server) createNode(c *call) error {

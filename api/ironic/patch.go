@@ -226,9 +226,16 @@ func (s *server) patchNode(c *call) error {
 	if c.version < 25 && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/chassis_uuid" && (o.Op == "remove" || o.Value == nil) }) {
 		return newerField("chassis_uuid (its removal)", 25)
 	}
+	drivers, err := s.drivers(c.r.Context())
+	if err != nil {
+		return err
+	}
 	n, err := s.Nodes.Update(c.r.Context(), c.args[0], c.who, func(n *metal.Node) error {
 		if err := c.rescueGate(n); err != nil {
 			return err
+		}
+		if !reset && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/driver" }) {
+			keepInterfaces(n, drivers[n.Driver])
 		}
 		return patchNode(n, ops, reset)
 	})
@@ -251,6 +258,19 @@ func (c *call) resetInterfaces(ops []patchOp) (bool, error) {
 		return false, problem.Invalidf("The reset_interfaces parameter can only be used when changing the node's driver.")
 	}
 	return *reset, nil
+}
+
+// keepInterfaces writes down what a node had by default, for a change of its driver keeps
+// its interfaces: the new driver has them too, or the change is refused.
+func keepInterfaces(n *metal.Node, d metal.DriverInfo) {
+	if n.Interfaces == nil {
+		n.Interfaces = map[string]string{}
+	}
+	for kind, set := range d.Interfaces {
+		if n.Interfaces[kind] == "" {
+			n.Interfaces[kind] = set.Default
+		}
+	}
 }
 
 func patchNode(n *metal.Node, ops []patchOp, reset bool) error {

@@ -74,7 +74,7 @@ func (c *call) parentPermitted(name string, value any, rule string) error {
 	var target access.Target
 	var err error
 	switch name {
-	case "node_uuid", "parent_node":
+	case "node_uuid", "node_ident", "parent_node":
 		target, err = ownerOfNode(c, ident)
 	case "portgroup_uuid":
 		target, err = ownerOfPortgroup(c, ident)
@@ -102,10 +102,10 @@ func createBelowNode(c *call, rule string) error {
 	if err != nil {
 		return err
 	}
-	if node, _ := body["node_uuid"].(string); node == "" {
+	if body["node_uuid"] == nil && body["node_ident"] == nil {
 		return problem.Invalidf("Missing mandatory field: node_uuid")
 	}
-	for _, name := range []string{"node_uuid", "portgroup_uuid"} {
+	for _, name := range []string{"node_uuid", "node_ident", "portgroup_uuid"} {
 		if err := c.parentPermitted(name, body[name], rule); err != nil {
 			return err
 		}

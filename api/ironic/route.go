@@ -19,6 +19,8 @@ type route struct {
 	do     func(*call) error
 	plain  bool // outside of the microversions
 	old    bool // one of the old agent doors
+	before int  // the status for versions before since; 0 means 404
+	long   bool // the handler itself says what is wrong with a long argument
 
 	parts  []string
 	permit *permit
@@ -55,7 +57,14 @@ func split(path string) []string {
 // find gives the route of a request and the arguments in its path. With no route it
 // gives the methods that the path has, sorted; none means that there is no such path.
 func (t *router) find(method string, u *url.URL) (found *route, args []string, allowed []string) {
-	parts := split(u.EscapedPath())
+	if found, args, allowed = t.at(method, u.EscapedPath()); found != nil || len(allowed) > 0 {
+		return found, args, allowed
+	}
+	return t.at(method, "/v1"+u.EscapedPath()) // a path without a version means the only one, as in Ironic
+}
+
+func (t *router) at(method, path string) (found *route, args []string, allowed []string) {
+	parts := split(path)
 	if len(parts) > maxPathParts {
 		return nil, nil, nil
 	}

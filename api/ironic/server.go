@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"salvor/access"
 	"salvor/api"
@@ -39,6 +40,8 @@ type Config struct {
 	Auth            api.Authenticator
 	Policy          access.Policy // of principals whose roles have a scope
 	Log             *slog.Logger
+	// LockPatience is how long a request waits for a node that is worked on; 0: not at all.
+	LockPatience time.Duration
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// MaxLimit is the default and the greatest length of a page; 0 means 1000.
@@ -54,6 +57,7 @@ type server struct {
 	versions api.Microversions
 	routes   *router
 	open     bool // serves nothing that takes a credential
+	written  fragments
 }
 
 // New serves the whole API: /, /v1 and what lies below.
@@ -118,10 +122,10 @@ func (s *server) nodeRoutes() []route {
 		{method: "GET", path: "/v1/nodes/{node}/states", need: access.Read, do: s.getStates},
 		{method: "PUT", path: "/v1/nodes/{node}/states/power", do: s.setPower},
 		{method: "PUT", path: "/v1/nodes/{node}/states/provision", do: s.provision},
-		{method: "GET", path: "/v1/nodes/{node}/traits", need: access.Read, since: 37, do: s.getTraits},
-		{method: "PUT", path: "/v1/nodes/{node}/traits", since: 37, do: s.setTraits},
+		{method: "GET", path: "/v1/nodes/{node}/traits", need: access.Read, since: 37, before: http.StatusNotAcceptable, do: s.getTraits},
+		{method: "PUT", path: "/v1/nodes/{node}/traits", since: 37, before: http.StatusMethodNotAllowed, do: s.setTraits},
 		{method: "DELETE", path: "/v1/nodes/{node}/traits", since: 37, do: s.clearTraits},
-		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.addTrait},
+		{method: "PUT", path: "/v1/nodes/{node}/traits/{trait}", since: 37, before: http.StatusMethodNotAllowed, long: true, do: s.addTrait},
 		{method: "DELETE", path: "/v1/nodes/{node}/traits/{trait}", since: 37, do: s.removeTrait},
 		{method: "GET", path: "/v1/nodes/{node}/history", need: access.Read, since: 78, do: s.listHistory},
 		{method: "GET", path: "/v1/nodes/{node}/history/{event}", need: access.Read, since: 78, do: s.getHistory},

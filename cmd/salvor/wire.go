@@ -93,6 +93,7 @@ func (p *program) ramdiskURL() string {
 
 func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 	url := p.ramdiskURL()
+	deployKernel, deployImage := p.deployImages(kernel, image)
 	cloud, err := cloud(p.cfg.Neutron)
 	if err != nil {
 		return driverConfig{}, err
@@ -103,6 +104,8 @@ func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 		IPMIClient:   ipmi.Client(p.cfg.IPMI.Client),
 		IPMICipher:   p.cfg.IPMI.Cipher,
 		RescueKernel: kernel, RescueRamdisk: image,
+		DeployKernel: deployKernel, DeployRamdisk: deployImage,
+		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
 		Neutron: cloud, Networks: networks(p.cfg.Neutron),
 	}, nil
 }
@@ -296,7 +299,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Connectors: metal.NewConnectors(p.store, p.nodes, p.cfg.API.StrictConnectors), Targets: metal.NewTargets(p.store, p.nodes),
 		Allocations: metal.NewAllocations(p.store, p.nodes), DeployTemplates: metal.NewDeployTemplates(p.store, p.nodes),
 		Runbooks: metal.NewRunbooks(p.store, p.nodes), InspectionRules: metal.NewInspectionRules(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
-		Auth: auth, Policy: p.policy(), MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
+		Auth: auth, Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
 	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil

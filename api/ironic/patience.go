@@ -1,0 +1,59 @@
+package ironic
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"salvor/api"
+	"salvor/job"
+)
+
+const (
+	firstLook = 10 * time.Millisecond
+	nextLooks = 200 * time.Millisecond
+)
+
+// patiently does what a request asks for. Where a node is locked by somebody's work, it
+// waits up to the patience of the configuration for its end: a client that switches a machine
+// off and goes on at once is not refused, as Ironic does not refuse it. A refused handler
+// has done nothing, so that it may begin again.
+func (c *call) patiently(do func(*call) error) error {
+	if c.s.LockPatience <= 0 || c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
+		return do(c)
+	}
+	read := &bytes.Buffer{}
+	body := c.r.Body
+	// Only bodies that a second try can have again are worth keeping.
+	c.r.Body = io.NopCloser(io.TeeReader(body, &bounded{read, api.MaxBody}))
+	end, pause := time.Now().Add(c.s.LockPatience), firstLook
+	for {
+		err := do(c)
+		var locked job.Locked
+		if !errors.As(err, &locked) || time.Now().Add(pause).After(end) || read.Len() >= api.MaxBody {
+			return err
+		}
+		select {
+		case <-c.r.Context().Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, nextLooks)
+		c.r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(read.Bytes()), io.TeeReader(body, &bounded{read, api.MaxBody})))
+	}
+}
+
+// bounded keeps up to so many bytes and drops the rest.
+type bounded struct {
+	*bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if room := b.most - b.Len(); room > 0 {
+		b.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
