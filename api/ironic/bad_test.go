@@ -115,7 +115,7 @@ func TestBadQueries(t *testing.T) {
 	}
 	w.refuse([]refusal{
 		get("bogus=1", "1.82", 400, "Unexpected arguments: bogus"),
-		get("parent_node=x", "1.82", 400, "Unexpected arguments: parent_node"),
+		get("parent_node=x", "1.82", 406, "1.83"),
 		get(strings.Repeat("x=1&", 1000)+strings.Repeat("y", 9000)+"=1", "1.82", 400, "Unexpected arguments"),
 		get("%zz", "1.82", 400, "malformed"),
 		get("a;b", "1.82", 400, "malformed"),

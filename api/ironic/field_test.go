@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"salvor/api/ironic"
 	"salvor/metal"
 )
 
@@ -24,12 +25,13 @@ var fieldHistory = map[int][]string{
 	31: {"boot_interface", "console_interface", "deploy_interface", "inspect_interface", "management_interface", "power_interface", "raid_interface", "vendor_interface"},
 	32: {"volume"}, 33: {"storage_interface"}, 37: {"traits"}, 38: {"rescue_interface"}, 40: {"bios_interface"}, 42: {"fault"}, 44: {"deploy_step"}, 46: {"conductor_group"}, 47: {"automated_clean"},
 	48: {"protected", "protected_reason"}, 49: {"conductor"}, 50: {"owner"}, 51: {"description"}, 52: {"allocation_uuid"}, 61: {"retired", "retired_reason"}, 65: {"lessee"},
-	66: {"network_data"}, 75: {"boot_mode", "secure_boot"}, 82: {"shard"},
+	66: {"network_data"}, 75: {"boot_mode", "secure_boot"}, 82: {"shard"}, 83: {"parent_node"}, 86: {"firmware_interface"}, 87: {"service_step"},
+	95: {"disable_power_off"}, 104: {"instance_name"}, 109: {"health"},
 }
 
 var portHistory = map[int][]string{
 	1: {"uuid", "address", "node_uuid", "extra", "created_at", "updated_at", "links"}, 18: {"internal_info"}, 19: {"local_link_connection", "pxe_enabled"},
-	24: {"portgroup_uuid"}, 34: {"physical_network"}, 53: {"is_smartnic"},
+	24: {"portgroup_uuid"}, 34: {"physical_network"}, 53: {"is_smartnic"}, 88: {"name"}, 97: {"description"}, 100: {"vendor"}, 101: {"category"},
 }
 
 func TestFieldsByVersion(t *testing.T) {
@@ -37,7 +39,7 @@ func TestFieldsByVersion(t *testing.T) {
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Manageable })
 	port := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01"}`).object(t)["uuid"].(string)
 	nodeFields, portFields := map[string]bool{}, map[string]bool{}
-	for v := 1; v <= 82; v++ {
+	for v := 1; v <= int(ironic.MaxVersion); v++ {
 		version := fmt.Sprintf("1.%d", v)
 		for _, f := range fieldHistory[v] {
 			nodeFields[f] = true

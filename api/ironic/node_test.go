@@ -46,7 +46,7 @@ func TestNodeLife(t *testing.T) {
 func TestRootAndVersions(t *testing.T) {
 	w := newWorld(t)
 	a := w.want(200, "GET", "/", "", "")
-	if a.header.Get("X-OpenStack-Ironic-API-Version") != "" || !strings.Contains(a.body, `"version":"1.82"`) {
+	if a.header.Get("X-OpenStack-Ironic-API-Version") != "" || !strings.Contains(a.body, `"version":"1.115"`) {
 		t.Errorf("root: %v %s", a.header, a.body)
 	}
 	for _, tt := range []struct {
@@ -54,8 +54,8 @@ func TestRootAndVersions(t *testing.T) {
 		status             int
 		spoken, minV, maxV string
 	}{
-		{"", 200, "1.1", "1.1", "1.82"}, {"1.38", 200, "1.38", "1.1", "1.82"}, {"latest", 200, "1.82", "1.1", "1.82"},
-		{"1.83", 406, "", "1.1", "1.82"}, {"2.1", 406, "", "1.1", "1.82"}, {"1.0", 406, "", "1.1", "1.82"}, {"nonsense", 406, "", "", ""}, {"1.", 406, "", "", ""},
+		{"", 200, "1.1", "1.1", "1.115"}, {"1.38", 200, "1.38", "1.1", "1.115"}, {"latest", 200, "1.115", "1.1", "1.115"},
+		{"1.116", 406, "", "1.1", "1.115"}, {"2.1", 406, "", "1.1", "1.115"}, {"1.0", 406, "", "1.1", "1.115"}, {"nonsense", 406, "", "", ""}, {"1.", 406, "", "", ""},
 	} {
 		a := w.ask("GET", "/v1", tt.version, "")
 		h := a.header
@@ -63,7 +63,7 @@ func TestRootAndVersions(t *testing.T) {
 			h.Get("X-OpenStack-Ironic-API-Maximum-Version") != tt.maxV || !strings.HasPrefix(h.Get("Openstack-Request-Id"), "req-") {
 			t.Errorf("version %q: %d %v", tt.version, a.status, h)
 		}
-		if tt.status == 406 && !strings.Contains(a.words(), "[1.1, 1.82]") {
+		if tt.status == 406 && !strings.Contains(a.words(), "[1.1, 1.115]") {
 			t.Errorf("version %q: %s", tt.version, a.body)
 		}
 	}

@@ -16,6 +16,8 @@ func verbBody(verb metal.Verb) string {
 	switch verb {
 	case metal.Clean:
 		return `{"target":"clean","clean_steps":[]}`
+	case metal.Service:
+		return `{"target":"service","service_steps":[{"interface":"deploy","step":"x"}]}`
 	case metal.ToRescue:
 		return `{"target":"rescue","rescue_password":"pw"}`
 	}
@@ -57,13 +59,10 @@ func TestEveryStateTakesItsVerbs(t *testing.T) {
 				first = max(first, 38)
 			}
 			if first > 1 {
-				at := min(first-1, 82)
+				at := first - 1
 				if a := put(state.State, verb, at); a.status != 406 || state.State.RescueState() && at < 38 && !strings.Contains(a.words(), "1.38") {
 					t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, at, a.status, a.body)
 				}
-			}
-			if first > 82 {
-				continue
 			}
 			a := put(state.State, verb, first)
 			switch {

@@ -57,14 +57,14 @@ func catalog() metal.Catalog {
 			Name: "fake-hardware", Properties: map[string]string{"fake_key": "means nothing"},
 			Interfaces: map[string]metal.InterfaceSet{
 				"power": set("fake"), "management": set("fake"), "boot": set("fake"), "network": set("noop"), "rescue": set("fake", "no-rescue"),
-				"deploy": deploy, "inspect": set("no-inspect"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
+				"deploy": deploy, "inspect": set("no-inspect"), "firmware": set("no-firmware"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
 			},
 		},
 		{
 			Name: "redfish", Properties: map[string]string{"redfish_address": "URL of the BMC. Required."},
 			Interfaces: map[string]metal.InterfaceSet{
 				"power": redfish, "management": set("redfish"), "boot": set("ipxe", "redfish-virtual-media"), "network": set("noop"), "rescue": rescue,
-				"deploy": deploy, "inspect": set("no-inspect"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
+				"deploy": deploy, "inspect": set("no-inspect"), "firmware": set("no-firmware"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
 			},
 		},
 	}}
