@@ -242,7 +242,7 @@ func (b *BMC) extraDoc(path string) map[string]any {
 }
 
 func disk(id string) map[string]any {
-	return map[string]any{"Id": id, "CapacityBytes": 100 << 30, "MediaType": "SSD", "Protocol": "SAS", "IndicatorLED": "Off"}
+	return map[string]any{"Id": id, "CapacityBytes": 100 << 30, "MediaType": "SSD", "Protocol": "SAS"}
 }
 
 // extraParts is what never changes of it.

@@ -6,6 +6,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,8 @@ type Rig struct {
 	Wrong map[string]func(*metal.Node)
 	// Secrets may be in no error.
 	Secrets []string
+	// Parts are what not all hardware has; nil: it is left out.
+	Parts *Parts
 	// Hidden: boot overrides cannot be read (fake hardware, ipmi_sim).
 	Hidden bool
 }
@@ -46,6 +49,7 @@ func Run(t *testing.T, rig func(*testing.T) Rig) {
 	t.Run("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
 	t.Run("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })
 	t.Run("ramdisk", func(t *testing.T) { testRamdisk(t, rig(t)) })
+	t.Run("parts", func(t *testing.T) { testParts(t, rig(t)) })
 	t.Run("gate", func(t *testing.T) { testGate(t, rig(t)) })
 	t.Run("wrong record", func(t *testing.T) { testWrong(t, rig(t)) })
 	for _, f := range []Fault{Down, Silent, Busy, Rubbish, HangsUp, Elsewhere} {
@@ -209,6 +213,7 @@ func (r Rig) operations() map[string]func(context.Context) error {
 	if r.Boot != nil {
 		ops["clean up"] = func(ctx context.Context) error { return r.Boot.CleanUpRamdisk(ctx, n) }
 	}
+	maps.Copy(ops, r.partOperations())
 	return ops
 }
 
@@ -265,7 +270,7 @@ func (r Rig) quiet(t *testing.T, n *metal.Node, err error) {
 	if strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 1000 {
 		t.Errorf("error is no short line: %q", err)
 	}
-	for _, s := range r.Secrets {
+	for _, s := range append(r.Secrets, mediumSecret) {
 		for e := err; e != nil; e = errors.Unwrap(e) {
 			if strings.Contains(e.Error(), s) {
 				t.Errorf("error tells a secret: %v", e)

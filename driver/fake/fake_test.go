@@ -23,6 +23,7 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, func(*testing.T) drivertest.Rig {
 		return drivertest.Rig{
 			Node: node("n1"), Power: Hardware{}, Management: Hardware{}, Boot: boot, Hidden: true,
+			Parts:   &drivertest.Parts{BIOS: BIOS{}, RAID: RAID{}, Firmware: Firmware{}, Console: Console{}, Vendor: Vendor{}, Setting: "ProcTurbo", Value: "Off"},
 			Ramdisk: driver.Ramdisk{Kernel: "/k", Image: "/r", Params: []string{"x=y"}, BootNumber: 1},
 			Wrong: map[string]func(*metal.Node){
 				"delay": func(n *metal.Node) { n.DriverInfo[DelayKey] = "soon" },
