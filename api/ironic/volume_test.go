@@ -1,0 +1,315 @@
+package ironic_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"salvor/api/ironic"
+	"salvor/metal"
+)
+
+const (
+	otherID     = "22222222-2222-4333-8444-555555555555"
+	connectorID = "33333333-2222-4333-8444-555555555555"
+	targetID    = "44444444-2222-4333-8444-555555555555"
+	ghostID     = "99999999-2222-4333-8444-555555555555"
+)
+
+// volumes adds two nodes that are off, and a connector and a target of the first.
+func (w *world) volumes() {
+	w.Helper()
+	w.node(func(n *metal.Node) { n.PowerState = metal.PowerOff })
+	w.node(func(n *metal.Node) { n.ID, n.Name, n.PowerState = otherID, "n2", metal.PowerOff })
+	w.want(201, "POST", "/v1/volume/connectors", "1.32", `{"uuid":"`+connectorID+`","node_uuid":"`+nodeID+`","type":"iqn","connector_id":"iqn.2026-01.org.salvor:n1","extra":{"a":1}}`)
+	w.want(201, "POST", "/v1/volume/targets", "1.32", `{"uuid":"`+targetID+`","node_uuid":"`+nodeID+`","volume_type":"iscsi","boot_index":0,"volume_id":"vol-1",
+		"properties":{"auth_method":"CHAP","auth_username":"hush","auth_password":"hush","target_portal":"192.0.2.1:3260","target_lun":1}}`)
+}
+
+func linksOf(path string) string {
+	return `[{"href":"http://salvor.example/v1/` + path + `","rel":"self"},{"href":"http://salvor.example/` + path + `","rel":"bookmark"}]`
+}
+
+// TestVolumeAnswers pins whole answers, byte for byte.
+func TestVolumeAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	const times = `"created_at":"2026-03-04T05:06:07+00:00","updated_at":null`
+	connector := `{"uuid":"` + connectorID + `","node_uuid":"` + nodeID + `","type":"iqn","connector_id":"iqn.2026-01.org.salvor:n1","extra":{"a":1},` + times + `,"links":` + linksOf("volume/connectors/"+connectorID) + `}`
+	brief := `{"uuid":"` + connectorID + `","node_uuid":"` + nodeID + `","type":"iqn","connector_id":"iqn.2026-01.org.salvor:n1","links":` + linksOf("volume/connectors/"+connectorID) + `}`
+	target := `{"uuid":"` + targetID + `","node_uuid":"` + nodeID + `","volume_type":"iscsi","boot_index":0,"volume_id":"vol-1","properties":{"auth_method":"CHAP","auth_password":"******",` +
+		`"auth_username":"******","target_lun":1,"target_portal":"192.0.2.1:3260"},"extra":{},` + times + `,"links":` + linksOf("volume/targets/"+targetID) + `}`
+	briefTarget := `{"uuid":"` + targetID + `","node_uuid":"` + nodeID + `","volume_type":"iscsi","boot_index":0,"volume_id":"vol-1","links":` + linksOf("volume/targets/"+targetID) + `}`
+	for path, want := range map[string]string{
+		"/v1/volume":                                                      `{"links":` + linksOf("volume/") + `,"connectors":` + linksOf("volume/connectors") + `,"targets":` + linksOf("volume/targets") + `}`,
+		"/v1/nodes/n1/volume":                                             `{"links":` + linksOf("nodes/"+nodeID+"/volume/") + `,"connectors":` + linksOf("nodes/"+nodeID+"/volume/connectors") + `,"targets":` + linksOf("nodes/"+nodeID+"/volume/targets") + `}`,
+		"/v1/volume/connectors":                                           `{"connectors":[` + brief + `]}`,
+		"/v1/nodes/n1/volume/connectors":                                  `{"connectors":[` + brief + `]}`,
+		"/v1/nodes/n2/volume/connectors":                                  `{"connectors":[]}`,
+		"/v1/volume/connectors/detail":                                    `{"connectors":[` + connector + `]}`,
+		"/v1/volume/connectors/":                                          `{"connectors":[` + brief + `]}`,
+		"/v1/volume/connectors/" + connectorID:                            connector,
+		"/v1/volume/connectors?detail=true":                               `{"connectors":[` + connector + `]}`,
+		"/v1/nodes/n1/volume/connectors/detail":                           `{"connectors":[` + connector + `]}`,
+		"/v1/volume/targets":                                              `{"targets":[` + briefTarget + `]}`,
+		"/v1/volume/targets/detail":                                       `{"targets":[` + target + `]}`,
+		"/v1/nodes/" + nodeID + "/volume/targets?detail=True":             `{"targets":[` + target + `]}`,
+		"/v1/volume/targets/" + targetID:                                  target,
+		"/v1/volume/targets/" + strings.ToUpper(targetID):                 target,
+		"/v1/volume/targets/" + targetID + "?fields=boot_index,volume_id": `{"boot_index":0,"volume_id":"vol-1","links":` + linksOf("volume/targets/"+targetID) + `}`,
+	} {
+		if diff := cmp.Diff(want, w.want(200, "GET", path, "1.32", "").body); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	node := w.want(200, "GET", "/v1/nodes/n1", "1.32", "").object(t)
+	if b, _ := json.Marshal(node["volume"]); !strings.Contains(string(b), `/v1/nodes/`+nodeID+`/volume"`) {
+		t.Errorf("links of the node: %s", b)
+	}
+	if old := w.want(200, "GET", "/v1/nodes/n1", "1.31", "").object(t); old["volume"] != nil {
+		t.Errorf("links of the node at 1.31: %v", old["volume"])
+	}
+}
+
+func TestVolumeFilters(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	for i := range 3 {
+		w.want(201, "POST", "/v1/volume/connectors", "1.82", fmt.Sprintf(`{"node_uuid":%q,"type":"mac","connector_id":"52:54:00:00:00:0%d"}`, otherID, i))
+		w.want(201, "POST", "/v1/volume/targets", "1.82", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"fibre_channel","boot_index":%d,"volume_id":"vol-%d"}`, otherID, i, i))
+	}
+	for query, want := range map[string]int{
+		"connectors": 4, "connectors?node=n2": 3, "connectors?node=" + nodeID: 1, "connectors?type=mac": 3, "connectors?type=weird": 0, "connectors?connector_id=52:54:00:00:00:01": 1,
+		"connectors?type=iqn&connector_id=52:54:00:00:00:01": 0, "connectors/detail?node=n2&type=mac": 3, "connectors?limit=2": 2, "targets": 4, "targets?boot_index=0": 2, "targets?boot_index=0&node=n2": 1,
+		"targets?boot_index=-1": 0, "targets?volume_id=vol-1": 2, "targets?volume_type=fibre_channel": 3, "targets/detail?volume_type=iscsi": 1, "targets?fields=uuid&sort_key=boot_index&sort_dir=desc": 4,
+	} {
+		o := w.want(200, "GET", "/v1/volume/"+query, "1.32", "").object(t)
+		name, _, _ := strings.Cut(strings.ReplaceAll(query, "/", "?"), "?")
+		if got := len(o[name].([]any)); got != want {
+			t.Errorf("%s: %d of %d", query, got, want)
+		}
+	}
+	var seen []any
+	for path := "/v1/volume/targets?limit=1&sort_key=boot_index&sort_dir=desc&volume_type=fibre_channel"; path != ""; {
+		o := w.want(200, "GET", path, "1.32", "").object(t)
+		for _, e := range o["targets"].([]any) {
+			seen = append(seen, e.(map[string]any)["boot_index"])
+		}
+		next, _ := o["next"].(string)
+		path = strings.TrimPrefix(next, "http://salvor.example")
+	}
+	if diff := cmp.Diff([]any{2.0, 1.0, 0.0}, seen); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBadVolumes(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	post := func(kind, body string, status int, words string) refusal {
+		return refusal{"POST", "/v1/volume/" + kind, "1.32", strings.ReplaceAll(body, "NODE", `"node_uuid":"`+nodeID+`"`), status, words}
+	}
+	get := func(path string, status int, words string) refusal {
+		return refusal{"GET", "/v1/" + path, "1.32", "", status, words}
+	}
+	patch := func(path, op string, status int, words string) refusal {
+		return refusal{"PATCH", "/v1/volume/" + path, "1.32", op, status, words}
+	}
+	const c, tg = "connectors/" + connectorID, "targets/" + targetID
+	deep := `{NODE,"type":"iqn","connector_id":"x","extra":` + strings.Repeat(`{"a":`, 30) + "1" + strings.Repeat("}", 31)
+	rows := []refusal{
+		post("connectors", ``, 400, "JSON object"), post("connectors", `[]`, 400, "JSON object"), post("connectors", `{}`, 400, "Missing mandatory field"), post("connectors", `{NODE}`, 400, "type"),
+		post("connectors", `{NODE,"type":"iqn"}`, 400, "connector_id"), post("connectors", `{NODE,"connector_id":"x"}`, 400, "type"), post("connectors", `{"type":"iqn","connector_id":"x"}`, 400, "node_uuid"),
+		post("connectors", `{NODE,"type":"","connector_id":"x"}`, 400, "type"), post("connectors", `{NODE,"type":"iqn","connector_id":""}`, 400, "connector_id"), post("connectors", `{NODE,"type":7,"connector_id":"x"}`, 400, "string"),
+		post("connectors", `{NODE,"type":"`+strings.Repeat("t", 33)+`","connector_id":"x"}`, 400, "32"), post("connectors", `{NODE,"type":"iqn","connector_id":"`+strings.Repeat("x", 256)+`"}`, 400, "255"),
+		post("connectors", `{NODE,"type":"iqn","connector_id":"x","bogus":1}`, 400, "'bogus' was unexpected"), post("connectors", `{NODE,"type":"iqn","connector_id":"x","created_at":"now"}`, 400, "unexpected"),
+		post("connectors", `{NODE,"type":"iqn","connector_id":"x","extra":[]}`, 400, "extra"), post("connectors", `{NODE,"type":"iqn","connector_id":"x","uuid":"x"}`, 400, "UUID"),
+		post("connectors", `{NODE,"type":"iqn","connector_id":"iqn.2026-01.org.salvor:n1"}`, 409, "A volume connector with type 'iqn' and connector ID 'iqn.2026-01.org.salvor:n1' already exists."),
+		post("connectors", `{NODE,"type":"ip","connector_id":"x","uuid":"`+connectorID+`"}`, 409, "UUID"),
+		post("connectors", `{"node_uuid":"n1","type":"iqn","connector_id":"x"}`, 400, "Expected a UUID"), post("connectors", `{"node_uuid":null,"type":"iqn","connector_id":"x"}`, 400, "node_uuid"),
+		post("connectors", `{"node_uuid":"`+ghostID+`","type":"iqn","connector_id":"x"}`, 400, "Invalid input for field/attribute node_uuid. Value: '"+ghostID+"'."),
+		post("connectors", deep, 400, "nested deeper than 25"), post("connectors", strings.Repeat("[", 10_000), 400, "nested deeper"), post("connectors", `{"extra":"`+strings.Repeat("x", 1<<20)+`"}`, 413, "1048576"),
+		post("targets", `{}`, 400, "Missing mandatory field"), post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v"}`, 400, "boot_index"), post("targets", `{NODE,"volume_type":"iscsi","boot_index":1}`, 400, "volume_id"),
+		post("targets", `{NODE,"volume_id":"v","boot_index":1}`, 400, "volume_type"), post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":"1"}`, 400, "integer"),
+		post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":1.5}`, 400, "integer"), post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":99999999999}`, 400, "boot_index"),
+		post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":null}`, 400, "boot_index"), post("targets", `{NODE,"volume_type":"iscsi","volume_id":"`+strings.Repeat("v", 37)+`","boot_index":1}`, 400, "36"),
+		post("targets", `{NODE,"volume_type":"`+strings.Repeat("t", 65)+`","volume_id":"v","boot_index":1}`, 400, "64"), post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":1,"properties":["hush"]}`, 400, "object"),
+		post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":0}`, 409, "A volume target with boot index '0' for the same node already exists."),
+		post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":1,"properties":{"auth_password":"******"}}`, 400, "no secret is stored"),
+		post("targets", `{NODE,"volume_type":"iscsi","volume_id":"v","boot_index":1,"properties":{"auth_username":"******"}}`, 400, "no secret is stored"),
+		get("volume/connectors?bogus=1", 400, "Unexpected arguments: bogus"), get("volume/connectors?sort_key=extra", 400, "sort_key"), get("volume/targets?sort_key=properties", 400, "sort_key"),
+		get("volume/connectors?marker="+ghostID, 404, ""), get("volume/connectors?marker=bogus", 404, ""), get("volume/connectors?node=ghost", 404, "ghost"), get("volume/targets?boot_index=x", 400, "boot_index"),
+		get("volume/connectors?fields=uuid&detail=true", 400, "detail"), get("volume/connectors?fields=bogus", 400, "bogus"), get("volume/connectors/detail?fields=uuid", 400, "fields"), get("volume/connectors?limit=0", 400, "positive"),
+		get("volume/connectors/"+ghostID, 404, "Volume connector "+ghostID), get("volume/targets/"+ghostID, 404, "Volume target "+ghostID), get("volume/targets/x", 400, "Expected a UUID"), get("volume/bogus", 404, ""), get("volume?x=1", 400, "x"),
+		get("nodes/n1/volume/connectors/"+connectorID, 400, "Malformed"), get("nodes/n1/volume/targets/"+targetID, 400, "Malformed"), get("nodes/ghost/volume/targets", 404, ""), get("nodes/ghost/volume", 404, ""), get("nodes/n1/volume/connectors?node=n2", 400, "node"),
+		{"POST", "/v1/nodes/n1/volume/connectors", "1.32", "{}", 405, "not allowed"}, {"PUT", "/v1/volume/connectors", "1.32", "{}", 405, ""},
+		{"DELETE", "/v1/volume/connectors/" + ghostID, "1.32", "", 404, ""},
+		patch("connectors/"+ghostID, `[{"op":"add","path":"/extra/a","value":1}]`, 404, ""), patch(c, `{}`, 400, "must be a list"), patch(c, `[{"op":"replace","path":"/uuid","value":"x"}]`, 400, "Cannot patch /uuid. Only the following can be updated: /connector_id, /extra, /node_uuid, /type"),
+		patch(tg, `[{"op":"replace","path":"/uuid","value":"x"}]`, 400, "Cannot patch /uuid. Only the following can be updated: /boot_index, /extra, /node_uuid, /properties, /volume_id, /volume_type"),
+		patch(c, `[{"op":"remove","path":"/type"}]`, 400, "type"), patch(c, `[{"op":"remove","path":"/connector_id"}]`, 400, "connector_id"), patch(c, `[{"op":"remove","path":"/node_uuid"}]`, 400, "node_uuid"), patch(c, `[{"op":"replace","path":"/type","value":""}]`, 400, "type"),
+		patch(tg, `[{"op":"remove","path":"/boot_index"}]`, 400, "boot_index"), patch(tg, `[{"op":"replace","path":"/boot_index","value":null}]`, 400, "boot_index"), patch(tg, `[{"op":"replace","path":"/boot_index","value":"0"}]`, 400, "integer"),
+		patch(tg, `[{"op":"remove","path":"/volume_id"}]`, 400, "volume_id"), patch(tg, `[{"op":"remove","path":"/volume_type"}]`, 400, "volume_type"), patch(tg, `[{"op":"replace","path":"/properties","value":7}]`, 400, "object"),
+		patch(c, `[{"op":"replace","path":"/node_uuid","value":"n2"}]`, 400, "Expected a UUID"), patch(c, `[{"op":"replace","path":"/node_uuid","value":"`+ghostID+`"}]`, 400, "could not be found"),
+		patch(tg, `[{"op":"add","path":"/properties/new_password","value":"******"}]`, 400, "no secret is stored"), patch(c, `[{"op":"remove","path":"/extra/none"}]`, 400, "Couldn't apply"),
+		patch(c, `[{"op":"add","path":"/extra/a~1b","value":1}]`, 400, "1.98"), {"PATCH", "/v1/volume/" + c, "1.98", `[{"op":"add","path":"/extra/a~2b","value":1}]`, 400, "~"},
+	}
+	for _, path := range []string{"volume", "volume/connectors", "volume/targets", "volume/connectors/detail", c2(c), c2(tg), "nodes/n1/volume", "nodes/n1/volume/connectors", "nodes/n1/volume/targets"} {
+		rows = append(rows, refusal{"GET", "/v1/" + path, "1.31", "", 404, "1.32"})
+	}
+	w.refuse(rows)
+	if got := w.want(200, "PATCH", "/v1/volume/"+c, "1.98", `[{"op":"add","path":"/extra/a~1b~0c","value":1}]`).object(t)["extra"].(map[string]any); got["a/b~c"] != 1.0 {
+		t.Errorf("escaped key: %v", got)
+	}
+}
+
+func c2(path string) string { return "volume/" + path }
+
+// TestVolumeGuard: what a machine boots from changes only while it is off.
+func TestVolumeGuard(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	const op = `[{"op":"add","path":"/extra/a","value":1}]`
+	paths := []string{"/v1/volume/connectors/" + connectorID, "/v1/volume/targets/" + targetID}
+	words := []string{"volume connector", "volume target"}
+	for _, power := range []metal.Power{metal.PowerOn, metal.PowerError, metal.PowerUnknown} {
+		w.edit(nodeID, func(n *metal.Node) { n.PowerState = power })
+		for i, path := range paths {
+			w.refuse([]refusal{
+				{"PATCH", path, "1.32", op, 400, `The requested action "` + words[i] + ` update" can not be performed on node "` + nodeID + `" while it is in state "`},
+				{"DELETE", path, "1.32", "", 400, `The requested action "` + words[i] + ` deletion"`},
+			})
+		}
+	}
+	w.want(201, "POST", "/v1/volume/targets", "1.32", `{"node_uuid":"`+nodeID+`","volume_type":"iscsi","boot_index":7,"volume_id":"v"}`) // a creation is no change of what runs
+	w.edit(nodeID, func(n *metal.Node) { n.PowerState = metal.PowerOff })
+	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOn })
+	w.refuse([]refusal{{"PATCH", paths[0], "1.32", `[{"op":"replace","path":"/node_uuid","value":"` + otherID + `"}]`, 400, otherID}})
+	w.lock(nodeID)
+	for _, path := range paths {
+		w.refuse([]refusal{{"PATCH", path, "1.32", op, 409, "locked"}, {"DELETE", path, "1.32", "", 409, "locked"}})
+	}
+	w.free()
+	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOff })
+	for i, path := range paths {
+		got := w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/node_uuid","value":"`+otherID+`"}]`).object(t)
+		if got["node_uuid"] != otherID {
+			t.Errorf("moved: %v", got)
+		}
+		history := w.want(200, "GET", "/v1/nodes/n2/history", "1.82", "").body
+		if !strings.Contains(history, words[i]) {
+			t.Errorf("the timeline is silent: %s", history)
+		}
+	}
+	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOn })
+	for i, state := range []metal.State{metal.Enroll, metal.AdoptFailed} {
+		w.edit(otherID, func(n *metal.Node) { n.ProvisionState = state })
+		w.want(204, "DELETE", paths[i], "1.32", "")
+		w.want(404, "GET", paths[i], "1.32", "")
+	}
+}
+
+func TestStrictConnectors(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	post := func(kind, id string) int {
+		b, _ := json.Marshal(map[string]string{"node_uuid": nodeID, "type": kind, "connector_id": id})
+		return w.ask("POST", "/v1/volume/connectors", "1.32", string(b)).status
+	}
+	if post("weird", "x") != 201 || post("iqn", "no-iqn") != 201 {
+		t.Error("a lenient door refuses")
+	}
+	w.config.Connectors = metal.NewConnectors(w.store, w.nodes, true)
+	w.handler = ironic.New(w.config)
+	if post("weird", "y") != 400 || post("iqn", "still-no-iqn") != 400 || post("wwpn", "10:00:00:00:c9:2b:5b:01") != 201 {
+		t.Error("a strict door takes anything, or nothing")
+	}
+}
+
+func TestTargetMasks(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	path := "/v1/volume/targets/" + targetID
+	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties","value":{"auth_method":"CHAP","auth_username":"******","auth_password":"******","target_portal":"192.0.2.9:3260"}}]`)
+	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/auth_password","value":"******"},{"op":"add","path":"/properties/mutual_auth_password","value":"hush too"}]`)
+	got, err := w.config.Targets.Get(t.Context(), targetID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := metal.Object{"auth_method": "CHAP", "auth_username": "hush", "auth_password": "hush", "target_portal": "192.0.2.9:3260", "mutual_auth_password": "hush too"}
+	if diff := cmp.Diff(want, got.Properties); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	if o := w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties"}]`).object(t); len(o["properties"].(map[string]any)) != 0 {
+		t.Errorf("reset: %v", o)
+	}
+}
+
+// TestNoCredentialIsShown: whatever is put under a credential's key, at any depth, no answer, history or log has it.
+func TestNoCredentialIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	const canary = "c4n4ry"
+	keys := rapid.SampledFrom([]string{
+		"auth_username", "auth_password", "discovery_auth_username", "discovery_auth_password", "mutual_auth_username", "mutual_auth_password", "AUTH_PASSWORD", "Auth-Username", "authPassword",
+		"chap_secret", "chapUser", "secret", "access_key", "token", "x_private_key", "credentials", "initiator_username", "incoming_auth_user", "mutual_chap_name",
+	})
+	plain := rapid.SampledFrom([]string{"target_portal", "target_iqn", "nested", "list", "auth_method", "volume_id"})
+	var value func(depth int) *rapid.Generator[any]
+	value = func(depth int) *rapid.Generator[any] {
+		return rapid.Custom(func(t *rapid.T) any {
+			o := map[string]any{keys.Draw(t, "key"): rapid.SampledFrom([]any{canary, []any{canary}, map[string]any{"x": canary}, canary + "é\n"}).Draw(t, "secret")}
+			if depth > 0 {
+				below := value(depth-1).Draw(t, "below")
+				o[plain.Draw(t, "plain")] = rapid.SampledFrom([]any{below, []any{below}, []any{"a", []any{below}}}).Draw(t, "shape")
+			}
+			return o
+		})
+	}
+	path, index := "/v1/volume/targets/"+targetID, 0
+	rapid.Check(t, func(t *rapid.T) {
+		properties, err := json.Marshal(value(rapid.IntRange(0, 3).Draw(t, "depth")).Draw(t, "properties"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		index++
+		answers := []answer{
+			w.ask("POST", "/v1/volume/targets", "1.32", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"iscsi","volume_id":"v","boot_index":%d,"properties":%s}`, otherID, index, properties)),
+			w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":%s}]`, properties)),
+			w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":[%s]}]`, properties)),
+			w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"add","path":"/properties/none/none","value":%s}]`, properties)),
+			w.ask("GET", path, "1.32", ""), w.ask("GET", path+"?fields=properties", "1.32", ""), w.ask("GET", "/v1/volume/targets?fields=properties&limit=3", "1.32", ""),
+			w.ask("GET", "/v1/nodes/n1/volume/targets/detail", "1.32", ""), w.ask("GET", "/v1/nodes/n1/history?detail=true&sort_dir=desc&limit=3", "1.82", ""),
+		}
+		for i, want := range []int{201, 200, 400, 400, 200, 200, 200, 200, 200} {
+			if answers[i].status != want || strings.Contains(answers[i].body, canary) {
+				t.Fatalf("answer %d for %s: %d %s", i, properties, answers[i].status, answers[i].body)
+			}
+		}
+		shown := answers[1].object(w)["properties"]
+		again, _ := json.Marshal(shown)
+		if a := w.ask("PATCH", path, "1.32", fmt.Sprintf(`[{"op":"replace","path":"/properties","value":%s}]`, again)); a.status != 200 {
+			t.Fatalf("what was shown can not be sent back: %s", a.body)
+		}
+		stored, err := w.config.Targets.Get(w.Context(), targetID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := json.Marshal(stored.Properties); string(b) != canonical(properties) {
+			t.Fatalf("sent back and changed: %s, was %s", b, properties)
+		}
+	})
+	if strings.Contains(w.log.String(), canary) {
+		t.Error("a credential is in the log")
+	}
+}
+
+func canonical(b []byte) string {
+	var v any
+	_ = json.Unmarshal(b, &v)
+	out, _ := json.Marshal(v)
+	return string(out)
+}
