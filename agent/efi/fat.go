@@ -176,8 +176,15 @@ func longName(parts map[int][]uint16) string {
 	return string(utf16.Decode(units))
 }
 
+// shortName has two bits for names that are lower case but for that short.
 func shortName(b []byte) string {
 	name, ext := strings.TrimRight(string(b[:8]), " "), strings.TrimRight(string(b[8:11]), " ")
+	if b[12]&0x08 != 0 {
+		name = strings.ToLower(name)
+	}
+	if b[12]&0x10 != 0 {
+		ext = strings.ToLower(ext)
+	}
 	if ext != "" {
 		return name + "." + ext
 	}
