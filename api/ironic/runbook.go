@@ -148,7 +148,7 @@ func appendSteps(b []byte, rank string, steps []metal.Step) []byte {
 }
 
 func (s *server) runbookRoutes() []route {
-	at := "/v1/runbooks/{runbook}/traits"
+	at := "/v1/runbooks/{id}/traits"
 	return append(runbooks.routes(),
 		route{method: "GET", path: at, need: access.Read, since: 112, do: s.getRunbookTraits},
 		route{method: "PUT", path: at, since: 112, do: s.setRunbookTraits},

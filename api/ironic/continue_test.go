@@ -1,0 +1,133 @@
+package ironic_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"salvor/job"
+	"salvor/metal"
+)
+
+const someInventory = `{"inventory":{"interfaces":[{"name":"eth0","mac_address":"52:54:00:AA:00:01"}],"bmc_address":"10.0.0.9","cpu":{"count":4}},"root_disk":{"name":"/dev/sda"},"logs":"large","error":null}`
+
+func TestContinueInspection(t *testing.T) {
+	w := newWorld(t)
+	n := w.node(func(n *metal.Node) {
+		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/", "redfish_password": "hush"}
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadIPXE, Path: "p", BootNumber: 3}, born
+	})
+	other := w.node(func(n *metal.Node) {
+		n.ID, n.Name, n.ProvisionState = strings.Replace(nodeID, "1", "2", 1), "n2", metal.Active
+	})
+	post := func(status int, query, version, body string) answer {
+		t.Helper()
+		return w.want(status, "POST", "/v1/continue_inspection"+query, version, body)
+	}
+	again := func() { // as a new inspection does
+		t.Helper()
+		if err := w.store.Do(t.Context(), func(tx job.Tx) error { return w.store.DeleteDocument(tx, n.ID, metal.Inventory) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := post(202, "", "1.84", someInventory)
+	node, config := a.object(t)["node"].(map[string]any), a.object(t)["config"].(map[string]any)
+	if node["uuid"] != n.ID || config["agent_token"] != "******" || strings.Contains(a.body, "hush") || strings.Contains(a.body, w.token(n)) {
+		t.Errorf("answer: %s", a.body)
+	}
+	for kind, want := range map[metal.DocumentKind]string{
+		metal.Inventory:  `{"bmc_address":"10.0.0.9","cpu":{"count":4},"interfaces":[{"mac_address":"52:54:00:AA:00:01","name":"eth0"}]}`,
+		metal.PluginData: `{"error":null,"root_disk":{"name":"/dev/sda"}}`,
+	} {
+		if doc, err := w.store.Document(t.Context(), nil, n.ID, kind); err != nil || string(doc.Body) != want {
+			t.Errorf("%s: %s %v, want %s", kind, doc.Body, err, want)
+		}
+	}
+	if got := w.want(200, "GET", "/v1/nodes/n1/inventory", "1.81", "").object(t); got["inventory"] == nil {
+		t.Errorf("inventory: %v", got)
+	}
+	post(404, "", "1.84", someInventory) // once is enough
+	again()
+	if got := post(202, "", "1.1", someInventory).body; got != `{"uuid":"`+n.ID+`"}` {
+		t.Errorf("at 1.1: %s", got)
+	}
+	again()
+	post(404, "", "1.2", someInventory)
+	post(404, "", "1.83", someInventory)
+	post(404, "?node_uuid="+n.ID, "1.1", someInventory)
+	none := strings.Replace(someInventory, "10.0.0.9", "10.0.0.8", 1)
+	post(404, "", "1.84", none)
+	post(202, "?node_uuid="+strings.ToUpper(n.ID), "1.84", none)
+	again()
+	if err := w.ports.Create(t.Context(), &metal.Port{NodeID: n.ID, Address: "52:54:00:aa:00:01"}, metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	post(202, "", "1.84", none)
+	again()
+	post(404, "?node_uuid="+other.ID, "1.84", none) // the NIC is another node's
+	w.edit(n.ID, func(n *metal.Node) { n.ProvisionState = metal.Inspecting })
+	post(202, "", "1.84", none) // faster than the job that waits
+	again()
+	w.edit(n.ID, func(n *metal.Node) { n.BootNumber = 4 })
+	post(404, "", "1.84", none)
+	for _, state := range []metal.State{metal.Active, metal.Manageable, metal.InspectFailed, metal.RescueWait} {
+		w.edit(n.ID, func(n *metal.Node) { n.ProvisionState = state })
+		post(404, "", "1.84", none)
+	}
+	w.refuse([]refusal{
+		{"POST", "/v1/continue_inspection", "1.84", `{}`, 400, "inventory"}, {"POST", "/v1/continue_inspection", "1.84", ``, 400, ""},
+		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[]}}`, 400, "interfaces"},
+		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[{}]}}`, 400, "mac_address"},
+		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[{"mac_address":"x"}]}}`, 400, "No lookup information"},
+		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[{"mac_address":"x"}],"bmc_address":1}}`, 400, "bmc_address"},
+		{"POST", "/v1/continue_inspection?node_uuid=x", "1.84", someInventory, 400, "UUID"},
+		{"POST", "/v1/continue_inspection?x=1", "1.84", someInventory, 400, "x"},
+		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[{"mac_address":"` + strings.Repeat("x", 17<<20) + `"}]}}`, 413, ""},
+	})
+}
+
+// FuzzContinueInspection lets no ramdisk break the door or reach a node that is not inspected.
+func FuzzContinueInspection(f *testing.F) {
+	w := newWorld(f)
+	w.node(func(n *metal.Node) {
+		n.DriverInfo = metal.Object{"redfish_address": "https://10.0.0.9", "redfish_password": "hush"}
+	})
+	for _, s := range []string{someInventory, `{"inventory":{"interfaces":[{"mac_address":null}]}}`, `{"inventory":[]}`, `{"inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:01"}],"bmc_v6address":"::1"}}`, `[]`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		w := w.on(t)
+		a := w.ask("POST", "/v1/continue_inspection", "1.84", body)
+		w.fine(t, a, body)
+		if a.status < 400 {
+			t.Fatalf("%d for %q", a.status, body)
+		}
+	})
+}
+
+// FuzzRecords creates records without hardware from anything.
+func FuzzRecords(f *testing.F) {
+	w := newWorld(f)
+	for _, s := range []string{
+		`{"name":"CUSTOM_A","steps":[{"interface":"bios","step":"x","args":{},"priority":1}]}`, `{"name":"a","steps":[{"interface":"bios","step":"x","order":"1"}],"public":"yes"}`,
+		`{"actions":[{"op":"fail","args":["x"]}],"conditions":[{"op":"eq","args":{"values":[]},"loop":{}}],"priority":1e3}`, `{"resource_class":"x","traits":["CUSTOM_A"],"candidate_nodes":[]}`,
+		`{"events":[{"event":"network.bind_port"}]}`, `{"uuid":"X"}`, `{"node":"n1","extra":null}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		w := w.on(t)
+		for _, path := range []string{"allocations", "deploy_templates", "runbooks", "inspection_rules", "events"} {
+			a := w.ask("POST", "/v1/"+path, "latest", body)
+			w.fine(t, a, body)
+			if a.status == 201 {
+				var made struct{ UUID string }
+				if err := json.Unmarshal([]byte(a.body), &made); err != nil {
+					t.Fatalf("%v in %s", err, a.body)
+				}
+				w.want(200, "GET", "/v1/"+path+"/"+made.UUID, "latest", "")
+				w.want(204, "DELETE", "/v1/"+path+"/"+made.UUID, "latest", "")
+			}
+		}
+	})
+}
