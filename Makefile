@@ -51,6 +51,9 @@ e2e: build ## tests with real machines (QEMU) and namespaces, one after the othe
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
 
+api: ## write docs/api/openapi.json again
+	$(GO) test ./api/ironic -run TestReference -count 1 -update
+
 bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
 
@@ -68,4 +71,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e states bench soak demo tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e states api bench soak demo tools clean

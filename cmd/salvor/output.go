@@ -120,7 +120,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 }
 
 // hidden fields are links, of use to programs only.
-var hidden = []string{"links", "ports", "portgroups", "states", "volume", "bios", "history"}
+var hidden = []string{"links", "ports", "portgroups", "states", "volume", "bios", "firmware", "history", "nodes"}
 
 // show prints one record, a field a line, in the order of the alphabet.
 func (o *output) show(w io.Writer, r client.Record) error {
