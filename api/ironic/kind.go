@@ -30,6 +30,8 @@ type kind[R, F any] struct {
 	// noNames: paths name records by UUID only; namedSince is the first version whose paths may name one by its name.
 	noNames    bool
 	namedSince metal.Version
+	// removable refuses removals that the rules allow and the version of the request does not; nil: none.
+	removable func(*call, *R) error
 	// bare lets a creation come without a body.
 	bare bool
 

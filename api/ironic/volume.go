@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -20,8 +21,9 @@ const volumeVersion metal.Version = 32
 // wire; the specification's volume_connectors never was.
 var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 	name: "volume connector", path: "volume/connectors", list: "connectors", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
-	service: func(s *server) *metal.Connectors { return s.Connectors },
-	blank:   func(*call) *metal.Connector { return &metal.Connector{} },
+	service:   func(s *server) *metal.Connectors { return s.Connectors },
+	blank:     func(*call) *metal.Connector { return &metal.Connector{} },
+	removable: func(c *call, v *metal.Connector) error { return c.poweredOff("volume connector deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Connector]{
 		idField[metal.Connector](),
 		needed(nodeRef(settable|ordered, func(v *metal.Connector) *string { return &v.NodeID })),
@@ -40,8 +42,9 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 // targets are the disks' sides of volumes.
 var targets = define(kind[metal.Target, metal.TargetFilter]{
 	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
-	service: func(s *server) *metal.Targets { return s.Targets },
-	blank:   func(*call) *metal.Target { return &metal.Target{} },
+	service:   func(s *server) *metal.Targets { return s.Targets },
+	blank:     func(*call) *metal.Target { return &metal.Target{} },
+	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Target]{
 		idField[metal.Target](),
 		needed(nodeRef(settable|ordered, func(v *metal.Target) *string { return &v.NodeID })),
@@ -106,6 +109,25 @@ func (c *call) volumeLinks(at string) error {
 		Connectors []ironic.Link `json:"connectors"`
 		Targets    []ironic.Link `json:"targets"`
 	}{c.links(at), c.links(at + "connectors"), c.links(at + "targets")})
+}
+
+// strictVolumes is the last version in which a volume is removed only while its node is
+// switched off; since then one of a node that never ran may go at any time. (Ironic has that
+// by releases: 21.4, which ends with this version, is strict.)
+const strictVolumes metal.Version = 82
+
+func (c *call) poweredOff(action, node string) error {
+	if c.version > strictVolumes {
+		return nil
+	}
+	n, err := c.s.Nodes.Node(c.r.Context(), node)
+	if err != nil || n.PowerState == metal.PowerOff {
+		return err
+	}
+	if n.Reservation != "" {
+		return metal.Locked(n) // it may be on its way
+	}
+	return problem.Invalidf(`The requested action "%s" can not be performed on node "%s" while it is in state "%s". Power it off first.`, action, n.ID, cmp.Or(string(n.PowerState), "unknown"))
 }
 
 // malformed refuses a single record below its node: it is reached by its own road.

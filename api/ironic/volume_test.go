@@ -207,7 +207,8 @@ func TestVolumeGuard(t *testing.T) {
 	w.edit(otherID, func(n *metal.Node) { n.PowerState = metal.PowerOn })
 	for i, state := range []metal.State{metal.Enroll, metal.AdoptFailed} {
 		w.edit(otherID, func(n *metal.Node) { n.ProvisionState = state })
-		w.want(204, "DELETE", paths[i], "1.32", "")
+		w.refuse([]refusal{{"DELETE", paths[i], "1.82", "", 400, `The requested action "` + words[i] + ` deletion"`}})
+		w.want(204, "DELETE", paths[i], "1.83", "")
 		w.want(404, "GET", paths[i], "1.32", "")
 	}
 }
