@@ -30,8 +30,8 @@ func Of(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// with puts a fresh Request into the request's context.
-func with(r *http.Request) (*http.Request, *Request) {
+// with gives the request a context with a fresh Request in it.
+func with(ctx context.Context, r *http.Request) (*http.Request, *Request) {
 	info := &Request{ID: NewRequestID()}
-	return r.WithContext(context.WithValue(r.Context(), requestKey, info)), info
+	return r.WithContext(context.WithValue(ctx, requestKey, info)), info
 }

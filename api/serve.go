@@ -36,10 +36,9 @@ type Failer func(w http.ResponseWriter, r *http.Request, err error)
 func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		r, info := with(r)
 		ctx, cancel := context.WithTimeout(r.Context(), RequestTimeout)
 		defer cancel()
-		r = r.WithContext(ctx)
+		r, info := with(ctx, r)
 		out := &recorder{ResponseWriter: w}
 		out.Header().Set("Openstack-Request-Id", info.ID)
 		defer func() {
@@ -57,7 +56,10 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			if r.Method == http.MethodGet && out.status < http.StatusBadRequest {
 				level = slog.LevelDebug
 			}
-			log.Log(r.Context(), level, "request", "request_id", info.ID, "user", info.User.User, "from", peer(r), "method", r.Method,
+			if !log.Enabled(ctx, level) {
+				return
+			}
+			log.Log(ctx, level, "request", "request_id", info.ID, "user", info.User.User, "from", peer(r), "method", r.Method,
 				"path", r.URL.Path, "status", out.status, "bytes", out.bytes, "duration", time.Since(start))
 		}()
 		h.ServeHTTP(out, r)

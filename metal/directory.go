@@ -26,6 +26,17 @@ type Directory struct {
 	read  time.Time
 	rows  []seenConductor
 	fresh time.Duration
+
+	// told is what drivers were told last, of which conductors and for how manieth time.
+	told       map[string]DriverInfo
+	toldOf     []toldConductor
+	generation int64
+}
+
+// toldConductor is all of a conductor that what drivers say depends on.
+type toldConductor struct {
+	id, incarnation string
+	alive           bool
 }
 
 type seenConductor struct {
@@ -57,9 +68,42 @@ func (d *Directory) Conductors(ctx context.Context) ([]LiveConductor, error) {
 	}
 	out := make([]LiveConductor, len(d.rows))
 	for i, r := range d.rows {
-		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.silence == 0 || d.now().Sub(r.moved) < d.silence}
+		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.alive(r)}
 	}
 	return out, nil
+}
+
+func (d *Directory) alive(r seenConductor) bool {
+	return d.silence == 0 || d.now().Sub(r.moved) < d.silence
+}
+
+// Drivers gives what any conductor, alive or not, says of each hardware type: a node's
+// defaults stay what they are while its conductor restarts. The number changes with what
+// is said; the map must not be changed.
+func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.refresh(ctx); err != nil {
+		return nil, 0, err
+	}
+	same := d.told != nil && len(d.toldOf) == len(d.rows)
+	for i := 0; same && i < len(d.rows); i++ {
+		same = d.toldOf[i] == toldConductor{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
+	}
+	if same {
+		return d.told, d.generation, nil
+	}
+	told, of := map[string]DriverInfo{}, make([]toldConductor, len(d.rows))
+	for i, r := range d.rows {
+		of[i] = toldConductor{r.ID, r.Incarnation, d.alive(r)}
+		for _, one := range r.catalog.Drivers {
+			if _, ok := told[one.Name]; !ok || of[i].alive {
+				told[one.Name] = one
+			}
+		}
+	}
+	d.told, d.toldOf, d.generation = told, of, d.generation+1
+	return d.told, d.generation, nil
 }
 
 // refresh reads the rows again unless that was just done; the caller holds mu.

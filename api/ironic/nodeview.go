@@ -226,7 +226,7 @@ func nodeFieldsNamed(names []string, v metal.Version) []*nodeField {
 // only if a field shows them.
 func (c *call) views(ctx context.Context, nodes []*metal.Node, fields []*nodeField) ([]nodeView, error) {
 	var contacts map[string]metal.Contact
-	if slices.ContainsFunc(fields, func(f *nodeField) bool { return f.name == "driver_internal_info" }) && len(nodes) > 0 {
+	if showsContact(fields) && len(nodes) > 0 {
 		ids := make([]string, len(nodes))
 		for i, n := range nodes {
 			ids[i] = n.ID
@@ -248,22 +248,15 @@ func (c *call) views(ctx context.Context, nodes []*metal.Node, fields []*nodeFie
 	return views, nil
 }
 
-// drivers gives what any conductor, alive or not, says of each hardware type: a node's
-// defaults stay what they are while its conductor restarts.
+// showsContact tells whether a field shows what was heard of the node.
+func showsContact(fields []*nodeField) bool {
+	return slices.ContainsFunc(fields, func(f *nodeField) bool { return f.name == "driver_internal_info" })
+}
+
+// drivers gives what conductors say of each hardware type.
 func (s *server) drivers(ctx context.Context) (map[string]metal.DriverInfo, error) {
-	all, err := s.Directory.Conductors(ctx)
-	if err != nil {
-		return nil, err
-	}
-	drivers := map[string]metal.DriverInfo{}
-	for _, one := range all {
-		for _, d := range one.Catalog.Drivers {
-			if _, ok := drivers[d.Name]; !ok || one.Alive {
-				drivers[d.Name] = d
-			}
-		}
-	}
-	return drivers, nil
+	drivers, _, err := s.Directory.Drivers(ctx)
+	return drivers, err
 }
 
 // showNode answers with one node.

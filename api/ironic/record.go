@@ -3,6 +3,7 @@ package ironic
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"salvor/access"
 	"salvor/metal"
@@ -84,25 +85,19 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	if err != nil {
 		return err
 	}
-	rows, err := k.service(c.s).List(c.r.Context(), f, p)
+	marks, err := k.service(c.s).Marks(c.r.Context(), f, p)
 	if err != nil {
 		return err
 	}
-	b := append(make([]byte, 0, 256+len(rows)*(100+50*len(fields))), '{', '"')
-	b = append(append(b, k.list...), `":[`...)
-	for i, r := range rows {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = k.append(b, c, r, fields)
+	texts, err := k.texts(c, marks, fields)
+	if err != nil {
+		return err
 	}
-	b = append(b, ']')
-	if len(rows) > 0 {
-		if next := c.next(path, p, len(rows), k.head(rows[len(rows)-1]).ID); next != "" {
-			b = appendString(append(b, `,"next":`...), next)
-		}
+	last := ""
+	if len(marks) > 0 {
+		last = marks[len(marks)-1].ID
 	}
-	return c.raw(http.StatusOK, append(b, '}'))
+	return c.list(k.list, path, p, texts, last)
 }
 
 func (k *kind[R, F]) narrow(c *call, f *F, filters []filter[F]) error {
@@ -241,6 +236,15 @@ func (k *kind[R, F]) remove(c *call) error {
 	if err != nil {
 		return err
 	}
+	if k.removable != nil {
+		r, err := k.service(c.s).Get(c.r.Context(), ident)
+		if err == nil {
+			err = k.removable(c, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if err := k.service(c.s).Remove(c.r.Context(), ident, c.who); err != nil {
 		return err
 	}
@@ -277,4 +281,25 @@ func wordFilter[F any](name string, since metal.Version, at func(*F) *string) fi
 		*at(f) = value
 		return nil
 	}}
+}
+
+// maxWords bounds the values of one filter: each is an argument of the query.
+const maxWords = 200
+
+// wordsFilter narrows to any of several values, with commas between them.
+func wordsFilter[F any](name string, since metal.Version, at func(*F) *[]string) filter[F] {
+	return filter[F]{name: name, since: since, set: func(_ *call, f *F, value string) error {
+		if *at(f) = strings.Split(value, ","); len(*at(f)) > maxWords {
+			return problem.Invalidf("%s names more than %d values.", name, maxWords)
+		}
+		return nil
+	}}
+}
+
+// groupFilter narrows to the nodes' conductor groups, whose names know no case.
+func groupFilter[F any](at func(*F) *[]string) filter[F] {
+	words := wordsFilter("conductor_groups", 99, at)
+	set := words.set
+	words.set = func(c *call, f *F, value string) error { return set(c, f, strings.ToLower(value)) }
+	return words
 }

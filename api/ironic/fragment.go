@@ -1,0 +1,254 @@
+package ironic
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"salvor/access"
+	"salvor/metal"
+)
+
+// fragments keeps records as they were written into answers, each with the mark of the
+// state that it shows: a page is then read by its marks alone, and its bytes are copied.
+// Whether a fragment may be used is decided by the mark that was read for this very
+// request, so no answer is older than it. What lies here is what answers show: secrets masked.
+type fragments struct {
+	mu    sync.Mutex
+	size  int
+	views map[view]map[int64]fragment
+}
+
+// view is all that a fragment depends on beside its record.
+type view struct {
+	path    string // of the kind
+	fields  string // their names
+	version metal.Version
+	host    string
+	drivers int64 // generation of what drivers say of themselves
+}
+
+type fragment struct {
+	mark metal.NodeMark
+	text string
+}
+
+const (
+	maxViews     = 16
+	maxFragments = 64 << 20 // bytes of all
+	fragmentCost = 200      // bytes that one takes beside its text
+)
+
+// find gives the texts of those marks that are there, and the places of the others.
+func (f *fragments) find(v view, marks []metal.NodeMark) (texts []string, missing []int) {
+	texts = make([]string, len(marks))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.views[v]
+	for i, m := range marks {
+		if had, ok := known[m.Num]; ok && had.mark == m {
+			texts[i] = had.text
+		} else {
+			missing = append(missing, i)
+		}
+	}
+	return texts, missing
+}
+
+// keep remembers fragments; where room is short others go, whichever the map gives
+// first: a walk through a fleet that is larger than the room would lose every one of
+// the oldest just before it comes to it again.
+func (f *fragments) keep(v view, all map[int64]fragment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.views == nil {
+		f.views = map[view]map[int64]fragment{}
+	}
+	known := f.views[v]
+	if known == nil {
+		for old := range f.views {
+			if len(f.views) < maxViews && (old.path != v.path || old.drivers == v.drivers) {
+				continue
+			}
+			f.drop(old)
+		}
+		known = map[int64]fragment{}
+		f.views[v] = known
+	}
+	for num, one := range all {
+		if had, ok := known[num]; ok {
+			f.size -= len(had.text) + fragmentCost
+		}
+		known[num] = one
+		f.size += len(one.text) + fragmentCost
+	}
+	for old, held := range f.views {
+		for num, one := range held {
+			if f.size <= maxFragments {
+				return
+			}
+			f.size -= len(one.text) + fragmentCost
+			delete(held, num)
+		}
+		if old != v {
+			delete(f.views, old)
+		}
+	}
+}
+
+func (f *fragments) drop(v view) {
+	for _, one := range f.views[v] {
+		f.size -= len(one.text) + fragmentCost
+	}
+	delete(f.views, v)
+}
+
+// texts gives records as the view shows them. write reads and writes those that are not
+// kept; a record that is gone meanwhile has no text. Principals from whom something may
+// be hidden get every record written for themselves.
+func (c *call) texts(v view, marks []metal.NodeMark, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
+	shared := c.user.Role != access.Scoped
+	v.version, v.host = c.version, c.host
+	texts, missing := make([]string, len(marks)), []int(nil)
+	if shared {
+		texts, missing = c.s.written.find(v, marks)
+	} else {
+		for i := range marks {
+			missing = append(missing, i)
+		}
+	}
+	if len(missing) == 0 {
+		return texts, nil
+	}
+	nums := make([]int64, len(missing))
+	for i, at := range missing {
+		nums[i] = marks[at].Num
+	}
+	fresh, err := write(nums)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range missing {
+		texts[at] = fresh[marks[at].Num].text
+	}
+	if shared {
+		c.s.written.keep(v, fresh)
+	}
+	return texts, nil
+}
+
+// nodeTexts gives nodes as they are shown with the fields.
+func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string, error) {
+	ctx := c.r.Context()
+	_, generation, err := c.s.Directory.Drivers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	heard := showsContact(fields)
+	if !heard { // a heartbeat changes nothing of what is shown
+		for i := range marks {
+			marks[i].Heard = 0
+		}
+	}
+	v := view{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
+	return c.texts(v, marks, func(nums []int64) (map[int64]fragment, error) {
+		found, err := c.s.Nodes.Marked(ctx, nums)
+		if err != nil {
+			return nil, err
+		}
+		out := make(map[int64]fragment, len(found))
+		nodes := make([]*metal.Node, 0, len(found))
+		for _, num := range nums {
+			if n := found[num]; n != nil {
+				nodes = append(nodes, n)
+				out[num] = fragment{mark: metal.NodeMark{Mark: metal.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
+			}
+		}
+		views, err := c.views(ctx, nodes, fields)
+		if err != nil {
+			return nil, err
+		}
+		var b []byte
+		for i, num := range slices.DeleteFunc(slices.Clone(nums), func(num int64) bool { return found[num] == nil }) {
+			b = views[i].append(b[:0], fields)
+			one := out[num]
+			if one.text = string(b); heard {
+				one.mark.Heard = views[i].contact.Revision
+			}
+			out[num] = one
+		}
+		return out, nil
+	})
+}
+
+// texts gives records as they are shown with the fields.
+func (k *kind[R, F]) texts(c *call, marks []metal.Mark, fields []*field[R]) ([]string, error) {
+	wide := make([]metal.NodeMark, len(marks))
+	for i, m := range marks {
+		wide[i].Mark = m
+	}
+	v := view{path: k.path, fields: namesOf(fields, func(f *field[R]) string { return f.name })}
+	return c.texts(v, wide, func(nums []int64) (map[int64]fragment, error) {
+		found, err := k.service(c.s).Marked(c.r.Context(), nums)
+		if err != nil {
+			return nil, err
+		}
+		out := make(map[int64]fragment, len(found))
+		var b []byte
+		for num, r := range found {
+			b = k.append(b[:0], c, r, fields)
+			h := k.head(r)
+			out[num] = fragment{metal.NodeMark{Mark: metal.Mark{Num: num, ID: h.ID, Version: h.Version}}, string(b)}
+		}
+		return out, nil
+	})
+}
+
+// namesOf joins the names of fields: what distinguishes one choice from another.
+func namesOf[F any](fields []F, name func(F) string) string {
+	var b strings.Builder
+	for _, f := range fields {
+		b.WriteString(name(f))
+		b.WriteByte(',')
+	}
+	return b.String()
+}
+
+// answers are buffers of pages, which are large and needed for a moment each.
+var answers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxPooled is the largest buffer that is kept, in bytes.
+const maxPooled = 8 << 20
+
+// list answers with a page: its records and, where it is full, the way to the next one.
+func (c *call) list(key, path string, p metal.Page, texts []string, last string) error {
+	room, _ := answers.Get().(*[]byte)
+	defer func() {
+		if cap(*room) <= maxPooled {
+			answers.Put(room)
+		}
+	}()
+	size := 512
+	for _, text := range texts {
+		size += len(text) + 1
+	}
+	b := slices.Grow((*room)[:0], size)
+	b = append(append(append(b, `{"`...), key...), `":[`...)
+	first := true
+	for _, text := range texts {
+		if text == "" {
+			continue // gone since the page was read
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		b, first = append(b, text...), false
+	}
+	b = append(b, ']')
+	if next := c.next(path, p, len(texts), last); next != "" {
+		b = appendString(append(b, `,"next":`...), next)
+	}
+	*room = append(b, '}')
+	return c.raw(http.StatusOK, *room)
+}
