@@ -123,6 +123,7 @@ var operations = map[string]operation{
 	"PUT /v1/runbooks/{id}/traits/{trait}":                   {summary: "Add a trait to a runbook", status: 204, body: anything, optional: true},
 	"DELETE /v1/runbooks/{id}/traits/{trait}":                {summary: "Take a trait from a runbook", status: 204},
 	"DELETE /v1/inspection_rules":                            {summary: "Forget every inspection rule", status: 204},
+	"GET /v1/nodes/states/console/{node}":                    {summary: "Whether the console is on, and where", status: 200, answer: anything},
 	"GET /v1/shards":                                         {summary: "List shards and how many nodes they have", status: 200, answer: anything},
 	"POST /v1/events":                                        {summary: "Tell of events of a network", status: 204, body: anything},
 	"GET /v1/nodes/{node}/vendor_passthru":                   {summary: "Call a vendor method", status: 200, answer: anything, query: named("method")},
