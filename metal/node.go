@@ -126,6 +126,7 @@ type Port struct {
 	PhysicalNetwork  string
 	PortgroupID      string
 	IsSmartNIC       bool
+	NeverDynamic     bool // no portgroup is made of it while it is in use
 	Name             string
 	Description      string
 	Vendor, Category string

@@ -18,7 +18,7 @@ type Portgroup struct {
 	StandalonePorts bool   // its ports may be used alone too
 	PhysicalNetwork string
 	Category        string
-	DynamicPorts    bool   // ports may join while it is in use
+	DynamicPorts    bool   // made of free ports while the node is in use
 	Properties      Object // of the bond; secret keys sealed by the store
 	Extra           Object
 	InternalInfo    Object
@@ -26,8 +26,8 @@ type Portgroup struct {
 
 // PortgroupFilter narrows a list of portgroups; zero fields do not narrow.
 type PortgroupFilter struct {
-	NodeID, Address, Project, ConductorGroup string
-	Shards                                   []string
+	NodeID, Address, Project string
+	Shards, ConductorGroups  []string
 }
 
 // Chassis groups nodes that share a case.
@@ -140,7 +140,7 @@ func (r portRules) spreadNetwork(ctx context.Context, tx job.Tx, c Change[Portgr
 
 // members are the ports in a portgroup.
 func (r portRules) members(ctx context.Context, tx job.Tx, group string) ([]*Port, error) {
-	return r.store.Ports(ctx, PortFilter{PortgroupID: group}, Page{})
+	return r.store.PortTable().List(ctx, tx, PortFilter{PortgroupID: group}, Page{})
 }
 
 // admitMember holds a port to the portgroup that it is in: of the same node, on the same
@@ -161,6 +161,9 @@ func (r portRules) admitMember(ctx context.Context, tx job.Tx, p *Port) error {
 	}
 	if p.PXEEnabled && !g.StandalonePorts {
 		return problem.Conflictf("Port group %s doesn't support standalone ports. This port cannot be a member of that portgroup as the port's 'pxe_enabled' field is set to True.", g.ID)
+	}
+	if p.PhysicalNetwork == "" {
+		p.PhysicalNetwork = g.PhysicalNetwork
 	}
 	ports, err := r.members(ctx, tx, g.ID)
 	if err != nil {

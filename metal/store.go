@@ -79,9 +79,8 @@ type PortStore interface {
 
 // PortFilter narrows a list of ports. MACs keeps ports with any of these addresses.
 type PortFilter struct {
-	NodeID, Address, PortgroupID, Owner, Project, ConductorGroup string
-	MACs                                                         []string
-	Shards                                                       []string
+	NodeID, Address, PortgroupID, Owner, Project, DescriptionContains string
+	MACs, Shards, ConductorGroups                                     []string
 }
 
 // ContactStore keeps what was heard of nodes. Reads of a node without a row give an empty Contact.

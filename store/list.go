@@ -98,9 +98,7 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	} {
 		c.equal(e.column, e.value)
 	}
-	if f.DescriptionContains != "" {
-		c.and(`lower(n.description) LIKE lower(` + c.arg("%"+likeWord(f.DescriptionContains)+"%") + `) ESCAPE '!'`)
-	}
+	c.contains("n.description", f.DescriptionContains)
 	if f.Project != "" {
 		mark := c.arg(f.Project)
 		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
@@ -142,6 +140,13 @@ func (c *clause) rare(column, value string) {
 	}
 }
 
+// contains narrows to values with the word in them, in whatever case, unless it is empty.
+func (c *clause) contains(column, word string) {
+	if word != "" {
+		c.and(`lower(` + column + `) LIKE lower(` + c.arg("%"+likeWord(word)+"%") + `) ESCAPE '!'`)
+	}
+}
+
 // any narrows to the values unless there are none at all.
 func (c *clause) any(column string, values []string) {
 	if values != nil {
@@ -150,13 +155,13 @@ func (c *clause) any(column string, values []string) {
 }
 
 // ofNode narrows children by their node: whose it is, or who serves it.
-func (c *clause) ofNode(project, group string, shards []string) {
-	c.node = c.node || project != "" || group != "" || shards != nil
+func (c *clause) ofNode(project string, groups, shards []string) {
+	c.node = c.node || project != "" || groups != nil || shards != nil
 	if project != "" {
 		mark := c.arg(project)
 		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
 	}
-	c.equal("n.conductor_group", group)
+	c.any("n.conductor_group", groups)
 	c.any("n.shard", shards)
 }
 

@@ -24,7 +24,8 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 			LocalLink    *metal.Object `json:"local_link"`
 			Extra        *metal.Object `json:"extra"`
 			InternalInfo *metal.Object `json:"internal_info"`
-		}{&p.LocalLink, &p.Extra, &p.InternalInfo}
+			NeverDynamic *bool         `json:"never_dynamic"`
+		}{&p.LocalLink, &p.Extra, &p.InternalInfo, &p.NeverDynamic}
 	},
 	tidy:  func(p *metal.Port) { p.Address = strings.ToLower(p.Address) },
 	fill:  func(p *metal.Port) { fill(&p.LocalLink, &p.Extra, &p.InternalInfo) },
@@ -39,7 +40,8 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.address", strings.ToLower(f.Address))
 		c.rare("t.portgroup_id", f.PortgroupID)
-		c.ofNode(f.Project, f.ConductorGroup, f.Shards)
+		c.contains("t.description", f.DescriptionContains)
+		c.ofNode(f.Project, f.ConductorGroups, f.Shards)
 		if f.Owner != "" {
 			c.node = true
 			c.equal("n.owner", f.Owner)

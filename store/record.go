@@ -35,7 +35,7 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 	narrow: func(c *clause, f metal.PortgroupFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.rare("t.address", strings.ToLower(f.Address))
-		c.ofNode(f.Project, f.ConductorGroup, f.Shards)
+		c.ofNode(f.Project, f.ConductorGroups, f.Shards)
 	},
 }
 

@@ -26,7 +26,7 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.type", f.Type)
 		c.equal("t.connector_id", f.ConnectorID)
-		c.ofNode(f.Project, "", nil)
+		c.ofNode(f.Project, nil, nil)
 	},
 }
 
@@ -56,6 +56,6 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 		if f.BootIndex != nil {
 			c.and("t.boot_index = " + c.arg(int64(*f.BootIndex)))
 		}
-		c.ofNode(f.Project, "", nil)
+		c.ofNode(f.Project, nil, nil)
 	},
 }

@@ -34,10 +34,23 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 			get:   func(p *metal.Port) any { return orNil(p.PortgroupID) },
 			write: func(b []byte, p *metal.Port, _ *call) []byte { return appendText(b, p.PortgroupID) },
 		},
-		filled(wordField("physical_network", 34, settable|ordered, 64, func(p *metal.Port) *string { return &p.PhysicalNetwork })),
+		fixedInGroup(filled(wordField("physical_network", 34, settable|ordered, 64, func(p *metal.Port) *string { return &p.PhysicalNetwork }))),
 		flagField("is_smartnic", 53, settable|ordered, false, func(p *metal.Port) *bool { return &p.IsSmartNIC }),
 		wordField("vendor", 100, settable|ordered, 32, func(p *metal.Port) *string { return &p.Vendor }),
 		wordField("category", 101, settable|ordered, 80, func(p *metal.Port) *string { return &p.Category }),
+		{
+			name: "available_for_dynamic_portgroup", since: 111, use: settable,
+			get:   func(p *metal.Port) any { return !p.NeverDynamic },
+			write: func(b []byte, p *metal.Port, _ *call) []byte { return appendBool(b, !p.NeverDynamic) },
+			set: func(_ *call, p *metal.Port, v any) error {
+				if p.NeverDynamic = false; v == nil {
+					return nil
+				}
+				free, err := wantBool("available_for_dynamic_portgroup", v)
+				p.NeverDynamic = !free
+				return err
+			},
+		},
 	}, lateFields[metal.Port]("ports")),
 	brief: []string{"uuid", "address"},
 	filters: []filter[metal.PortFilter]{
@@ -60,12 +73,26 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 			}
 			return err
 		}},
-		{name: "shard", since: 82, set: func(_ *call, f *metal.PortFilter, word string) error {
-			f.Shards = strings.Split(word, ",")
-			return nil
-		}},
+		wordsFilter("shard", 82, func(f *metal.PortFilter) *[]string { return &f.Shards }),
+		wordFilter("description_contains", 97, func(f *metal.PortFilter) *string { return &f.DescriptionContains }),
+		groupFilter(func(f *metal.PortFilter) *[]string { return &f.ConductorGroups }),
 	},
 })
+
+// groupNetworkVersion is the first one in which a portgroup has the physical network of its ports.
+const groupNetworkVersion metal.Version = 102
+
+// fixedInGroup refuses to patch what a port has of its portgroup. It stands after portgroup_uuid, so the port is in the new one already.
+func fixedInGroup(f field[metal.Port]) field[metal.Port] {
+	set := f.set
+	f.set = func(c *call, p *metal.Port, v any) error {
+		if c.version >= groupNetworkVersion && p.PortgroupID != "" && !p.CreatedAt.IsZero() && v != orNil(p.PhysicalNetwork) {
+			return problem.Invalidf("%s cannot be changed while the port belongs to a portgroup; set it on the portgroup.", f.name)
+		}
+		return set(c, p, v)
+	}
+	return f
+}
 
 // macFilter narrows by a MAC in any usual form.
 func macFilter[F any](since metal.Version, at func(*F) *string) filter[F] {

@@ -2,7 +2,6 @@ package ironic
 
 import (
 	"slices"
-	"strings"
 
 	"salvor/metal"
 	"salvor/secret"
@@ -33,10 +32,8 @@ var portgroups = define(kind[metal.Portgroup, metal.PortgroupFilter]{
 	filters: []filter[metal.PortgroupFilter]{
 		nodeFilterOf("node", 23, func(f *metal.PortgroupFilter) *string { return &f.NodeID }),
 		macFilter(23, func(f *metal.PortgroupFilter) *string { return &f.Address }),
-		{name: "shard", since: 106, set: func(_ *call, f *metal.PortgroupFilter, word string) error {
-			f.Shards = strings.Split(word, ",")
-			return nil
-		}},
+		wordsFilter("shard", 106, func(f *metal.PortgroupFilter) *[]string { return &f.Shards }),
+		groupFilter(func(f *metal.PortgroupFilter) *[]string { return &f.ConductorGroups }),
 	},
 })
 

@@ -94,7 +94,7 @@ func testPortPages(b *bench) {
 		want int
 	}{
 		{metal.PortFilter{NodeID: "a"}, 4}, {metal.PortFilter{Address: "52:54:00:00:00:01"}, 1}, {metal.PortFilter{PortgroupID: "g"}, 1},
-		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroup: "north"}, 4},
+		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroups: []string{"north"}}, 4},
 		{metal.PortFilter{MACs: []string{"52:54:00:00:00:01", strings.ToUpper("52:54:00:00:00:02"), "none"}}, 2}, {metal.PortFilter{MACs: []string{}}, 0}, {metal.PortFilter{Shards: []string{"s", "t"}}, 4},
 	} {
 		if got := names(c.f, metal.Page{}); len(got) != c.want {

@@ -191,7 +191,7 @@ func testPortgroup(b *bench) {
 	})
 	counts(b, b.s.Portgroups(), map[string]listing[metal.PortgroupFilter]{
 		"node": {metal.PortgroupFilter{NodeID: "b"}, 2}, "address": {metal.PortgroupFilter{Address: "52:54:00:00:01:01"}, 1},
-		"project": {metal.PortgroupFilter{Project: "o"}, 2}, "group": {metal.PortgroupFilter{ConductorGroup: "north"}, 2},
+		"project": {metal.PortgroupFilter{Project: "o"}, 2}, "group": {metal.PortgroupFilter{ConductorGroups: []string{"north"}}, 2},
 		"shards": {metal.PortgroupFilter{Shards: []string{"s1", "s2"}}, 2}, "shard": {metal.PortgroupFilter{Shards: []string{"s2"}}, 0},
 	})
 }
