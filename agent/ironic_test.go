@@ -163,7 +163,7 @@ func (f *fakeIronic) command(callback, ca, token, name, params string) (int, map
 	}
 	http1 := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 	body := fmt.Sprintf(`{"name":%q,"params":%s}`, name, params)
-	answer, err := http1.Post(callback+"/v1/commands/?wait=false&agent_token="+token, "", strings.NewReader(body))
+	answer, err := http1.Post(callback+"/v1/commands/?wait=true&agent_token="+token, "", strings.NewReader(body))
 	if err != nil {
 		f.t.Errorf("command %s: %v", name, err)
 		return 0, nil
