@@ -67,7 +67,7 @@ func NewAllocations(store Store, nodes *Nodes) *Allocations {
 func checkAllocation(a *Allocation) error {
 	switch {
 	case a.Name != "" && (!nodeName.MatchString(a.Name) || IsUUID(a.Name)):
-		return problem.Invalidf("Cannot create allocation with invalid name '%.100s': use letters, digits and . _ ~ - (at most 255), and no UUID", a.Name)
+		return problem.Invalidf("Cannot save allocation with invalid name '%.100s': use letters, digits and . _ ~ - (at most 255), and no UUID", a.Name)
 	case len(a.ResourceClass) > 80:
 		return problem.Invalidf("resource_class is longer than 80 characters")
 	case len(a.Owner) > words255:

@@ -92,7 +92,7 @@ func TestAllocation(t *testing.T) {
 		}
 	}
 	w.want(200, "PATCH", "/v1/allocations/mine", "1.57", `[{"op":"replace","path":"/name","value":"yours"},{"op":"add","path":"/extra/x","value":2}]`)
-	w.want(404, "PATCH", "/v1/allocations/yours", "1.56", `[{"op":"remove","path":"/name"}]`)
+	w.want(405, "PATCH", "/v1/allocations/yours", "1.56", `[{"op":"remove","path":"/name"}]`)
 	w.want(204, "DELETE", "/v1/allocations/yours", "1.52", "")
 	if n, err = w.nodes.Node(t.Context(), ids[2]); err != nil || n.AllocationID != "" || n.InstanceUUID != "" {
 		t.Errorf("released: %+v %v", n, err)

@@ -257,7 +257,7 @@ func TestBadProvision(t *testing.T) {
 		put("1.82", `{"target":"deleted","rescue_password":"x"}`, 400, `"rescue_password" is only valid when setting target provision state to rescue`),
 		put("1.82", `{"target":"rebuild","configdrive":7}`, 400, "configdrive"),
 		put("1.82", `{"target":"rebuild","configdrive":{"bogus":1}}`, 400, "bogus"),
-		put("1.55", `{"target":"rebuild","configdrive":{}}`, 406, "1.56"), put("1.34", `{"target":"rebuild","configdrive":"x"}`, 406, "1.35"),
+		put("1.55", `{"target":"rebuild","configdrive":{}}`, 400, "1.56"), put("1.34", `{"target":"rebuild","configdrive":"x"}`, 400, "1.35"),
 		put("1.68", `{"target":"rebuild","deploy_steps":[]}`, 406, "1.69"),
 		put("1.82", `{"target":"rebuild","deploy_steps":{}}`, 400, "list of steps"), put("1.82", `{"target":"rebuild","deploy_steps":[1]}`, 400, "deploy_steps[0]"),
 		put("1.82", `{"target":"rebuild","deploy_steps":[{"interface":"deploy","step":"x"}]}`, 400, "priority"),

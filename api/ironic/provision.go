@@ -145,7 +145,7 @@ func (c *call) configDrive(verb metal.Verb, v any, args *metal.ProvisionArgs) er
 	case string:
 	case map[string]any:
 		if c.version < 56 {
-			return newerField("configdrive as an object", 56)
+			return problem.Invalidf("Providing a JSON object for configdrive is only supported starting with API version 1.56")
 		}
 		for k := range v {
 			known := k == "meta_data" || k == "network_data" || k == "user_data" || k == "vendor_data" && c.version >= 59
@@ -157,7 +157,7 @@ func (c *call) configDrive(verb metal.Verb, v any, args *metal.ProvisionArgs) er
 		return wrongType("configdrive", v, "a string or an object")
 	}
 	if verb == metal.Rebuild && c.version < 35 {
-		return newerField("configdrive with rebuild", 35)
+		return problem.Invalidf("Adding a config drive to a rebuild is only supported starting with API version 1.35")
 	}
 	raw, err := json.Marshal(v)
 	args.ConfigDrive = raw

@@ -41,7 +41,7 @@ func (s *server) v1(c *call) error {
 			{Href: c.host + "/v1/", Rel: "self"},
 			{Href: docs, Rel: "describedby", Type: "text/html"},
 		},
-		"media_types": []map[string]string{{"base": "application/json", "type": "application/vnd.openstack.ironic.v1+json"}},
+		"media_types": map[string]string{"base": "application/json", "type": "application/vnd.openstack.ironic.v1+json"},
 	}
 	for _, r := range resources {
 		if c.version >= r.since {
