@@ -134,9 +134,7 @@ func hardware(t *testing.T, root string) {
 
 // TestCleanAndDeploy orders through the doors, as Ironic does, and locks the agent down.
 func TestCleanAndDeploy(t *testing.T) {
-	disk := make([]byte, 4<<20)
-	copy(disk[446:], []byte{0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0})
-	disk[510], disk[511], disk[2<<20] = 0x55, 0xaa, 'x'
+	disk := bootable()
 	sum := sha256.Sum256(disk)
 	images := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(disk) }))
 	defer images.Close()

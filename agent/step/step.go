@@ -222,7 +222,17 @@ func (h *Hands) execute(ctx context.Context, f family, p Params) (any, error) {
 		return nil, typed(f.wrong, fmt.Errorf("%s: %w", ordered.Step, err))
 	}
 	h.Log.Info("step done", "family", f.name, "step", ordered.Step)
-	return map[string]any{f.name + "_result": result, f.name + "_step": p["step"]}, nil
+	told, err := named(p["step"])
+	return map[string]any{f.name + "_result": result, f.name + "_step": told}, err
+}
+
+// named is the step as it was ordered, by which a server knows whose end this is. Its
+// arguments, which may be large and hold passwords, are not kept in a list of results.
+func named(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var step map[string]json.RawMessage
+	err := json.Unmarshal(raw, &step)
+	delete(step, "args")
+	return step, err
 }
 
 // typed gives an error a type unless it has one or is the asker's fault.

@@ -296,7 +296,7 @@ func TestErase(t *testing.T) {
 	m := newMachine(t)
 	outcome, err := m.step("clean", "erase_devices_metadata", nil)
 	text, _ := json.Marshal(outcome)
-	if err != nil || string(text) != `{"clean_result":null,"clean_step":{"args":null,"step":"erase_devices_metadata"}}` {
+	if err != nil || string(text) != `{"clean_result":null,"clean_step":{"step":"erase_devices_metadata"}}` {
 		t.Fatalf("%s, %v", text, err)
 	}
 	if m.read("dev/sda", 0, 8) != strings.Repeat("\x00", 8) || m.read("dev/sdb", 0, 8) != strings.Repeat("\x00", 8) || m.read("dev/sda", 2*mebi, 8) != "old data" {
