@@ -55,7 +55,12 @@ func (h *heard) putBack(times map[string]lastBeat) {
 // nothingNew tells whether a heartbeat only says that its agent still lives.
 func nothingNew(n *Node, c Contact, h Heartbeat) bool {
 	switch n.ProvisionState {
-	case RescueWait, CleanWait, DeployWait, InspectWait, ServiceWait:
+	case RescueWait:
+		if !n.Maintenance || n.Fault != "" {
+			return false
+		}
+		// A rescue waits for the end of maintenance first, whatever its ramdisk says meanwhile.
+	case CleanWait, DeployWait, InspectWait, ServiceWait:
 		return false // somebody waits for it
 	case Cleaning, Deploying, Servicing:
 		if n.Reservation != "" {
@@ -110,10 +115,7 @@ func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
 
 // writeBeat leaves alone what a newer heartbeat, or a newer boot, has written.
 func (s *Nodes) writeBeat(ctx context.Context, tx job.Tx, nodeID string, b lastBeat) error {
-	if _, err := s.store.Node(ctx, tx, nodeID); err != nil {
-		return err
-	}
-	c, err := s.store.Contact(ctx, tx, nodeID)
+	c, err := s.store.Contact(ctx, tx, nodeID) // which goes with its node
 	if err != nil || c.AgentBoot != b.boot || !c.HeartbeatAt.Before(b.at) {
 		return err
 	}

@@ -50,6 +50,10 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if !tell || !expected || n.Plan.CarryToken {
 		return found, nil
 	}
+	// Told once, a token stays told: whoever asks again needs no transaction to hear that.
+	if heard, err := s.store.Contact(ctx, nil, n.ID); err != nil || heard.TokenTold >= n.BootNumber {
+		return found, err
+	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		found.Token, found.RescueHash = secret.Value{}, secret.Value{}
 		first, err := s.store.TellToken(tx, n.ID, n.BootNumber)
@@ -122,6 +126,11 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 	if err != nil {
 		return err
 	}
+	return s.HeartbeatOf(ctx, n, h)
+}
+
+// HeartbeatOf is Heartbeat for a node that was just read.
+func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
 	if err := s.checkHeartbeat(n, h); err != nil {
 		return err
 	}

@@ -26,6 +26,10 @@ func (c *clause) arg(v any) string {
 	return fmt.Sprintf("$%d", len(c.args))
 }
 
+// count is arg for a LIMIT. The cast keeps SQLite from planning by the number, which would
+// have it prepare the statement again for every execution.
+func (c *clause) count(n int) string { return "CAST(" + c.arg(int64(n)) + " AS BIGINT)" }
+
 func (c *clause) and(condition string) { c.parts = append(c.parts, condition) }
 
 // in is column IN (values); of no values, false.
@@ -62,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
 		WHERE id IN (SELECT id FROM job WHERE ` + claimFree + ` AND due <= $2 AND ` + c.in("group_name", groups) + `
-		AND ` + c.known(kinds) + ` ORDER BY due LIMIT ` + c.arg(limit) + `)
+		AND ` + c.known(kinds) + ` ORDER BY due LIMIT ` + c.count(limit) + `)
 		AND ` + claimFree + ` AND due <= $2 RETURNING ` + jobColumns
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	if next, err := s.NextDue(ctx, groups, kinds); err != nil || next.IsZero() || next.After(now) {
@@ -148,7 +152,7 @@ func (s *Store) Expired(ctx context.Context, groups []string, limit int) ([]job.
 	}
 	c := &clause{}
 	text := `SELECT ` + jobColumns + ` FROM job WHERE state = 'waiting' AND expires > 0 AND ` + c.in("group_name", groups) + `
-		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) ORDER BY expires, id LIMIT ` + c.arg(limit)
+		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) ORDER BY expires, id LIMIT ` + c.count(limit)
 	return s.jobs(ctx, nil, text, c.args...)
 }
 

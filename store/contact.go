@@ -129,5 +129,5 @@ func (s *Store) PowerDue(ctx context.Context, groups []string, before time.Time,
 		c.and(`NOT ` + c.in("n.provision_state", words))
 	}
 	return s.nodes(ctx, nil, selectNodes+` LEFT JOIN contact k ON k.node_id = n.id`+c.where()+
-		` ORDER BY COALESCE(k.power_read_at, 0), n.num LIMIT `+c.arg(limit), c.args...)
+		` ORDER BY COALESCE(k.power_read_at, 0), n.num LIMIT `+c.count(limit), c.args...)
 }

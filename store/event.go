@@ -53,7 +53,7 @@ func (s *Store) Events(ctx context.Context, subject job.Subject, after int64, li
 		return nil
 	}
 	err := s.read(ctx, nil, scan, `SELECT seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event
-		WHERE subject_kind = $1 AND subject_id = $2 AND seq > $3 ORDER BY seq LIMIT $4`, subject.Kind, subject.ID, after, limit)
+		WHERE subject_kind = $1 AND subject_id = $2 AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, subject.Kind, subject.ID, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the timeline of %s %s: %w", subject.Kind, subject.ID, err)
 	}

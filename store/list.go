@@ -43,7 +43,7 @@ func (c *clause) page(p metal.Page, table, a string, sortable map[string]string)
 		c.and(fmt.Sprintf("(%s) %s (SELECT %s FROM %s m WHERE m.id = %s)", key, after, strings.ReplaceAll(key, a+".", "m."), table, c.arg(p.Marker)))
 	}
 	if p.Limit > 0 {
-		order += " LIMIT " + c.arg(p.Limit)
+		order += " LIMIT " + c.count(p.Limit)
 	}
 	return order, nil
 }
@@ -94,7 +94,7 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	for _, e := range []struct{ column, value string }{
 		{"n.driver", f.Driver}, {"n.resource_class", f.ResourceClass}, {"n.owner", f.Owner},
 		{"n.lessee", f.Lessee}, {"n.fault", f.Fault}, {"n.shard", f.Shard},
-		{"n.provision_state", string(f.ProvisionState)}, {"g.hostname", f.Conductor}, {"n.instance_name", f.InstanceName},
+		{"n.provision_state", string(f.ProvisionState)}, {conductorOf, f.Conductor}, {"n.instance_name", f.InstanceName},
 	} {
 		c.equal(e.column, e.value)
 	}

@@ -142,12 +142,11 @@ func bootPath(n *metal.Node) string {
 var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + lockAndConductor + ` FROM node n` + joinLockAndConductor
 
 const (
-	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, COALESCE(g.hostname, '')`
+	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, ` + conductorOf
 	joinLockAndConductor = `
 	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locks + `
-	LEFT JOIN conductor h ON h.owner = l.owner
-	LEFT JOIN (SELECT m.group_name, MIN(c.hostname) AS hostname FROM conductor_member m JOIN conductor c ON c.id = m.conductor_id GROUP BY m.group_name) g
-		ON g.group_name = n.conductor_group`
+	LEFT JOIN conductor h ON h.owner = l.owner`
+	conductorOf = `COALESCE((SELECT MIN(c.hostname) FROM conductor_member m JOIN conductor c ON c.id = m.conductor_id WHERE m.group_name = n.conductor_group), '')`
 )
 
 // scanNode reads a row of selectNodes, and what stands behind it into more.

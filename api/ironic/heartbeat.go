@@ -96,7 +96,7 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 			return c.empty(http.StatusAccepted)
 		}
 	}
-	if err := c.s.Nodes.Heartbeat(c.r.Context(), n.ID, h); err != nil {
+	if err := c.s.Nodes.HeartbeatOf(c.r.Context(), n, h); err != nil {
 		return err
 	}
 	return c.empty(http.StatusAccepted)

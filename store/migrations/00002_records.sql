@@ -16,6 +16,8 @@ ALTER TABLE port ADD COLUMN vendor {{text}} NOT NULL DEFAULT '';
 ALTER TABLE port ADD COLUMN category {{text}} NOT NULL DEFAULT '';
 CREATE INDEX port_portgroup ON port (portgroup_id) WHERE portgroup_id <> '';
 
+CREATE INDEX conductor_member_group ON conductor_member (group_name);
+
 -- Raised by every write, so that what was made of a row is known to be old.
 ALTER TABLE contact ADD COLUMN revision BIGINT NOT NULL DEFAULT 0;
 
