@@ -166,6 +166,9 @@ func (s *Source) rescueTree(ctx context.Context, o Options, agent []byte) (*Tree
 	if err := s.AddISCSI(ctx, t); err != nil {
 		return nil, err
 	}
+	if err := s.AddTrust(ctx, t); err != nil {
+		return nil, err
+	}
 	modules := slices.Concat(minimalModules, ISCSIModules)
 	if o.Profile == Full {
 		modules = append(s.modules.under(fullModuleDirs, fullModulesNot), modules...)
