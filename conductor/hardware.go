@@ -120,7 +120,7 @@ func able[A any](m *machine, kind, what string) (A, error) {
 		}
 	}
 	var none A
-	return none, problem.Unsupportedf("Driver %s does not support %s (disabled or not implemented).", m.node.Driver, what)
+	return none, metal.Lacks(m.node, what)
 }
 
 // facts are what a driver may learn of a machine, or be told of it, and leaves in the node in its hand.

@@ -101,6 +101,8 @@ type Question struct {
 	// Class is job.Ask for what only reads, job.Command for what locks the node.
 	Class job.Class
 	Kind  job.Kind
+	// Part is the kind of interface that has to answer; where the node has none of it, the question is refused at once.
+	Part string
 	// Args go into the job's row as JSON.
 	Args any
 	// Secret is a JSON object that is laid over Args for the driver's eyes; the row keeps it sealed until the job ends.
@@ -120,8 +122,12 @@ func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who Asker) (s
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.directory.Driver(ctx, n); err != nil {
+	d, err := s.directory.Driver(ctx, n)
+	if err != nil {
 		return "", err
+	}
+	if i, ok := d.Find(n, q.Part); q.Part != "" && (!ok || i.Unsupported) {
+		return "", Lacks(n, q.Part)
 	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, n.ID)
@@ -138,6 +144,11 @@ func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who Asker) (s
 		return s.jobs.Insert(tx, j)
 	})
 	return j.ID, err
+}
+
+// Lacks is the error for what the node's driver cannot do, in Ironic's words.
+func Lacks(n *Node, what string) error {
+	return problem.Unsupportedf("Driver %s does not support %s (disabled or not implemented).", n.Driver, what)
 }
 
 // changing are the states in which an operation is at work.

@@ -134,7 +134,7 @@ func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, 
 		return err
 	}
 	if i, ok := d.Find(n, "raid"); !ok || i.Unsupported {
-		return problem.Unsupportedf("Driver %s does not support raid (disabled or not implemented).", n.Driver)
+		return Lacks(n, "raid")
 	}
 	if len(config) > 0 {
 		if err := checkRAID(config); err != nil {

@@ -131,6 +131,9 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
 func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who Asker) error {
 	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []outlet) error {
+		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
+			return nil
+		}
 		o, err := freeOutlet(n, all, v)
 		if err != nil {
 			return err
@@ -143,11 +146,29 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who Asker) e
 func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who Asker) error {
 	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []outlet) error {
 		i := slices.IndexFunc(all, func(o outlet) bool { return o.vif() == id })
+		if i < 0 && s.wireless(ctx, n, all) {
+			return nil
+		}
 		if i < 0 {
 			return problem.Invalidf("Unable to detach VIF %.100s from node %s because it is not attached to it.", id, n.ID)
 		}
 		return s.wire(tx, all[i], "")
 	})
+}
+
+// wireless tells whether a node has nothing to wire and a network interface that wires
+// nothing: it takes every VIF and keeps none, as Ironic's noop.
+func (s *Nodes) wireless(ctx context.Context, n *Node, all []outlet) bool {
+	if len(all) > 0 {
+		return false
+	}
+	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
+	if err != nil {
+		return false
+	}
+	d, _ := catalog.Driver(n.Driver)
+	i, _ := d.Find(n, "network")
+	return i.Name == "noop"
 }
 
 // freeOutlet chooses what a VIF is wired to. A port of a portgroup is free only where the group has no VIF

@@ -93,7 +93,7 @@ func TestBadNodes(t *testing.T) {
 		{"GET", "/v1/nodes/" + strings.Repeat("a/", 3000), "1.82", "", 404, ""},
 		{"GET", "/v1/portgroups", "1.22", "", 404, "1.23"},
 		{"GET", "/v1/nodes/n1/states/console", "1.82", "", 400, "does not support console"},
-		{"PUT", "/v1/nodes/n1/management/inject_nmi", "1.82", "{}", 400, "does not support inject_nmi"},
+		{"PUT", "/v1/nodes/n1/management/inject_nmi", "1.82", `{"x":1}`, 400, "no arguments"},
 		{"POST", "/v1/nodes/n1/vendor_passthru?method=x", "1.82", "{}", 400, "does not support vendor_passthru"},
 		{"GET", "/v1/nodes/n1/inventory", "1.82", "", 404, ""},
 		{"GET", "/v1/nodes/n1/history/" + nodeID, "1.82", "", 404, ""},
@@ -289,7 +289,7 @@ func TestAnythingIsNoServerError(t *testing.T) {
 	w := newWorld(t)
 	w.node(nil)
 	idents := []string{"n1", nodeID, "nope", url.PathEscape("../../etc"), "%25", "''", "-"}
-	paths := []string{"", "/validate", "/states", "/states/power", "/states/provision", "/states/raid", "/maintenance", "/traits", "/traits/X", "/vifs", "/bios", "/bios/x", "/history", "/history/x", "/ports", "/ports/detail", "/inventory", "/management/indicators"}
+	paths := []string{"", "/validate", "/states", "/states/power", "/states/provision", "/states/raid", "/maintenance", "/traits", "/traits/X", "/vifs", "/bios", "/bios/x", "/history", "/history/x", "/ports", "/ports/detail", "/inventory", "/firmware", "/vendor_passthru/methods"}
 	bodies := []string{"", "null", "[]", "{}", "7", `{"target":[]}`, `[{"op":"add","path":"/extra","value":null}]`, `{"traits":null}`}
 	for _, ident := range idents {
 		for _, path := range paths {

@@ -227,8 +227,10 @@ func (s *server) getConsole(c *call) error {
 	if err != nil {
 		return err
 	}
+	q := question("get console", struct{}{})
+	q.Part = "console"
 	var info any
-	if err := c.ask(n, question("get console", struct{}{}), &info); err != nil {
+	if err := c.ask(n, q, &info); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, map[string]any{"console_enabled": n.ConsoleEnabled, "console_info": info})
@@ -246,7 +248,9 @@ func (s *server) setConsole(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(n, command("set console", metal.ConsoleArgs{Enabled: on})); err != nil {
+	q := command("set console", metal.ConsoleArgs{Enabled: on})
+	q.Part = "console"
+	if err := c.tell(n, q); err != nil {
 		return err
 	}
 	c.location("nodes/" + c.args[0] + "/states/console")

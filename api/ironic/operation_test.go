@@ -6,6 +6,7 @@ type operation struct {
 	status   int // of success
 	body     object
 	optional bool // the body may be left out
+	later    bool // or 202 with no answer, where it goes on after that
 	answer   object
 	query    []any
 }
@@ -126,16 +127,16 @@ var operations = map[string]operation{
 	"GET /v1/nodes/states/console/{node}":                    {summary: "Whether the console is on, and where", status: 200, answer: anything},
 	"GET /v1/shards":                                         {summary: "List shards and how many nodes they have", status: 200, answer: anything},
 	"POST /v1/events":                                        {summary: "Tell of events of a network", status: 204, body: anything},
-	"GET /v1/nodes/{node}/vendor_passthru":                   {summary: "Call a vendor method", status: 200, answer: anything, query: named("method")},
-	"POST /v1/nodes/{node}/vendor_passthru":                  {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"PUT /v1/nodes/{node}/vendor_passthru":                   {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"PATCH /v1/nodes/{node}/vendor_passthru":                 {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"DELETE /v1/nodes/{node}/vendor_passthru":                {summary: "Call a vendor method", status: 200, answer: anything, query: named("method")},
-	"GET /v1/drivers/{driver}/vendor_passthru":               {summary: "Call a vendor method", status: 200, answer: anything, query: named("method")},
-	"POST /v1/drivers/{driver}/vendor_passthru":              {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"PUT /v1/drivers/{driver}/vendor_passthru":               {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"PATCH /v1/drivers/{driver}/vendor_passthru":             {summary: "Call a vendor method", status: 200, body: anything, optional: true, answer: anything, query: named("method")},
-	"DELETE /v1/drivers/{driver}/vendor_passthru":            {summary: "Call a vendor method", status: 200, answer: anything, query: named("method")},
+	"GET /v1/nodes/{node}/vendor_passthru":                   {summary: "Call a vendor method", status: 200, later: true, answer: object{"nullable": true}, query: named("method")},
+	"POST /v1/nodes/{node}/vendor_passthru":                  {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"PUT /v1/nodes/{node}/vendor_passthru":                   {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"PATCH /v1/nodes/{node}/vendor_passthru":                 {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"DELETE /v1/nodes/{node}/vendor_passthru":                {summary: "Call a vendor method", status: 200, later: true, answer: object{"nullable": true}, query: named("method")},
+	"GET /v1/drivers/{driver}/vendor_passthru":               {summary: "Call a vendor method", status: 200, later: true, answer: object{"nullable": true}, query: named("method")},
+	"POST /v1/drivers/{driver}/vendor_passthru":              {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"PUT /v1/drivers/{driver}/vendor_passthru":               {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"PATCH /v1/drivers/{driver}/vendor_passthru":             {summary: "Call a vendor method", status: 200, later: true, body: anything, optional: true, answer: object{"nullable": true}, query: named("method")},
+	"DELETE /v1/drivers/{driver}/vendor_passthru":            {summary: "Call a vendor method", status: 200, later: true, answer: object{"nullable": true}, query: named("method")},
 	"GET /v1/nodes/{node}/volume/connectors/{id}":            {summary: "Refused: by /v1/volume", status: 400},
 	"POST /v1/nodes/{node}/volume/connectors/{id}":           {summary: "Refused: by /v1/volume", status: 400},
 	"PUT /v1/nodes/{node}/volume/connectors/{id}":            {summary: "Refused: by /v1/volume", status: 400},

@@ -81,18 +81,22 @@ func TestVIFs(t *testing.T) {
 	w.node(nil)
 	const path = "/v1/nodes/n1/vifs"
 	w.refuse([]refusal{
-		{"POST", path, "1.82", `{}`, 400, "id"}, {"POST", path, "1.82", `{"id":7}`, 400, "id"}, {"POST", path, "1.82", `{"id":"br-a","bogus":1}`, 400, "bogus"},
-		{"POST", path, "1.82", `{"id":"br-a"}`, 400, "not enough free physical ports"}, {"POST", path, "1.27", `{"id":"br-a"}`, 404, ""},
-		{"POST", path, "1.66", `{"id":"br-a","port_uuid":"x"}`, 406, "1.67"}, {"DELETE", path + "/br-a", "1.82", "", 400, "not attached"},
+		{"POST", path, "1.82", `{}`, 400, "id"}, {"POST", path, "1.82", `{"id":7}`, 400, "id"}, {"POST", path, "1.82", `{"id":"br-a","port_uuid":"x","portgroup_uuid":"y"}`, 400, "both"},
+		{"POST", path, "1.82", `{"id":"br-a","port_uuid":"x"}`, 400, "not enough free physical ports"}, {"POST", path, "1.27", `{"id":"br-a"}`, 404, ""},
+		{"POST", path, "1.66", `{"id":"br-a","port_uuid":"x"}`, 406, "1.67"},
 	})
 	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01","pxe_enabled":false}`)
 	boots := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:02","extra":{"keep":1}}`).object(t)["uuid"].(string)
 	w.want(204, "POST", path, "1.82", `{"id":"br-a"}`)
-	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").object(t)["extra"]; cmp.Diff(map[string]any{"keep": 1.0, "vif_port_id": "br-a"}, got) != "" {
+	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").object(t); cmp.Diff([]any{map[string]any{"keep": 1.0}, map[string]any{"tenant_vif_port_id": "br-a"}}, []any{got["extra"], got["internal_info"]}) != "" {
 		t.Errorf("the port that boots: %v", got)
 	}
 	w.refuse([]refusal{{"POST", path, "1.82", `{"id":"br-a"}`, 409, "already attached"}, {"POST", path, "1.82", `{"id":"br-b","port_uuid":"` + boots + `"}`, 400, "not enough free"}})
 	w.want(204, "POST", path, "1.82", `{"id":"br-b"}`)
+	w.want(204, "DELETE", path+"/br-a", "1.82", "")
+	w.refuse([]refusal{{"DELETE", path + "/br-a", "1.82", "", 400, "not attached"}})
+	// What further keys say is the network's business.
+	w.want(204, "POST", path, "1.82", `{"id":"br-a","port_uuid":"`+boots+`","more":"x"}`)
 	w.want(204, "DELETE", path+"/br-a", "1.82", "")
 	if got := w.want(200, "GET", path, "1.82", "").body; got != `{"vifs":[{"id":"br-b"}]}` {
 		t.Errorf("vifs: %s", got)

@@ -238,9 +238,11 @@ func operationOf(r route, method string, kinds []description, used map[string]bo
 	} else if o, ok = derived(r, method, kinds); !ok {
 		return nil
 	}
-	op := object{"summary": o.summary, "x-since": fmt.Sprintf("1.%d", max(r.since, 1)), "responses": object{
-		fmt.Sprint(o.status): answerOf(o), "default": object{"description": "refused", "content": content(ref("Error"))},
-	}}
+	responses := object{fmt.Sprint(o.status): answerOf(o), "default": object{"description": "refused", "content": content(ref("Error"))}}
+	if o.later {
+		responses["202"] = object{"description": "accepted"}
+	}
+	op := object{"summary": o.summary, "x-since": fmt.Sprintf("1.%d", max(r.since, 1)), "responses": responses}
 	if rule := ruleOf(method, r.path); rule != "" {
 		op["x-policy"] = rule
 	}

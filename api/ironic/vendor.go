@@ -19,7 +19,7 @@ func (c *call) vendorInterface(n *metal.Node) (metal.InterfaceInfo, error) {
 	}
 	i, ok := d.Find(n, "vendor")
 	if !ok || i.Unsupported {
-		return i, problem.Unsupportedf("Driver %s does not support vendor_passthru (disabled or not implemented).", n.Driver)
+		return i, metal.Lacks(n, "vendor_passthru")
 	}
 	return i, nil
 }
@@ -94,9 +94,6 @@ func (c *call) runMethod(n *metal.Node, m metal.VendorMethod, call metal.VendorC
 	var answer json.RawMessage
 	if err := c.ask(n, q, &answer); err != nil {
 		return err
-	}
-	if string(answer) == "null" {
-		return c.empty(http.StatusOK)
 	}
 	return c.raw(http.StatusOK, answer)
 }

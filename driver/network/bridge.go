@@ -79,13 +79,12 @@ func linkName(name string) bool {
 // bridge is the name of the bridge that a port is on in a network.
 func (b *Bridge) bridge(p *metal.Port, net driver.Net) (string, error) {
 	name := b.bridges[net]
-	if net == driver.Tenant && p.Extra[VIFKey] != nil {
-		vif, ok := p.Extra[VIFKey].(string)
-		if !ok {
-			return "", problem.Invalidf("port %s: extra.%s must be a string", p.Address, VIFKey)
-		}
+	if _, text := p.Extra[VIFKey].(string); net == driver.Tenant && p.Extra[VIFKey] != nil && !text {
+		return "", problem.Invalidf("port %s: extra.%s must be a string", p.Address, VIFKey)
+	}
+	if vif := p.VIF(); net == driver.Tenant && vif != "" {
 		if vif != name && !slices.Contains(b.tenants, vif) {
-			return "", problem.Invalidf("port %s: extra.%s names %q, which is no bridge for tenants", p.Address, VIFKey, driver.Said(vif))
+			return "", problem.Invalidf("port %s: its VIF, or extra.%s, names %q, which is no bridge for tenants", p.Address, VIFKey, driver.Said(vif))
 		}
 		name = vif
 	}
