@@ -103,7 +103,7 @@ var nodeAttrs = []nodeAttr{
 	{"protected_reason", 48, false, func(n *metal.Node) any { return orNil(n.ProtectedReason) }, setProtectedReason},
 	interfaceAttr("raid", 31), interfaceAttr("rescue", 38),
 	textAttr("resource_class", 21, func(n *metal.Node) *string { return &n.ResourceClass }),
-	boolAttr("retired", 61, true, func(n *metal.Node) *bool { return &n.Retired }),
+	{"retired", 61, true, func(n *metal.Node) any { return n.Retired }, setRetired},
 	{"retired_reason", 61, true, func(n *metal.Node) any { return orNil(n.RetiredReason) }, setRetiredReason},
 	textAttr("shard", 82, func(n *metal.Node) *string { return &n.Shard }),
 	interfaceAttr("storage", 33), interfaceAttr("vendor", 31),
@@ -328,6 +328,17 @@ func setProtectedReason(n *metal.Node, v any) error {
 		err = problem.Invalidf("The protected_reason field can only be set when the protected flag is set to True.")
 	}
 	n.ProtectedReason = word
+	return err
+}
+
+func setRetired(n *metal.Node, v any) error {
+	on, err := wantBool("retired", v)
+	if err == nil && on && !n.Retired && n.ProvisionState == metal.Available {
+		err = problem.Conflictf("Node %s can not have \"retired\" set in provision state \"available\": what is retired is not available; ask for manage first.", n.ID)
+	}
+	if n.Retired = on; !on {
+		n.RetiredReason = ""
+	}
 	return err
 }
 

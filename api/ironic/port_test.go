@@ -85,7 +85,10 @@ func TestVIFs(t *testing.T) {
 		{"POST", path, "1.82", `{"id":"br-a","port_uuid":"x"}`, 400, "not enough free physical ports"}, {"POST", path, "1.27", `{"id":"br-a"}`, 404, ""},
 		{"POST", path, "1.66", `{"id":"br-a","port_uuid":"x"}`, 406, "1.67"},
 	})
+	w.want(204, "POST", path, "1.82", `{"id":"br-a"}`) // a node without a port on the network noop has nothing to wire
+	w.want(204, "DELETE", path+"/br-a", "1.82", "")
 	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:01","pxe_enabled":false}`)
+	w.refuse([]refusal{{"DELETE", path + "/br-a", "1.82", "", 400, "not attached"}})
 	boots := w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+nodeID+`","address":"52:54:00:00:00:02","extra":{"keep":1}}`).object(t)["uuid"].(string)
 	w.want(204, "POST", path, "1.82", `{"id":"br-a"}`)
 	if got := w.want(200, "GET", "/v1/ports/"+boots, "1.82", "").object(t); cmp.Diff([]any{map[string]any{"keep": 1.0}, map[string]any{"tenant_vif_port_id": "br-a"}}, []any{got["extra"], got["internal_info"]}) != "" {

@@ -281,7 +281,7 @@ func prepareSDK(w *cloud, dir string) []string {
 		text += "  " + name + ":\n    region_name: RegionOne\n    auth:\n      auth_url: AUTH\n      username: admin\n      password: PASSWORD\n      user_domain_id: default\n      " + scope + "\n"
 	}
 	file := w.write(dir, "clouds.yaml", text)
-	return []string{"OS_CLIENT_CONFIG_FILE=" + file, "OS_CLOUD=devstack-admin"}
+	return []string{"OS_CLIENT_CONFIG_FILE=" + file, "OS_CLOUD=devstack-admin", "OS_TEST_TIMEOUT=120"}
 }
 
 // prepareClient gives the tests what they look for: a file, and the command below the working directory.
