@@ -68,7 +68,7 @@ func (p *program) ramdiskDir() string { return filepath.Join(p.state.path, "ramd
 // imageRoots are the directories whose files machines may be given.
 func (p *program) imageRoots(files ...string) []string {
 	roots := append([]string{p.ramdiskDir()}, p.cfg.Conductor.FileURLAllowedPaths...)
-	for _, f := range files {
+	for _, f := range append(files, p.cfg.Conductor.DeployKernel, p.cfg.Conductor.DeployRamdisk) {
 		if filepath.IsAbs(f) {
 			roots = append(roots, filepath.Dir(f))
 		}
