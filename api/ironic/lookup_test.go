@@ -248,6 +248,50 @@ func TestLegacyPassthru(t *testing.T) {
 	w.want(202, "POST", beatPath, "", beat("agent_url", "http://a", "agent_token", w.token(n)))
 }
 
+// TestLegacyAgents: agents that know no token are heard only where the boot has none.
+func TestLegacyAgents(t *testing.T) {
+	const lookup = `{"version":"2","inventory":{"interfaces":[{"mac_address":"52:54:00:00:00:01"}]}}`
+	const lookupPath, beatPath, word = "/v1/drivers/agent_ipmitool/vendor_passthru/lookup", "/v1/nodes/" + nodeID + "/vendor_passthru/heartbeat", `{"agent_url":"http://192.0.2.1:9999"}`
+	old := func(edit func(*metal.Node)) *world {
+		w := newWorld(t)
+		w.booting(edit)
+		w.config.LegacyPassthru = true
+		w.handler = ironic.New(w.config)
+		return w
+	}
+	for name, edit := range map[string]func(*metal.Node){
+		"its boot carries a token": func(n *metal.Node) { n.ProvisionState, n.Plan.CarryToken = metal.CleanWait, true },
+		"a rescue":                 nil,
+		"no ramdisk is expected":   func(n *metal.Node) { n.ProvisionState = metal.Active },
+		"no boot of ours":          func(n *metal.Node) { n.ProvisionState, n.Plan = metal.CleanWait, nil },
+	} {
+		w := old(edit)
+		if a := w.ask("POST", beatPath, "", word); a.status != 400 || !strings.Contains(a.words(), "token") {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	told := old(func(n *metal.Node) { n.ProvisionState = metal.CleanWait })
+	told.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "")
+	told.refuse([]refusal{{"POST", beatPath, "", word, 400, "token"}})
+
+	w := old(func(n *metal.Node) { n.ProvisionState = metal.CleanWait })
+	a := w.want(200, "POST", lookupPath, "", lookup)
+	for _, field := range []string{"driver_info", "hush", "power_state", "agent_token", "extra"} {
+		if strings.Contains(a.body, field) {
+			t.Errorf("the old lookup tells %s: %s", field, a.body)
+		}
+	}
+	w.want(202, "POST", beatPath, "", word)
+	w.want(202, "POST", beatPath, "", word) // and again, as agents do
+	w.refuse([]refusal{{"POST", beatPath, "", `{"agent_url":"http://192.0.2.66:9999"}`, 400, "Detected change"}})
+	got := w.want(200, "GET", "/v1/lookup?node_uuid="+nodeID, "1.62", "").object(t)["config"].(map[string]any)["agent_token"]
+	if got != "******" {
+		t.Errorf("a token is told beside an agent that has none: %v", got)
+	}
+	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState = metal.Active })
+	w.want(404, "POST", lookupPath, "", lookup) // restrict_lookup holds
+}
+
 func TestRamdiskListener(t *testing.T) {
 	w := newWorld(t)
 	n := w.booting(nil)

@@ -89,7 +89,7 @@ func parseOp(v any) (patchOp, error) {
 	default:
 		return op, problem.Invalidf("op must be add, replace or remove")
 	}
-	if len(op.Path) < 2 || len(op.Path) > 1024 || op.Path[0] != '/' || op.attr() == "" {
+	if len(op.Path) < 2 || len(op.Path) > 1024 || op.Path[0] != '/' || strings.Contains(op.Path+"/", "//") {
 		return op, problem.Invalidf("path %q is not valid: want /attribute or /attribute/key", shorten(op.Path))
 	}
 	return op, nil

@@ -20,7 +20,10 @@ var routes = []string{
 	"/v1/nodes/{}/vifs", "/v1/nodes/{}/vifs/{}", "/v1/nodes/{}/bios", "/v1/nodes/{}/bios/{}", "/v1/nodes/{}/inventory",
 	"/v1/nodes/{}/history", "/v1/nodes/{}/history/{}", "/v1/nodes/{}/ports", "/v1/nodes/{}/ports/detail",
 	"/v1/ports", "/v1/ports/detail", "/v1/ports/{}", "/v1/drivers", "/v1/drivers/{}", "/v1/drivers/{}/properties",
-	"/v1/drivers/{}/vendor_passthru/methods", "/v1/conductors", "/v1/conductors/{}", "/v1/chassis", "/v1/nothing/{}",
+	"/v1/drivers/{}/vendor_passthru/methods", "/v1/conductors", "/v1/conductors/{}", "/v1/nothing/{}", "/v1/chassis", "/v1/chassis/detail", "/v1/chassis/{}", "/v1/chassis/{}/nodes",
+	"/v1/portgroups", "/v1/portgroups/detail", "/v1/portgroups/{}", "/v1/portgroups/{}/ports", "/v1/nodes/{}/portgroups", "/v1/nodes/{}/portgroups/detail",
+	"/v1/volume", "/v1/volume/connectors", "/v1/volume/connectors/detail", "/v1/volume/connectors/{}", "/v1/volume/targets", "/v1/volume/targets/detail", "/v1/volume/targets/{}",
+	"/v1/nodes/{}/volume", "/v1/nodes/{}/volume/connectors", "/v1/nodes/{}/volume/targets", "/v1/nodes/{}/volume/targets/{}",
 }
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get", "PROPFIND"}
@@ -44,7 +47,7 @@ var values = []string{
 var arguments = []string{
 	"limit", "marker", "sort_key", "sort_dir", "fields", "detail", "provision_state", "driver", "instance_uuid", "associated", "maintenance", "owner",
 	"resource_class", "fault", "conductor_group", "description_contains", "node", "node_uuid", "address", "addresses", "reset_interfaces", "method",
-	"type", "shard", "retired", "bogus", "", "portgroup", "physical_network", "include_children", "parent_node",
+	"type", "shard", "retired", "bogus", "", "portgroup", "physical_network", "include_children", "parent_node", "connector_id", "boot_index", "volume_id", "volume_type", "conductor_groups",
 }
 
 // fields are names that bodies have, of every resource.
@@ -54,6 +57,7 @@ var fields = []string{
 	"local_link_connection", "traits", "callback_url", "agent_version", "agent_token", "agent_verify_ca", "agent_status", "agent_status_message",
 	"agent_url", "version", "inventory", "id", "op", "path", "value", "automated_clean", "protected", "resource_class", "owner", "description",
 	"network_data", "boot_interface", "rescue_interface", "conductor_group", "is_smartnic", "physical_network", "service_steps", "runbook", "bogus", "",
+	"type", "connector_id", "volume_type", "volume_id", "boot_index", "mode", "standalone_ports_supported", "portgroup_uuid", "category", "vendor",
 }
 
 // chance makes bad requests; everything follows from its seed.

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"salvor/client"
+	"salvor/wire/ironic"
 )
 
 // wrong are values that hardly any field takes.
@@ -32,6 +34,7 @@ func TestWrongTypes(t *testing.T) {
 	must(t, err)
 	port, err := w.api.Create(t.Context(), client.Ports, client.Record{"node_uuid": n.UUID, "address": "52:54:00:00:00:01"})
 	must(t, err)
+	records := w.records(t, n.UUID)
 	node := "/v1/nodes/" + n.UUID
 	link := map[string]any{"switch_id": "52:54:00:00:00:99", "port_id": "p", "switch_info": "s"}
 	bodies := []struct {
@@ -53,11 +56,19 @@ func TestWrongTypes(t *testing.T) {
 		{"PUT", node + "/management/boot_device", map[string]any{"boot_device": "bogus", "persistent": false, "bogus": 1}},
 		{"PUT", node + "/maintenance", map[string]any{"reason": "r", "bogus": 1}},
 		{"PUT", node + "/traits", map[string]any{"traits": []any{"CUSTOM_A"}, "bogus": 1}},
-		{"POST", node + "/vifs", map[string]any{"id": "v", "port_uuid": port.Text("uuid"), "bogus": 1}},
+		{"POST", node + "/vifs", map[string]any{"id": "v", "port_uuid": port.Text("uuid")}},
 		{"POST", "/v1/ports", map[string]any{
 			"node_uuid": n.UUID, "address": "52:54:00:00:00:02", "pxe_enabled": true, "local_link_connection": link, "extra": map[string]any{}, "uuid": "00000000-1111-4222-8333-555555555555",
 			"physical_network": "p", "is_smartnic": false, "name": "p1", "portgroup_uuid": nil, "bogus": 1,
 		}},
+		{"POST", "/v1/volume/connectors", map[string]any{"node_uuid": n.UUID, "type": "ip", "connector_id": "192.0.2.7", "extra": map[string]any{}, "uuid": "00000000-1111-4222-8333-666666666666", "bogus": 1}},
+		{"POST", "/v1/volume/targets", map[string]any{
+			"node_uuid": n.UUID, "volume_type": "iscsi", "volume_id": "v", "boot_index": 5, "properties": map[string]any{"auth_password": bmcPassword}, "extra": map[string]any{}, "uuid": "00000000-1111-4222-8333-777777777777", "bogus": 1,
+		}},
+		{"POST", "/v1/portgroups", map[string]any{
+			"node_uuid": n.UUID, "name": "g2", "address": "52:54:00:00:00:03", "mode": "802.3ad", "properties": map[string]any{}, "standalone_ports_supported": true, "extra": map[string]any{}, "bogus": 1,
+		}},
+		{"POST", "/v1/chassis", map[string]any{"description": "d", "extra": map[string]any{}, "uuid": "00000000-1111-4222-8333-888888888888", "bogus": 1}},
 		{"POST", "/v1/heartbeat/" + n.UUID, map[string]any{
 			"callback_url": "http://192.0.2.1:1", "agent_version": "9", "agent_token": "x", "agent_verify_ca": "x", "agent_status": "start", "agent_status_message": "m", "bogus": 1,
 		}},
@@ -87,9 +98,38 @@ func TestWrongTypes(t *testing.T) {
 	a.patches("/v1/ports/"+port.Text("uuid"), []string{
 		"/address", "/node_uuid", "/extra", "/extra/vif_port_id", "/pxe_enabled", "/local_link_connection", "/local_link_connection/port_id", "/physical_network", "/is_smartnic", "/uuid", "/bogus",
 	})
+	a.patches(records["portgroups"], []string{"/name", "/node_uuid", "/address", "/mode", "/properties/miimon", "/standalone_ports_supported", "/extra/a", "/uuid"})
+	a.patches(records["connectors"], []string{"/type", "/connector_id", "/node_uuid", "/extra", "/extra/a", "/uuid"})
+	a.patches(records["targets"], []string{"/volume_type", "/volume_id", "/boot_index", "/properties", "/properties/auth_password", "/properties/a/b", "/node_uuid", "/extra/a", "/uuid"})
+	w.noSecrets(t, "log", w.server.Log())
 	if log := w.server.Log(); strings.Contains(log, "panic") || strings.Contains(log, "level=ERROR") {
 		t.Error(lines(log, "panic", "level=ERROR"))
 	}
+}
+
+// records gives a node that is off a record of each other kind, and where they are.
+func (w *world) records(t *testing.T, node string) map[string]string {
+	t.Helper()
+	must(t, w.api.SetPower(t.Context(), node, ironic.PowerRequest{Target: "power off"}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := (&machine{w: w, id: node}).wait(ctx, func(n *client.Node) bool { return n.PowerState == "power off" })
+	must(t, err)
+	at := map[string]string{}
+	for kind, r := range map[client.Collection]client.Record{
+		client.Portgroups:       {"name": "g1"},
+		client.VolumeConnectors: {"type": "iqn", "connector_id": "iqn.2026-01.org.salvor:n1"},
+		client.VolumeTargets:    {"volume_type": "iscsi", "volume_id": "v0", "boot_index": 0, "properties": map[string]any{"auth_username": bmcPassword, "auth_password": bmcPassword}},
+	} {
+		r["node_uuid"] = node
+		made, err := w.api.Create(t.Context(), kind, r)
+		must(t, err)
+		if text := encode(made); strings.Contains(text, bmcPassword) {
+			t.Errorf("a credential is shown: %s", text)
+		}
+		at[kind.Envelope] = kind.Path + "/" + made.Text("uuid")
+	}
+	return at
 }
 
 // patches tries every operation on every path with every wrong value.

@@ -101,7 +101,7 @@ func (a *asker) judge(s fmt.Stringer, resp *http.Response, body []byte) {
 // ironicWords is the sentence in an error of Ironic's form; empty where it is none.
 func ironicWords(body []byte) string {
 	var outer struct {
-		Message *string `json:"error_message"`
+		Message json.RawMessage `json:"error_message"`
 	}
 	var inner struct {
 		Code        any
@@ -110,7 +110,14 @@ func ironicWords(body []byte) string {
 		Title       string `json:"title"`
 		Description string `json:"description"`
 	}
-	if json.Unmarshal(body, &outer) != nil || outer.Message == nil || json.Unmarshal([]byte(*outer.Message), &inner) != nil {
+	if json.Unmarshal(body, &outer) != nil {
+		return ""
+	}
+	var text string
+	if json.Unmarshal(outer.Message, &text) != nil {
+		text = string(outer.Message) // the guards of the body encode once
+	}
+	if json.Unmarshal([]byte(text), &inner) != nil {
 		return ""
 	}
 	if inner.FaultCode == "Client" || inner.FaultCode == "Server" {

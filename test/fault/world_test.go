@@ -77,6 +77,8 @@ rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs
 [agent]
 require_tls = false
+[api]
+legacy_ramdisk_passthru = true
 [ramdisk]
 listen = 127.0.0.1:0
 [service_catalog]
