@@ -120,9 +120,12 @@ func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
 // tryAllocate looks for nodes that fit and claims the first one that still does; errChanged
 // if others were faster with all of them.
 func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker) error {
-	fit, why, err := s.fitting(ctx, a)
+	fit, busy, why, err := s.fitting(ctx, a)
 	if err != nil {
 		return err
+	}
+	if len(fit) == 0 && busy != nil {
+		return Locked(busy)
 	}
 	if len(fit) == 0 {
 		a.State, a.LastError = AllocationError, failedAllocation(a, why)
@@ -217,8 +220,9 @@ func (n *Node) hasTraits(traits []string) bool {
 const maxFitting = 200
 
 // fitting lists nodes that fit, in random order so that requests at the same time do not
-// all try the same one, a node of the allocation's name first. With none it says why.
-func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string, why string, err error) {
+// all try the same one, a node of the allocation's name first. With none it says why, and
+// gives one that is worked on and may fit soon: a node whose power is just being switched, say.
+func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string, busy *Node, why string, err error) {
 	no := false
 	f := NodeFilter{ResourceClass: a.ResourceClass, ProvisionState: Available, Associated: &no, Maintenance: &no, Project: a.Owner}
 	free, named := 0, ""
@@ -226,11 +230,21 @@ func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string,
 	for {
 		page, err := s.nodes.store.Nodes(ctx, f, p)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, "", err
 		}
 		for _, n := range page {
 			if n.PowerState != PowerUnknown && (len(a.CandidateNodes) == 0 || slices.Contains(a.CandidateNodes, n.ID)) {
 				free++
+			}
+			if n.Reservation != "" {
+				if soon := *n; n.PowerState == PowerUnknown && n.TargetPower != PowerUnknown {
+					soon.PowerState = n.TargetPower
+					n = &soon
+				}
+				if a.fits(n) {
+					busy = n
+				}
+				continue
 			}
 			if !a.fits(n) {
 				continue
@@ -259,7 +273,7 @@ func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string,
 	default:
 		why = "no available nodes match the resource class " + a.ResourceClass
 	}
-	return ids, why, nil
+	return ids, busy, why, nil
 }
 
 // backfill writes an allocation down for a node that is active already.
