@@ -148,7 +148,10 @@ func (silentError) Error() string { return "no answer in time" }
 func (silentError) Unwrap() error { return context.DeadlineExceeded }
 
 // Said makes text of a peer fit for an error: secrets masked, one line, bounded.
-func Said(text string, secrets ...secret.Value) string {
+func Said(text string, secrets ...secret.Value) string { return SaidUpTo(maxSaid, text, secrets...) }
+
+// SaidUpTo is Said with a bound of its own, in characters.
+func SaidUpTo(most int, text string, secrets ...secret.Value) string {
 	for _, s := range secrets {
 		if !s.Empty() {
 			text = strings.ReplaceAll(text, s.Reveal(), secret.Mask)
@@ -161,8 +164,8 @@ func Said(text string, secrets ...secret.Value) string {
 		return r
 	}, text)
 	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > maxSaid {
-		text = string(runes[:maxSaid]) + "..."
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "..."
 	}
 	return text
 }

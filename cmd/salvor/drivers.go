@@ -62,7 +62,7 @@ func (h hardware) redfish() driver.HardwareType {
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
 	prefer(&t, "bios", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.BIOS{Driver: d})
 	prefer(&t, "raid", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.RAID{Driver: d})
 	prefer(&t, "firmware", metal.InterfaceInfo{Name: "redfish", Required: needs}, redfish.Firmware{Driver: d})
@@ -81,7 +81,7 @@ func (h hardware) ipmi() driver.HardwareType {
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: fibreChannel}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, nil)})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
-	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
 	prefer(&t, "vendor", metal.InterfaceInfo{Name: "ipmitool", Required: needs, Methods: ipmi.Methods}, ipmi.Vendor{Driver: d})
 	return t
 }
@@ -113,7 +113,7 @@ func (h hardware) manual() driver.HardwareType {
 	offer(&t, "boot", t.Boot, h.ipxe(d.SetBootDevice))
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, noRescue, h.agentRescue())
-	offer(&t, "deploy", t.Deploy, customAgent, h.direct(), ramdiskDeploy, fakeDeploy)
+	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)
 	return t
 }
 

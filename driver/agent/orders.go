@@ -9,6 +9,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/secret"
 	wire "salvor/wire/agent"
 )
 
@@ -22,6 +23,9 @@ var _ driver.Orders = Orders{}
 
 // maxOrders bounds an agent's list of commands in bytes: it repeats their parameters, config drives among them.
 const maxOrders = 24 << 20
+
+// maxDetails has room for two checksums and the name of an image.
+const maxDetails = 700
 
 // Give hands a command over without waiting for its end.
 func (o Orders) Give(ctx context.Context, n *metal.Node, a driver.Agent, name string, params any) (wire.Result, error) {
@@ -63,7 +67,11 @@ func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire
 
 // with holds a conversation; its errors name the order and the node.
 func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conversation) error) error {
-	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders}, a)
+	var secrets []secret.Value
+	if n.Plan != nil {
+		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
+	}
+	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()
@@ -77,6 +85,6 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 // clean makes what an agent says of a failure fit to be shown.
 func clean(c *conversation, e *wire.CommandError) {
 	if e != nil {
-		e.Type, e.Message, e.Details = c.said(e.Type), c.said(e.Message), c.said(e.Details)
+		e.Type, e.Message, e.Details = c.said(e.Type), c.said(e.Message), driver.SaidUpTo(maxDetails, e.Details, c.secrets...)
 	}
 }
