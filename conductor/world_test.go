@@ -41,6 +41,7 @@ type bench struct {
 	refuses       map[driver.Net]error
 	broken        error // what the BMC answers to every question of power
 	agent         *fakeAgent
+	gear          gear
 
 	store *store.Store
 	nodes *metal.Nodes
@@ -217,6 +218,7 @@ func (b *bench) hardware() driver.HardwareType {
 		Info: info, Power: map[string]driver.Power{"bench": b}, Management: map[string]driver.Management{"bench": b},
 		Boot: map[string]driver.Boot{"bench": b}, Network: map[string]driver.Network{"bench": b}, Rescue: map[string]driver.Rescue{"bench": b},
 		Inspect: map[string]driver.Inspect{"bench": b, "ramdisk": looker{b}}, Deploy: map[string]driver.Deploy{"bench": b},
+		Extras: map[string]map[string]any{"bios": {"bench": parts{b}}, "firmware": {"bench": parts{b}}, "console": {"bench": parts{b}}, "vendor": {"bench": parts{b}}},
 	}
 }
 
