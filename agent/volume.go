@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"salvor/problem"
@@ -67,14 +68,19 @@ func Volumes(ctx context.Context, root string, log *slog.Logger) error {
 	if err := json.Unmarshal(text, &volumes); err != nil {
 		return fmt.Errorf("read the volumes: %w", err)
 	}
-	var failed []error
-	for _, v := range volumes {
-		if err := attach(ctx, v); err != nil {
-			failed = append(failed, fmt.Errorf("attach %s at %s: %w", v.Target, v.Host, err))
-			continue
-		}
-		log.Info("volume attached", "target", v.Target, "portal", v.Host)
+	// All at once: a dead road must not hold up the others.
+	failed := make([]error, len(volumes))
+	var running sync.WaitGroup
+	for i, v := range volumes {
+		running.Go(func() {
+			if err := attach(ctx, v); err != nil {
+				failed[i] = fmt.Errorf("attach %s at %s: %w", v.Target, v.Host, err)
+				return
+			}
+			log.Info("volume attached", "target", v.Target, "portal", v.Host)
+		})
 	}
+	running.Wait()
 	return errors.Join(failed...)
 }
 
@@ -106,6 +112,8 @@ func iscsistart(ctx context.Context, args ...string) error {
 	if err := os.MkdirAll("/run/lock/iscsi", 0o755); err != nil {
 		return err
 	}
+	// Without a bound it tries a portal that refuses for minutes.
+	args = append(args, "-P", "node.session.initial_login_retry_max=2", "-P", "node.conn[0].timeo.login_timeout=5")
 	out, err := exec.CommandContext(ctx, "iscsistart", args...).CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -18,6 +18,9 @@ import (
 // firstDrive is the number that BIOS gives the disk it boots.
 const firstDrive = 0x80
 
+// maxRoads bounds what a report is read of.
+const maxRoads = 8
+
 // sanScript renders the iPXE script that attaches iSCSI volumes and starts the root's system. What
 // fails is told to us (see serveFailed), then the script is fetched anew, because the targets or what
 // is wrong with them may have changed. Names and secrets go in as hexadecimal bytes: nothing
@@ -26,25 +29,36 @@ func sanScript(v metal.VolumePlan) (string, error) {
 	if v.Root == nil || v.Root.Type != metal.ISCSI {
 		return "", problem.Invalidf("boot plan: the node has no iSCSI volume with boot index 0 any more")
 	}
-	lines := []string{"#!ipxe", "set initiator-iqn " + v.Initiator}
+	lines := []string{"#!ipxe", "set initiator-iqn " + v.Initiator, "clear why"}
 	for i, other := range v.Others {
 		uris, err := sanURIs(other)
 		if err != nil {
 			return "", err
 		}
+		drive := fmt.Sprintf("--drive 0x%x ", firstDrive+1+i)
 		// One of a former try may still be hooked.
-		lines = append(lines, fmt.Sprintf("sanunhook --drive 0x%x ||", firstDrive+1+i), "set volume "+strconv.Itoa(other.BootIndex))
-		lines = append(append(lines, logins(other)...), fmt.Sprintf("sanhook --drive 0x%x %s || goto failed", firstDrive+1+i, uris))
+		lines = append(lines, "sanunhook "+drive+"||", "set volume "+strconv.Itoa(other.BootIndex))
+		lines = append(append(lines, logins(other)...), "sanhook "+drive+strings.Join(uris, " ")+" || set why ${errno}", "isset ${why} && goto failed ||")
 	}
 	uris, err := sanURIs(*v.Root)
 	if err != nil {
 		return "", err
 	}
+	drive := fmt.Sprintf("--drive 0x%x ", firstDrive)
 	lines = append(append(lines, "set volume 0"), logins(*v.Root)...)
+	lines = append(lines, "sanboot "+drive+strings.Join(uris, " ")+" || set why ${errno}")
+	report := metal.BootFailed + "?volume=${volume}&errno=${why}"
+	if len(uris) > 1 {
+		// Of several roads only one's failure is known so far: each is tried by itself.
+		for i, uri := range uris {
+			lines = append(lines, fmt.Sprintf("clear p%d", i+1), "sanunhook "+drive+"||", fmt.Sprintf("sanhook %s%s || set p%d ${errno}", drive, uri, i+1))
+			report += fmt.Sprintf("&p%d=${p%d}", i+1, i+1)
+		}
+		lines = append(lines, "sanunhook "+drive+"||")
+	}
 	lines = append(lines,
-		fmt.Sprintf("sanboot --drive 0x%x %s || goto failed", firstDrive, uris),
 		":failed",
-		"imgfetch --name report "+metal.BootFailed+"?volume=${volume}&errno=${errno} || imgfree",
+		"imgfetch --name report "+report+" || imgfree",
 		"imgfree",
 		"sleep 5",
 		"chain --replace --autofree "+metal.BootScript+" || exit 1",
@@ -82,7 +96,7 @@ func hexBytes(s string) string {
 }
 
 // sanURIs names every road to a volume; iPXE takes the first that answers and keeps the others.
-func sanURIs(v metal.Volume) (string, error) {
+func sanURIs(v metal.Volume) ([]string, error) {
 	var out []string
 	for _, p := range v.Paths {
 		host := p.Host
@@ -91,14 +105,14 @@ func sanURIs(v metal.Volume) (string, error) {
 		}
 		uri := fmt.Sprintf("iscsi:%s::%d:%s:%s", host, p.Port, lunText(p.LUN), p.IQN)
 		if strings.ContainsAny(uri, " \t$&|{}") || media.CheckParams(uri) != nil {
-			return "", problem.Invalidf("boot plan: volume target %s holds a character that is not allowed in a boot script", v.TargetID)
+			return nil, problem.Invalidf("boot plan: volume target %s holds a character that is not allowed in a boot script", v.TargetID)
 		}
 		out = append(out, uri)
 	}
 	if len(out) == 0 {
-		return "", problem.Invalidf("boot plan: volume target %s has no portal", v.TargetID)
+		return nil, problem.Invalidf("boot plan: volume target %s has no portal", v.TargetID)
 	}
-	return strings.Join(out, " "), nil
+	return out, nil
 }
 
 // lunText is a LUN as iPXE reads it: hexadecimal, of the two first bytes of SCSI's eight.
@@ -147,11 +161,19 @@ func (s *Server) serveFailed(w http.ResponseWriter, r *http.Request, n *metal.No
 		plainError(w, http.StatusBadRequest)
 		return
 	}
-	code, err := strconv.ParseUint(q.Get("errno"), 0, 32)
-	if err != nil {
-		code = 0
+	why := sanTrouble(q.Get("errno"))
+	// With several portals each is told of.
+	for i := 1; q.Has(fmt.Sprintf("p%d", i)) && i <= maxRoads; i++ {
+		if i == 1 {
+			why = ""
+		}
+		word := "answers now"
+		if p := q.Get(fmt.Sprintf("p%d", i)); p != "" {
+			word = sanTrouble(p)
+		}
+		why = strings.TrimPrefix(fmt.Sprintf("%s; portal %d: %s", why, i, word), "; ")
 	}
-	s.failed(r.Context(), n, fmt.Sprintf("the volume with boot index %d: %s", index, sanTrouble(uint32(code))))
+	s.failed(r.Context(), n, fmt.Sprintf("the volume with boot index %d: %s", index, why))
 	w.Header().Set("Content-Type", "text/plain; charset=us-ascii")
 	_, _ = w.Write([]byte("noted\n"))
 }
@@ -175,7 +197,11 @@ var troubles = map[byte]string{
 	0x4c: "the portal does not answer",
 }
 
-func sanTrouble(code uint32) string {
+func sanTrouble(errno string) string {
+	code, err := strconv.ParseUint(errno, 0, 32)
+	if err != nil {
+		code = 0
+	}
 	words, ok := troubles[byte(code>>24)]
 	if !ok {
 		words = "it cannot be reached or started from"

@@ -1,0 +1,441 @@
+//go:build e2e
+
+package volume
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/client"
+	"salvor/lab"
+	"salvor/test/program"
+)
+
+const (
+	// longest bounds each stage; an idle machine takes a tenth of it.
+	longest = time.Minute
+	// control is the control port of the storage daemon, whose socket lies in a folder of its own.
+	control = "7"
+)
+
+// world is a machine, a storage daemon and a server, all inside of a lab.
+type world struct {
+	*testing.T
+	lab      *lab.Lab
+	machine  lab.MachineStatus
+	server   *program.Server
+	dir      string
+	iqn      string
+	marker   string // of the system that is to boot
+	markers  map[string]string
+	boots    int // of that system so far
+	targetID string
+	password string
+	// forgotten is looked at once the node is torn down.
+	forgotten func()
+}
+
+func newWorld(t *testing.T) *world {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := t.TempDir()
+	l, err := lab.Up(t.Context(), lab.Spec{
+		Name: "volume", Disk: lab.BlankDisk, Initiator: true, StateDir: state, Program: []string{self}, Leashed: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	status, err := l.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A socket's path is short of length.
+	dir, err := os.MkdirTemp("", "salvor-vol-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{T: t, lab: l, machine: status.Machines[0], dir: dir, markers: map[string]string{}, iqn: "iqn.2026-01.org.salvor.test:m1", password: "rescue-volume"}
+	w.startStorage()
+	images := ramdiskImages(t)
+	w.server = program.Serve(t, fmt.Sprintf(`[ramdisk]
+listen = 10.77.0.1:6386
+[bridge]
+provisioning_network = br-prov
+cleaning_network = br-clean
+inspection_network = br-tenant
+rescuing_network = br-rescue
+tenant_network = br-prov
+[netboot]
+interfaces = br-prov:authoritative:10.77.0.100-10.77.0.199/24:guests,br-rescue:authoritative:10.79.0.100-10.79.0.199/24:gateway=10.79.0.1
+[pxe]
+kernel_append_params = console=ttyS0 quiet
+[conductor]
+rescue_kernel = %[1]s/kernel
+rescue_ramdisk = %[1]s/initramfs
+automated_clean = false
+`, images), l.Command(t.Context(), "env").Args...)
+	return w
+}
+
+// ramdiskImages is a folder with kernel and ramdisk: $SALVOR_RAMDISK, else built here.
+func ramdiskImages(t *testing.T) string {
+	if dir := os.Getenv("SALVOR_RAMDISK"); dir != "" {
+		return dir
+	}
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "ramdisk", "build", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("build the ramdisk: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// startStorage runs tgtd inside of the lab, which ends it.
+func (w *world) startStorage() {
+	if _, err := exec.LookPath("tgtd"); err != nil {
+		w.Fatalf("the Debian package tgt is needed: %v", err)
+	}
+	cmd := w.lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal=10.77.0.1:3260")
+	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
+	var said program.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		// It pays no heed to requests to end while targets are there; the lab's end is the last resort.
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	w.await("storage answers", func() bool {
+		_, err := w.inside("", "tgtadm", "-C", control, "--lld", "iscsi", "--mode", "target", "--op", "show")
+		return err == nil
+	})
+}
+
+func (w *world) tgt(args ...string) string {
+	w.Helper()
+	out, err := w.inside("", append([]string{"tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
+	if err != nil {
+		w.Fatalf("tgtadm %v: %v", args, err)
+	}
+	return out
+}
+
+// volume makes a disk image with a system.
+func (w *world) volume(name string) string {
+	v, err := lab.MakeVolume(w.Context(), filepath.Dir(filepath.Dir(w.lab.Dir())), filepath.Join(w.dir, name+".img"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.markers[name] = v.Marker
+	return v.Path
+}
+
+// export makes a target for the node's initiator alone, with CHAP.
+func (w *world) export(name, password string) {
+	path := w.volume(name)
+	w.tgt("--mode", "target", "--op", "new", "--tid", "1", "-T", target(name))
+	w.tgt("--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", path)
+	w.tgt("--mode", "account", "--op", "new", "--user", "chap", "--password", password)
+	w.tgt("--mode", "account", "--op", "bind", "--tid", "1", "--user", "chap")
+	w.tgt("--mode", "target", "--op", "bind", "--tid", "1", "-Q", w.iqn)
+	w.marker = w.markers[name]
+}
+
+func target(name string) string { return "iqn.2026-01.org.salvor.test:" + name }
+
+// inside runs a program in the lab and returns what it printed.
+func (w *world) inside(stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(w.Context(), longest)
+	defer cancel()
+	cmd := w.lab.Command(ctx, args[0], args[1:]...)
+	var out, complaints bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaints
+	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt", "SSHPASS="+w.password)
+	if w.server != nil {
+		cmd.Env = append(cmd.Env, "SALVOR_URL="+w.server.URL)
+	}
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%w: %s", err, complaints.String())
+	}
+	return out.String(), nil
+}
+
+func (w *world) try(args ...string) (string, error) {
+	out, err := w.inside("", append([]string{program.Path(w.T, "salvor")}, args...)...)
+	return strings.TrimSpace(out), err
+}
+
+// cli runs salvor's own client.
+func (w *world) cli(args ...string) string {
+	w.Helper()
+	out, err := w.try(args...)
+	if err != nil {
+		w.Fatalf("salvor %s: %v\n%s", strings.Join(args, " "), err, w.picture())
+	}
+	return out
+}
+
+func (w *world) node() client.Node {
+	w.Helper()
+	out, err := w.inside("", "curl", "-sS", "-f", "-H", "X-OpenStack-Ironic-API-Version: 1.82", w.server.URL+"/v1/nodes/m1")
+	if err != nil {
+		w.Fatal(err)
+	}
+	var n client.Node
+	if err := json.Unmarshal([]byte(out), &n); err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) await(what string, is func() bool) {
+	w.Helper()
+	for end := time.Now().Add(longest); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("%s: not within %s\n%s", what, longest, w.picture())
+		}
+	}
+}
+
+// settled waits until a field of the node has a value.
+func (w *world) settled(field, want string) {
+	w.Helper()
+	w.await(field+" "+want, func() bool { n := w.node(); return n.Record.Text(field) == want && n.Reservation == "" })
+}
+
+// picture is what helps to understand a failure.
+func (w *world) picture() string {
+	serial, _ := os.ReadFile(w.machine.SerialLog)
+	log := ""
+	if w.server != nil {
+		log = w.server.Log()
+	}
+	return fmt.Sprintf("server:\n%s\nmachine:\n%s", log[max(0, len(log)-4000):], serial[max(0, len(serial)-3000):])
+}
+
+// ssh runs a command in the rescued machine.
+func (w *world) ssh(address, command string) (string, error) {
+	return w.inside("", "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=2", "-o", "LogLevel=ERROR", "-o", "PreferredAuthentications=password",
+		"-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no", "rescue@"+address, command)
+}
+
+// enroll makes the node anew, ready to be deployed, with its connector.
+func (w *world) enroll(boot, firmware string) {
+	w.Helper()
+	m := w.machine
+	w.cli("node", "create", "--driver", "redfish", "--name", "m1", "--network-interface", "bridge", "--boot-interface", boot, "--storage-interface", "external",
+		"--property", "capabilities=boot_mode:"+firmware,
+		"--driver-info", "redfish_address="+m.Address, "--driver-info", "redfish_username="+m.User, "--driver-info", "redfish_password="+m.Password)
+	id := w.node().UUID
+	w.cli("port", "create", "--node", id, m.MAC, "--local-link-connection", "port_id="+m.PortID, "--local-link-connection", "switch_id=52:54:00:00:00:01")
+	w.cli("node", "manage", "m1", "--wait")
+	w.cli("node", "provide", "m1", "--wait")
+	w.cli("volume", "connector", "create", "--node", id, "--type", "iqn", "--connector-id", w.iqn)
+}
+
+// refusals are told by validate and before anything is touched.
+func (w *world) refusals() {
+	w.Helper()
+	w.target("nowhere", "10.77.0.1:3260")
+	before := w.node()
+	refused := func(reason string) {
+		w.Helper()
+		out, _ := w.try("node", "validate", "m1")
+		_, err := w.try("node", "deploy", "m1", "--wait")
+		if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(out, reason) {
+			w.Fatalf("deploy: %v\nvalidate: %s\nwant %q", err, out, reason)
+		}
+		if n := w.node(); n.ProvisionState != "available" || n.PowerState != before.PowerState {
+			w.Fatalf("state %s, power %s", n.ProvisionState, n.PowerState)
+		}
+	}
+	refused("iscsi_boot")
+	w.cli("node", "set", "m1", "--property", "capabilities="+before.Properties.Text("capabilities")+",iscsi_boot:true")
+	w.cli("volume", "target", "unset", w.targetID, "--property", "target_portal")
+	refused("target_portal")
+	w.cli("volume", "target", "delete", w.targetID)
+}
+
+// target registers where the volume is, with its root's index.
+func (w *world) target(name string, portals ...string) {
+	w.Helper()
+	properties, err := json.Marshal(map[string]any{
+		"target_portals": portals, "target_iqn": target(name), "target_lun": 1, "auth_method": "CHAP", "auth_username": "chap", "auth_password": secret,
+	})
+	if len(portals) == 1 {
+		properties, err = json.Marshal(map[string]any{
+			"target_portal": portals[0], "target_iqn": target(name), "target_lun": 1, "auth_method": "CHAP", "auth_username": "chap", "auth_password": secret,
+		})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"node_uuid": %q, "volume_type": "iscsi", "volume_id": %q, "boot_index": 0, "properties": %s}`, w.node().UUID, name, properties)
+	var made client.Record
+	if err := json.Unmarshal([]byte(w.call("POST", "/v1/volume/targets", body)), &made); err != nil {
+		w.Fatal(err)
+	}
+	w.targetID = made.Text("uuid")
+}
+
+func (w *world) call(method, path, body string) string {
+	w.Helper()
+	out, err := w.inside(body, "curl", "-sS", "--fail-with-body", "-X", method, "-H", "Content-Type: application/json",
+		"-H", "X-OpenStack-Ironic-API-Version: 1.82", "--data-binary", "@-", w.server.URL+path)
+	if err != nil {
+		w.Fatalf("%s %s: %v %s", method, path, err, out)
+	}
+	return out
+}
+
+// address is what the system on the machine said last that it was given.
+func (w *world) address() string {
+	serial, _ := os.ReadFile(w.machine.SerialLog)
+	text := string(serial)
+	i := strings.LastIndex(text, "TENANT address ")
+	if i < 0 {
+		return ""
+	}
+	return strings.TrimSpace(strings.SplitN(text[i+len("TENANT address "):], "\n", 2)[0])
+}
+
+// deploy has the machine boot its system from the volume, where the boots are counted.
+func (w *world) deploy() {
+	w.Helper()
+	start := time.Now()
+	w.cli("node", "deploy", "m1", "--wait")
+	w.up()
+	w.Logf("deployed and up: %.1f s", time.Since(start).Seconds())
+}
+
+func (w *world) up() {
+	w.Helper()
+	w.boots++
+	want := fmt.Sprintf("marker=%s boots=%d ", w.marker, w.boots)
+	w.await("the system on the volume", func() bool {
+		address := w.address()
+		if address == "" {
+			return false
+		}
+		out, err := w.inside("", "curl", "-sS", "-m", "2", "http://"+address+"/")
+		if err == nil && !strings.Contains(out, want) {
+			w.Fatalf("the system says %q, want %q", out, want)
+		}
+		return err == nil
+	})
+}
+
+// listsInitiator looks at the storage daemon's own list.
+func (w *world) listsInitiator(name string) {
+	w.Helper()
+	show := w.tgt("--mode", "target", "--op", "show")
+	if !strings.Contains(show, target(name)) || !strings.Contains(show, "Initiator: "+w.iqn) {
+		w.Fatalf("the target lists no %s:\n%s", w.iqn, show)
+	}
+}
+
+// rescueAndBack sees the volume's own file system from the rescue, and the system again after it.
+func (w *world) rescueAndBack() {
+	w.Helper()
+	address, start := w.address(), time.Now()
+	if _, err := w.inside(w.password+"\n", program.Path(w.T, "salvor"), "node", "rescue", "m1", "--rescue-password-file", "-", "--wait"); err != nil {
+		w.Fatalf("%v\n%s", err, w.picture())
+	}
+	w.await("the volume in the rescue", func() bool {
+		out, err := w.ssh(address, "mkdir -p /mnt && mount -t ext4 /dev/sda2 /mnt && cat /mnt/etc/marker && umount /mnt")
+		if err == nil && strings.TrimSpace(out) != w.marker {
+			w.Fatalf("the rescue shows %q, want %q", out, w.marker)
+		}
+		return err == nil
+	})
+	w.Logf("rescued with the volume: %.1f s", time.Since(start).Seconds())
+	start = time.Now()
+	w.cli("node", "unrescue", "m1", "--wait")
+	w.up()
+	w.Logf("back: %.1f s", time.Since(start).Seconds())
+}
+
+// change patches a record while the node is off, and has the machine start with it.
+func (w *world) change(path, patch string) {
+	w.Helper()
+	w.cli("node", "power", "off", "m1")
+	w.settled("power_state", "power off")
+	w.call("PATCH", path, patch)
+	w.cli("node", "power", "on", "m1")
+	w.settled("power_state", "power on")
+}
+
+// fails waits for the reason on the node.
+func (w *world) fails(reason string) {
+	w.Helper()
+	w.await("last_error "+reason, func() bool { return strings.Contains(w.node().LastError, reason) })
+}
+
+// wrongSecret is told on the node; with the right one the next start is well.
+func (w *world) wrongSecret() {
+	w.Helper()
+	path := "/v1/volume/targets/" + w.targetID
+	w.change(path, `[{"op": "replace", "path": "/properties/auth_password", "value": "wrong-secret"}]`)
+	w.fails("the target refuses the login")
+	w.change(path, fmt.Sprintf(`[{"op": "replace", "path": "/properties/auth_password", "value": %q}]`, secret))
+	w.up()
+	if n := w.node(); n.LastError != "" {
+		w.Fatalf("last_error %q stays", n.LastError)
+	}
+}
+
+// wrongInitiator is one that the storage does not let in.
+func (w *world) wrongInitiator() {
+	w.Helper()
+	connector := w.cli("volume", "connector", "list", "--node", "m1", "-f", "value", "-c", "uuid")
+	path := "/v1/volume/connectors/" + connector
+	w.change(path, `[{"op": "replace", "path": "/connector_id", "value": "iqn.2026-01.org.salvor.test:stranger"}]`)
+	w.fails("no such target for this node")
+}
+
+// adapterIsEmpty proves that the machine's own initiator keeps nothing of a volume.
+func (w *world) adapterIsEmpty() {
+	w.Helper()
+	out, err := w.inside("", "curl", "-sS", "-f", "-u", w.machine.User+":"+w.machine.Password,
+		w.machine.Address+w.machine.SystemID+"/NetworkInterfaces/1/NetworkDeviceFunctions/1")
+	if err != nil || strings.Contains(out, target("vol1")) || strings.Contains(out, `"chap"`) {
+		w.Fatalf("the adapter keeps %s (%v)", out, err)
+	}
+}
+
+// tearDown clears the targets and keeps the connectors, then forgets the node.
+func (w *world) tearDown() {
+	w.Helper()
+	w.cli("node", "undeploy", "m1", "--wait")
+	if left := w.cli("volume", "target", "list", "--node", "m1", "-f", "value"); left != "" {
+		w.Fatalf("targets are left: %s", left)
+	}
+	if left := w.cli("volume", "connector", "list", "--node", "m1", "-f", "value"); left == "" {
+		w.Fatal("the connector is gone")
+	}
+	if w.forgotten != nil {
+		w.forgotten()
+		w.forgotten = nil
+	}
+	if log := w.server.Log(); strings.Contains(log, secret) {
+		w.Fatal("the secret is in the log")
+	}
+	w.cli("node", "delete", "m1")
+}
