@@ -60,12 +60,30 @@ func FindLoader(r io.ReaderAt, esp disk.Partition) (Loader, error) {
 			return loader, nil
 		}
 	}
-	for _, path := range [][]string{{"EFI", "BOOT", strings.ToUpper(loaders[runtime.GOARCH].removable)}, {"EFI", "Microsoft", "Boot", "bootmgfw.efi"}} {
+	for _, path := range [][]string{removable(), {"EFI", "Microsoft", "Boot", "bootmgfw.efi"}} {
 		if e, err := f.find(path...); err == nil && f.isLoader(e) {
 			return Loader{Label: label, Path: "\\" + strings.Join(path, "\\")}, nil
 		}
 	}
 	return Loader{}, problem.NotFoundf("EFI system partition %d holds no boot loader for this machine (%s)", esp.Number, runtime.GOARCH)
+}
+
+func removable() []string {
+	return []string{"EFI", "BOOT", strings.ToUpper(loaders[runtime.GOARCH].removable)}
+}
+
+// Removable tells whether firmware without any entry would start the disk too.
+func Removable(r io.ReaderAt, table *disk.Table) bool {
+	esp, ok := table.ESP()
+	if !ok {
+		return false
+	}
+	f, err := openFAT(r, esp.Start, esp.Length)
+	if err != nil {
+		return false
+	}
+	e, err := f.find(removable()...)
+	return err == nil && f.isLoader(e)
 }
 
 // byCSV reads "shimx64.efi,Label,options,comment" in UTF-16, as shim's fallback does.

@@ -149,6 +149,9 @@ func TestInstall(t *testing.T) {
 	if _, err := Install(root, bytes.NewReader(disc), &disk.Table{Label: disk.GPT}, 512); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "UEFI") {
 		t.Errorf("no ESP: %v", err)
 	}
+	if Removable(bytes.NewReader(disc), table) {
+		t.Error("there is no removable path")
+	}
 	if _, err := Install(t.TempDir(), bytes.NewReader(disc), table, 512); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("no variables: %v", err)
 	}

@@ -82,7 +82,6 @@ type stream struct {
 	idle   *time.Timer
 	pause  time.Duration
 	cancel context.CancelFunc
-	ctx    context.Context
 }
 
 func (w Writer) open(ctx context.Context, info wire.Image, text string) (*stream, error) {
@@ -120,7 +119,7 @@ func (w Writer) request(ctx context.Context, info wire.Image, text, span string)
 	if span != "" {
 		req.Header.Set("Range", span)
 	}
-	s := &stream{url: u, pause: w.Idle, cancel: cancel, ctx: ctx}
+	s := &stream{url: u, pause: w.Idle, cancel: cancel}
 	s.idle = time.AfterFunc(w.Idle, cancel)
 	resp, err := w.HTTP.Do(req)
 	if err != nil {
@@ -128,6 +127,7 @@ func (w Writer) request(ctx context.Context, info wire.Image, text, span string)
 		cancel()
 		return nil, nil, &transient{fmt.Errorf("%s: %w", shown(u), inner(err))}
 	}
+	s.idle.Stop()
 	s.body, s.length = resp.Body, resp.ContentLength
 	s.reader = bufio.NewReaderSize(fed{s}, peekSize)
 	return resp, s, nil
@@ -162,14 +162,13 @@ func authorize(req *http.Request, info wire.Image) error {
 	return nil
 }
 
-// fed reads the body and keeps the stream alive with every byte.
+// fed reads the body. Only the server's time counts: a slow disk in between is no fault of it.
 type fed struct{ s *stream }
 
 func (f fed) Read(p []byte) (int, error) {
+	f.s.idle.Reset(f.s.pause)
 	n, err := f.s.body.Read(p)
-	if n > 0 {
-		f.s.idle.Reset(f.s.pause)
-	}
+	f.s.idle.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = &transient{fmt.Errorf("%s: cut off: %w", shown(f.s.url), inner(err))}
 	}

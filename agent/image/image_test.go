@@ -27,7 +27,7 @@ import (
 	wire "salvor/wire/agent"
 )
 
-const diskSize = 24 * mebi
+const diskSize = 5 * mebi
 
 // file is a disk in memory, dirty before anything is written.
 type file struct{ b []byte }
@@ -42,12 +42,12 @@ func (f *file) Size() int64                              { return int64(len(f.b)
 func (f *file) Sync() error                              { return nil }
 func (f *file) Zero(off, n int64) error                  { clear(f.b[off : off+n]); return nil }
 
-// content is a system of 10 MiB with holes, a table in front and a mark at its end.
+// content is a system of 3 MiB with holes, a table in front and a mark at its end.
 func content() []byte {
-	b := make([]byte, 10*mebi+512)
+	b := make([]byte, 3*mebi+512)
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, at := range []int{0, 3 * mebi, 6*mebi + 4096, 10 * mebi} {
-		for i := at; i < min(at+mebi/2, len(b)); i++ {
+	for _, at := range []int{0, mebi, 2*mebi + 4096, 3 * mebi} {
+		for i := at; i < min(at+mebi/4, len(b)); i++ {
 			b[i] = byte(r.Uint32())
 		}
 	}
@@ -163,7 +163,7 @@ func TestWrite(t *testing.T) {
 		"qcow2 packed":    {"qcow2", qemuImg(t, body, "-c", "-O", "qcow2"), nil},
 		"qcow2 clusters":  {"qcow2", qemuImg(t, body, "-O", "qcow2", "-o", "cluster_size=512"), nil},
 		"qcow2 2M":        {"qcow2", qemuImg(t, body, "-c", "-O", "qcow2", "-o", "cluster_size=2M"), nil},
-		"qcow2 by ranges": {"qcow2", qemuImg(t, body, "-O", "qcow2"), func(f *fixture, _ *wire.Image) { f.writer.Memory = mebi }},
+		"qcow2 by ranges": {"qcow2", qemuImg(t, body, "-O", "qcow2"), func(f *fixture, _ *wire.Image) { f.writer.Memory = mebi / 2 }},
 		"sha512": {"raw", body, func(_ *fixture, i *wire.Image) {
 			s := sha512.Sum512(body)
 			i.Checksum, i.HashAlgo, i.HashValue = "", "sha512", strings.ToUpper(hex.EncodeToString(s[:]))
@@ -230,8 +230,8 @@ func TestRefused(t *testing.T) {
 		"checksum of gzip":    {"raw", zipped(t, body), wire.ErrChecksum, "expected", func(_ *fixture, i *wire.Image) { i.Checksum = sha(body) }},
 		"checksum of qcow2":   {"qcow2", q, wire.ErrChecksum, "expected", func(_ *fixture, i *wire.Image) { i.Checksum = sha(body) }},
 		"truncated raw":       {"raw", body, wire.ErrChecksum, "expected", func(f *fixture, _ *wire.Image) { f.files["truncated raw"] = body[:len(body)/2] }},
-		"truncated gzip":      {"raw", zipped(t, body)[:mebi], wire.ErrImage, "cut off", nil},
-		"truncated qcow2":     {"qcow2", q[:len(q)-mebi], wire.ErrImage, "cut off", nil},
+		"truncated gzip":      {"raw", zipped(t, body)[:mebi/2], wire.ErrImage, "cut off", nil},
+		"truncated qcow2":     {"qcow2", q[:len(q)-mebi/2], wire.ErrImage, "cut off", nil},
 		"truncated packed":    {"qcow2", packed[:len(packed)-2048], wire.ErrImage, "cut off", nil},
 		"short qcow2":         {"qcow2", q[:40], wire.ErrImage, "cut off", nil},
 		"gzip bomb":           {"raw", zipped(t, large), wire.ErrImage, "larger than the disk", nil},
@@ -270,10 +270,10 @@ func TestRefused(t *testing.T) {
 		"nobody answers":      {"raw", body, wire.ErrDownload, "refused", func(_ *fixture, i *wire.Image) { i.URLs = []string{"http://127.0.0.1:1/secret?token=hush"} }},
 		"no sums":             {"raw", body, wire.ErrDownload, "names no checksum", func(f *fixture, i *wire.Image) { f.files["S"], i.Checksum = []byte("a b\n"), f.url("S") }},
 		"no ranges": {"qcow2", q, wire.ErrDownload, "serves no ranges", func(f *fixture, _ *wire.Image) {
-			f.writer.Memory, f.ranges = mebi, false
+			f.writer.Memory, f.ranges = mebi/2, false
 		}},
 		"other bytes the second time": {"qcow2", q, wire.ErrChecksum, "other bytes", func(f *fixture, _ *wire.Image) {
-			f.writer.Memory, f.second["other bytes the second time"] = mebi, patched(q, 5*65536+7, 1, 2, 3, 4, 5, 6)
+			f.writer.Memory, f.second["other bytes the second time"] = mebi/2, patched(q, 5*65536+7, 1, 2, 3, 4, 5, 6)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -312,9 +312,9 @@ func TestCutOff(t *testing.T) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		switch n := tried.Add(1); {
 		case n == 1:
-			_, _ = w.Write(body[:3*mebi])
-		case n == 2:
 			_, _ = w.Write(body[:2*mebi])
+		case n == 2:
+			_, _ = w.Write(body[:mebi])
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		default:

@@ -147,7 +147,7 @@ func (h *Hands) bootloader(ctx context.Context, p Params) (any, error) {
 		h.Log.Info(text)
 		return wire.Text{Result: "install_bootloader: " + text}, nil
 	}
-	entry, name, err := h.installEntry(ctx)
+	text, err := h.installEntry(ctx)
 	if err != nil && order.IgnoreFailure != nil && *order.IgnoreFailure {
 		h.Log.Warn("boot entry not written; going on, as ordered", "error", err)
 		return wire.Text{Result: "install_bootloader: failed, ignored as ordered: " + err.Error()}, nil
@@ -155,28 +155,35 @@ func (h *Hands) bootloader(ctx context.Context, p Params) (any, error) {
 	if err != nil {
 		return nil, typed(wire.ErrCommand, fmt.Errorf("install the boot entry: %w", err))
 	}
-	text := fmt.Sprintf("boot entry Boot%04X (%s) starts %s of %s", entry.Number, entry.Label, entry.Path, name)
 	h.Log.Info(text)
 	return wire.Text{Result: "install_bootloader: " + text}, nil
 }
 
-func (h *Hands) installEntry(ctx context.Context) (efi.Entry, string, error) {
+// installEntry says in words what starts the disk from now on. Firmware that takes no
+// entry is no failure where it finds the system without one.
+func (h *Hands) installEntry(ctx context.Context) (string, error) {
 	found, err := h.target(ctx)
 	if err != nil {
-		return efi.Entry{}, "", err
+		return "", err
 	}
 	d, err := disk.OpenRead(h.Root, found.Name)
 	if err != nil {
-		return efi.Entry{}, "", err
+		return "", err
 	}
 	defer d.Close()
 	table, err := disk.ReadTable(d, d.Size(), d.Sector())
 	if err != nil {
-		return efi.Entry{}, "", err
+		return "", err
 	}
 	entry, err := efi.Install(h.Root, d, table, d.Sector())
-	if problem.Is(err, problem.NotFound) {
-		err = &fault{wire.ErrNoDevice, err}
+	switch {
+	case err == nil:
+		return fmt.Sprintf("boot entry Boot%04X (%s) starts %s of %s", entry.Number, entry.Label, entry.Path, found.Name), nil
+	case problem.Is(err, problem.NotFound):
+		return "", &fault{wire.ErrNoDevice, err}
+	case !problem.Is(err, problem.Invalid) && efi.Removable(d, table):
+		h.Log.Warn("the firmware takes no boot entry", "error", err)
+		return fmt.Sprintf("no boot entry could be written (%v): the firmware will start the removable path of %s", err, found.Name), nil
 	}
-	return entry, found.Name, err
+	return "", err
 }
