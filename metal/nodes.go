@@ -2,6 +2,7 @@ package metal
 
 import (
 	"context"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -193,7 +194,8 @@ func (s *Nodes) checkParent(ctx context.Context, n *Node, was string) error {
 }
 
 func (s *Nodes) checkInterfaces(n *Node, d DriverInfo) error {
-	for kind, name := range n.Interfaces {
+	for _, kind := range slices.Sorted(maps.Keys(n.Interfaces)) { // so that of two errors the same one is told
+		name := n.Interfaces[kind]
 		if name == "" {
 			delete(n.Interfaces, kind)
 			continue
