@@ -40,13 +40,16 @@ tidy-check:
 test-unit: build ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-unit test-race e2e soak bench: export SALVOR_BIN = $(CURDIR)/bin
+test-unit test-race e2e interop soak bench: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
 e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses
 	test/e2e.sh
+
+interop: build ## the tests of tempest, ironicclient and openstacksdk against salvor under keystone; SUITE=NAME, ONLY=WORDS choose
+	test/interop.sh
 
 states: ## write docs/states.md again
 	$(GO) test ./metal -run States -count 1 -update
@@ -71,4 +74,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e states api bench soak demo tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e interop states api bench soak demo tools clean
