@@ -53,6 +53,7 @@ type Agent struct {
 	config Config
 	params Parameters
 	log    *slog.Logger
+	recent *recent
 	sleep  func(context.Context, time.Duration) error
 	jitter func() float64 // in [0,1)
 
@@ -90,7 +91,10 @@ func New(config Config) (*Agent, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{config: config, params: params, log: config.Log, sleep: pause, jitter: rand.Float64, started: time.Now()}, nil
+	kept := &recent{}
+	return &Agent{
+		config: config, params: params, log: remember(config.Log, kept), recent: kept, sleep: pause, jitter: rand.Float64, started: time.Now(),
+	}, nil
 }
 
 // Run looks up, heartbeats and serves until the machine is handed over (nil) or the

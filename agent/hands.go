@@ -56,6 +56,7 @@ func (a *Agent) orders(at *doors) (map[string]step.Order, error) {
 	}}
 	orders[wire.PowerOff] = a.ending("power off", unix.LINUX_REBOOT_CMD_POWER_OFF)
 	orders[wire.RunImage] = a.ending("reboot", unix.LINUX_REBOOT_CMD_RESTART)
+	orders[wire.CollectLogs] = step.Order{Params: []string{}, Run: a.collectLogs}
 	orders[wire.Lockdown] = step.Order{Params: []string{}, Run: func(context.Context, step.Params) (any, error) {
 		at.lock.Do(func() { close(at.locked) })
 		return nil, nil

@@ -67,6 +67,10 @@ func (a *Agent) look(ctx context.Context) (*wire.Inspection, error) {
 		case "default":
 		case "pci-devices":
 			found.PCIDevices = place.PCIDevices()
+		case "logs":
+			if found.Logs, err = a.logs(); err != nil {
+				return nil, err
+			}
 		default:
 			a.log.Warn("this ramdisk has no such inspection collector", "collector", name)
 			continue

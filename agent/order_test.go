@@ -47,6 +47,18 @@ func ordered(t *testing.T) (c *commands, release chan struct{}, kicks *atomic.In
 	return c, release, kicks
 }
 
+func TestRecent(t *testing.T) {
+	r := &recent{}
+	for i := range 40000 {
+		if _, err := r.Write([]byte("line " + strings.Repeat("x", i%30) + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := r.bytes(); len(b) > maxRecent || len(b) < maxRecent/2 || !strings.HasPrefix(string(b), "line ") {
+		t.Errorf("%d bytes, %.20q", len(b), b)
+	}
+}
+
 func order(t *testing.T, c *commands, name, params, query string) (int, wire.Result) {
 	t.Helper()
 	status, body := ask(c, "POST", "/v1/commands/?agent_token="+testToken+query, `{"name":"`+name+`","params":`+params+`}`)
@@ -151,6 +163,7 @@ func TestCleanAndDeploy(t *testing.T) {
 				{wire.ExecuteDeployStep, `{"node":{"uuid":"` + testNode + `"},"ports":[],"step":{"step":"write_image","args":{"image_info":{"id":"i","urls":["` + images.URL + `"],"checksum":"` + hex.EncodeToString(sum[:]) + `","disk_format":"raw"}}}}`, "written to device /dev/sda"},
 				{wire.PartitionUUIDs, `{}`, "root uuid"},
 				{wire.Sync, `{}`, "null"},
+				{wire.CollectLogs, `{}`, "H4sI"},
 			} {
 				_, result := f.command(url, beat.AgentVerifyCA, testToken, c[0], c[1])
 				text, _ := json.Marshal(result["command_result"])
@@ -215,7 +228,7 @@ func TestInspection(t *testing.T) {
 		w.WriteHeader(statuses[min(len(posts), len(statuses))-1])
 	}))
 	defer server.Close()
-	a, root, _, log := newAgent(t, f, "BOOTIF=01-52-54-00-AA-00-01 ipa-inspection-callback-url="+server.URL+"/v1/continue_inspection ipa-inspection-collectors=default,pci-devices,lldp")
+	a, root, _, log := newAgent(t, f, "BOOTIF=01-52-54-00-AA-00-01 ipa-inspection-callback-url="+server.URL+"/v1/continue_inspection ipa-inspection-collectors=default,pci-devices,lldp,logs")
 	hardware(t, root)
 	f.onBeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))
@@ -237,7 +250,7 @@ func TestInspection(t *testing.T) {
 	if i := p.Initiators; i == nil || i.IQN != "iqn.2026-11.lab:host" || len(i.FibreChannel) != 1 || i.FibreChannel[0] != (wire.FibreChannelPort{Host: "host3", WWNN: "20000000c9a1b2c3", WWPN: "10000000c9a1b2c3"}) {
 		t.Errorf("initiators %+v", i)
 	}
-	if strings.Join(p.Configuration.Collectors, ",") != "default,pci-devices" || !strings.Contains(log.String(), "collector=lldp") {
+	if strings.Join(p.Configuration.Collectors, ",") != "default,pci-devices,logs" || !strings.HasPrefix(p.Logs, "H4sI") || !strings.Contains(log.String(), "collector=lldp") {
 		t.Errorf("collectors %v", p.Configuration.Collectors)
 	}
 }

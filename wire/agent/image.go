@@ -12,6 +12,8 @@ const (
 	PartitionUUIDs = "standby.get_partition_uuids"
 	// InstallBootloader runs in the background; its outcome is null or Text.
 	InstallBootloader = "image.install_bootloader"
+	// CollectLogs answers {"system_logs": base64 of a tar.gz}.
+	CollectLogs = "log.collect_system_logs"
 	// Lockdown ends the agent's doors without ending the machine.
 	Lockdown = "system.lockdown"
 )
