@@ -17,6 +17,9 @@ type figure struct {
 	Unit  string  `json:"unit"`
 	// Goal is what salvor wants to hold on a machine with two processors; 0: nothing.
 	Goal float64 `json:"goal,omitempty"`
+	// CPU is what one of them cost the server in microseconds of a processor, where its process is known: other
+	// work on the machine changes it less than the rate.
+	CPU float64 `json:"server_cpu_us,omitempty"`
 }
 
 // Units, of which a rate is the better the greater it is and all others the smaller.
@@ -44,9 +47,37 @@ var goals = map[string]float64{
 }
 
 func (w *world) tell(name string, value float64, unit string) {
-	f := figure{name, value, unit, goals[name]}
+	w.tellCost(name, value, unit, 0)
+}
+
+func (w *world) tellCost(name string, value float64, unit string, cpu time.Duration) {
+	f := figure{name, value, unit, goals[name], float64(cpu.Nanoseconds()) / 1000}
 	w.figures = append(w.figures, f)
-	w.progress(fmt.Sprintf("%-36s %s", name, f.text()))
+	line := fmt.Sprintf("%-36s %s", name, f.text())
+	if cpu > 0 {
+		line += fmt.Sprintf(" (%.0f us of the server's processor time each)", f.CPU)
+	}
+	w.progress(line)
+}
+
+// all does work for 0 to n-1 with the crew and tells the rate.
+func (w *world) all(name string, n int, work func(c *wire, i int) error) error {
+	before := spent(w.process)
+	took, err := w.each(n, work)
+	if err == nil {
+		w.tellCost(name, float64(n)/took.Seconds(), rate, (spent(w.process)-before)/time.Duration(n))
+	}
+	return err
+}
+
+// while does work with a crew for the time of a rate and tells it.
+func (w *world) while(name string, c *crew, d time.Duration, work func(c *wire, i int) error) error {
+	before := spent(w.process)
+	n, took, err := c.during(d, work)
+	if err == nil {
+		w.tellCost(name, float64(n)/took.Seconds(), rate, (spent(w.process)-before)/time.Duration(max(n, 1)))
+	}
+	return err
 }
 
 // cases are measured in this order: each finds what those before it made.
@@ -88,11 +119,7 @@ func (w *world) rescueLoops() error {
 		}
 		return await(c, id, "active")
 	}
-	perSecond, err := loops.during(2*w.opts.time, loop)
-	if err == nil {
-		w.tell("rescue and unrescue", perSecond, rate)
-	}
-	return err
+	return w.while("rescue and unrescue", loops, 2*w.opts.time, loop)
 }
 
 // ramdisks has nodes wait for theirs in rescue, and plays the ramdisks.
@@ -142,16 +169,10 @@ func (w *world) lookups() error {
 		}
 		return err
 	}
-	took, err := w.each(len(w.booting), look)
-	if err != nil {
+	if err := w.all("lookup, first", len(w.booting), look); err != nil {
 		return err
 	}
-	w.tell("lookup, first", float64(len(w.booting))/took.Seconds(), rate)
-	perSecond, err := w.during(w.opts.time, look)
-	if err == nil {
-		w.tell("lookup, repeated", perSecond, rate)
-	}
-	return err
+	return w.while("lookup, repeated", w.crew, w.opts.time, look)
 }
 
 func (w *world) heartbeats() error {
@@ -161,36 +182,32 @@ func (w *world) heartbeats() error {
 		_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
 		return err
 	}
-	took, err := w.each(len(w.booting), beat)
-	if err != nil {
+	if err := w.all("heartbeat, first", len(w.booting), beat); err != nil {
 		return err
 	}
-	w.tell("heartbeat, first", float64(len(w.booting))/took.Seconds(), rate)
-	perSecond, err := w.during(w.opts.time, beat)
-	if err == nil {
-		w.tell("heartbeat", perSecond, rate)
-	}
-	return err
+	return w.while("heartbeat", w.crew, w.opts.time, beat)
 }
 
 func (w *world) manyNodes() error {
 	w.nodes = make([]string, w.opts.nodes)
-	took, err := w.each(len(w.nodes), func(c *wire, i int) (err error) {
+	err := w.all("node create", len(w.nodes), func(c *wire, i int) (err error) {
 		w.nodes[i], err = create(c, "/v1/nodes", w.nodeBody(fmt.Sprint("rack-", i/40, "-unit-", i%40), ""))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	w.tell("node create", float64(len(w.nodes))/took.Seconds(), rate)
-	perSecond, err := w.during(w.opts.time, func(c *wire, _ int) error {
+	err = w.all("node get, each once", len(w.nodes), func(c *wire, i int) error {
+		_, err := c.ask("GET", "/v1/nodes/"+w.nodes[i], "", 200)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.while("node get", w.crew, w.opts.time, func(c *wire, _ int) error {
 		_, err := c.ask("GET", "/v1/nodes/"+w.nodes[rand.IntN(len(w.nodes))], "", 200)
 		return err
 	})
-	if err == nil {
-		w.tell("node get", perSecond, rate)
-	}
-	return err
 }
 
 // thousand is how many rows a list has that is measured.
@@ -198,7 +215,7 @@ const thousand = 1000
 
 func (w *world) ports() error {
 	n := min(2*thousand, len(w.nodes))
-	took, err := w.each(n, func(c *wire, i int) error {
+	err := w.all("port create", n, func(c *wire, i int) error {
 		_, err := create(c, "/v1/ports", fmt.Sprintf(`{"node_uuid":%q,"address":%q,"local_link_connection":{"port_id":"Ethernet%d","switch_id":"52:54:00:00:00:01"}}`,
 			w.nodes[i], w.mac(0x54, i), i))
 		return err
@@ -206,24 +223,22 @@ func (w *world) ports() error {
 	if err != nil {
 		return err
 	}
-	w.tell("port create", float64(n)/took.Seconds(), rate)
 	return w.lists("port", "/v1/ports?limit=1000", "/v1/ports/detail?limit=1000")
 }
 
 func (w *world) volumes() error {
 	n := min(2*thousand, len(w.nodes))
-	took, err := w.each(n, func(c *wire, i int) error {
+	err := w.all("connector create", n, func(c *wire, i int) error {
 		_, err := create(c, "/v1/volume/connectors", fmt.Sprintf(`{"node_uuid":%q,"type":"iqn","connector_id":"iqn.2026-01.org.example:%s-%d"}`, w.nodes[i], w.run, i))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	w.tell("connector create", float64(n)/took.Seconds(), rate)
 	if err := w.lists("connector", "/v1/volume/connectors?limit=1000", "/v1/volume/connectors?limit=1000&detail=True"); err != nil {
 		return err
 	}
-	took, err = w.each(n, func(c *wire, i int) error {
+	err = w.all("target create", n, func(c *wire, i int) error {
 		_, err := create(c, "/v1/volume/targets", fmt.Sprintf(`{"node_uuid":%q,"volume_type":"iscsi","volume_id":"0b7b6c8e-%012d","boot_index":0,"properties":{"target_iqn":"iqn.2026-01.org.example:t%d",
 "target_portal":"192.0.2.9:3260","target_lun":1,"auth_method":"CHAP","auth_username":"user","auth_password":"hush-hush-hush"}}`, w.nodes[i], i, i))
 		return err
@@ -231,7 +246,6 @@ func (w *world) volumes() error {
 	if err != nil {
 		return err
 	}
-	w.tell("target create", float64(n)/took.Seconds(), rate)
 	return w.lists("target", "/v1/volume/targets?limit=1000", "/v1/volume/targets?limit=1000&detail=True")
 }
 

@@ -41,8 +41,8 @@ func (c *crew) each(n int, work func(w *wire, i int) error) (time.Duration, erro
 	})
 }
 
-// during does work with rising numbers for some time and gives how many were done a second.
-func (c *crew) during(d time.Duration, work func(w *wire, i int) error) (float64, error) {
+// during does work with rising numbers for some time and gives how many were done, and the time.
+func (c *crew) during(d time.Duration, work func(w *wire, i int) error) (int, time.Duration, error) {
 	var next atomic.Int64
 	end := time.Now().Add(d)
 	took, err := c.run(func(w *wire) error {
@@ -53,7 +53,7 @@ func (c *crew) during(d time.Duration, work func(w *wire, i int) error) (float64
 		}
 		return nil
 	})
-	return float64(next.Load()) / took.Seconds(), err
+	return int(next.Load()), took, err
 }
 
 func (c *crew) run(work func(*wire) error) (time.Duration, error) {

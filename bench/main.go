@@ -133,13 +133,13 @@ func measureFirst(ctx context.Context, o options, progress func(string)) (report
 		return report{}, err
 	}
 	defer s.stop()
-	cold := figure{"start to first answer", s.took.Seconds(), seconds, goals["start to first answer"]}
+	cold := figure{"start to first answer", s.took.Seconds(), seconds, goals["start to first answer"], 0}
 	progress(fmt.Sprintf("%-36s %s", cold.Name, cold.text()))
 	idle, err := s.idle(ctx)
 	if err != nil {
 		return report{}, err
 	}
-	memory := figure{"memory, idle", idle, mebi, goals["memory, idle"]}
+	memory := figure{"memory, idle", idle, mebi, goals["memory, idle"], 0}
 	progress(fmt.Sprintf("%-36s %s", memory.Name, memory.text()))
 	o.keep = true // the state directory goes as a whole
 	r, err := measure(ctx, o, s.url, access{}, s.process(), progress)

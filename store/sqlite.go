@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if err = f.Close(); err != nil {
 		return nil, err
 	}
-	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "")); err != nil {
+	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=cache_size(-16000)")); err != nil {
 		return nil, err
 	}
 	e.write.SetMaxOpenConns(1)
@@ -64,7 +64,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if e.writer, err = startWriter(ctx, e.write, log); err != nil {
 		return nil, err
 	}
-	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)")); err != nil {
+	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-6000)")); err != nil {
 		return nil, err
 	}
 	n := opts.MaxConns
@@ -82,9 +82,10 @@ func sqliteDSN(path string, opts Options, more string) string {
 	if opts.NoSync {
 		sync = "OFF"
 	}
-	// secure_delete: a secret that is gone leaves no sealed copy in free pages either.
+	// secure_delete: a secret that is gone leaves no sealed copy in free pages either. temp_store: what a savepoint may
+	// have to take back is kept in memory, not written to a file of its own.
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(" + sync +
-		")&_pragma=foreign_keys(1)&_pragma=secure_delete(1)&_pragma=cache_size(-16000)" + more
+		")&_pragma=foreign_keys(1)&_pragma=secure_delete(1)&_pragma=temp_store(2)" + more
 }
 
 // lockFile takes the lock that says: this process has the database. The kernel

@@ -225,6 +225,7 @@ func (p *program) run(ctx context.Context) error {
 		return nil
 	})
 	start("housekeeping", p.keepHouse)
+	start("memory", keepGarbage)
 	for _, l := range listeners {
 		start(l.name, l.serve)
 		p.log.Info("listening", "door", l.name, "address", l.Addr().String())
