@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	"salvor/job"
@@ -21,7 +22,7 @@ func (w *world) machines(class string, names ...string) []string {
 	ids := make([]string, len(names))
 	for i, name := range names {
 		ids[i] = w.node(func(n *metal.Node) {
-			n.ID = fmt.Sprintf("%08x-2222-4333-8444-%012x", i, len(class))
+			n.ID = uuid.NewSHA1(uuid.NameSpaceOID, []byte(class+name)).String()
 			n.Name, n.ResourceClass, n.ProvisionState, n.PowerState = name, class, metal.Available, metal.PowerOff
 		}).ID
 	}
@@ -199,13 +200,13 @@ func TestAllocationRace(t *testing.T) {
 		})
 	}
 	all.Wait()
-	w.oneEach(t, 12, 30)
+	w.oneEach(t, "c", 12, 30)
 }
 
 // oneEach proves that every active allocation has a node of its own that knows it.
-func (w *world) oneEach(t testing.TB, active, total int) {
+func (w *world) oneEach(t testing.TB, class string, active, total int) {
 	t.Helper()
-	list, err := w.config.Allocations.List(t.Context(), metal.AllocationFilter{}, metal.Page{Limit: 1000})
+	list, err := w.config.Allocations.List(t.Context(), metal.AllocationFilter{ResourceClass: class}, metal.Page{Limit: 1000})
 	if err != nil || len(list) != total {
 		t.Fatalf("%d allocations, want %d: %v", len(list), total, err)
 	}
@@ -230,11 +231,16 @@ func (w *world) oneEach(t testing.TB, active, total int) {
 
 // TestAllocationsHoldTogether makes and removes allocations at random and compares with a count.
 func TestAllocationsHoldTogether(t *testing.T) {
+	w, round := newWorld(t), 0
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t)
+		round++
 		nodes := rapid.IntRange(0, 4).Draw(rt, "nodes")
-		names := []string{"n1", "n2", "n3", "n4"}[:nodes]
-		w.machines("c", names...)
+		class := fmt.Sprintf("c%d", round) // of its own each time
+		var names []string
+		for i := range nodes {
+			names = append(names, fmt.Sprintf("%s-%d", class, i))
+		}
+		w.machines(class, names...)
 		var live, failed []string
 		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
 			if len(live) > 0 && rapid.Bool().Draw(rt, "remove") {
@@ -243,7 +249,7 @@ func TestAllocationsHoldTogether(t *testing.T) {
 				live = slices.Delete(live, i, i+1)
 				continue
 			}
-			a := w.allocate("1.52", `{"resource_class":"c"}`)
+			a := w.allocate("1.52", `{"resource_class":"`+class+`"}`)
 			if full := len(live) == nodes; (a["state"] == "error") != full {
 				rt.Fatalf("%d of %d are taken: %v", len(live), nodes, a)
 			} else if full {
@@ -252,6 +258,6 @@ func TestAllocationsHoldTogether(t *testing.T) {
 				live = append(live, a["uuid"].(string))
 			}
 		}
-		w.oneEach(t, len(live), len(live)+len(failed))
+		w.oneEach(t, class, len(live), len(live)+len(failed))
 	})
 }

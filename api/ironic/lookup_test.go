@@ -310,7 +310,7 @@ func TestRamdiskListener(t *testing.T) {
 			{"GET", "/", "", 200}, {"GET", "/v1", "", 200}, {"GET", "/v1/", "", 200}, {"GET", "/v1/lookup?node_uuid=" + nodeID, "", 200},
 			{"POST", "/v1/heartbeat/" + nodeID, beat("callback_url", "", "agent_version", "1", "agent_token", w.token(n)), 202},
 			{"GET", "/v1/nodes", "", h.other}, {"POST", "/v1/nodes", "{}", h.other}, {"GET", "/v1/nodes/" + nodeID, "", h.other}, {"GET", "/v1/ports", "", h.other},
-			{"POST", "/v1/continue_inspection", "{}", h.other}, {"GET", "/v1/drivers", "", h.other}, {"GET", "/nothing", "", h.other},
+			{"POST", "/v1/continue_inspection", "{}", 404}, {"GET", "/v1/drivers", "", h.other}, {"GET", "/nothing", "", h.other},
 		} {
 			if a := ask(handler, r.method, r.path, "1.82", r.body); a.status != r.status {
 				t.Errorf("%s: %s %s: %d, want %d: %s", name, r.method, r.path, a.status, r.status, a.body)
