@@ -21,7 +21,7 @@ type Step struct {
 	Order int `json:"order,omitempty"`
 }
 
-// DeployTemplate is a list of deploy steps, chosen by a node's trait of the same name.
+// DeployTemplate is a list of deploy steps, chosen by an instance's trait (in instance_info) of the same name.
 type DeployTemplate struct {
 	Record
 	Name  string
@@ -131,7 +131,7 @@ func (r *Runbook) Ordered() []Step {
 	return steps
 }
 
-// TemplatesFor gives the deploy templates that the node's traits choose.
+// TemplatesFor gives the deploy templates that bear the name of a trait of the node.
 func (s *Nodes) TemplatesFor(ctx context.Context, tx job.Tx, n *Node) ([]*DeployTemplate, error) {
 	if len(n.Traits) == 0 {
 		return nil, nil

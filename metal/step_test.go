@@ -76,6 +76,18 @@ func TestRunbooksGoByOrderAndTraits(t *testing.T) {
 	}
 }
 
+func TestInstanceTraits(t *testing.T) {
+	for traits, says := range map[string]string{
+		`null`: "", `[]`: "", `["CUSTOM_A"]`: "", `["CUSTOM_A","CUSTOM_B"]`: "no trait CUSTOM_B", `"CUSTOM_A"`: "list of strings", `[1]`: "list of strings", `{}`: "list of strings",
+	} {
+		n := &Node{ID: "n", Traits: []string{"CUSTOM_A"}, InstanceInfo: Object{"traits": decode[any](t, traits)}}
+		err := n.checkInstanceTraits()
+		if says == "" && err != nil || says != "" && (!problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", traits, err, says)
+		}
+	}
+}
+
 // FuzzSteps takes nothing that does not come out of the store as it went in.
 func FuzzSteps(f *testing.F) {
 	for _, s := range []string{

@@ -212,6 +212,11 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
 	if err != nil {
 		return err
 	}
+	if t.Job == "deploy" {
+		if err := n.checkInstanceTraits(); err != nil {
+			return err
+		}
+	}
 	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
 	if err != nil {
 		return err
