@@ -47,6 +47,12 @@ func (c *Conductor) shutDown(ctx context.Context, r *job.Run, m *machine) job.Ou
 	if err != nil {
 		return job.Fail(err)
 	}
+	// Before anything is switched: volumes that could not be booted are told while the machine is as it was.
+	if a.Target.Ends() == metal.PowerOn {
+		if err := c.refreshVolumes(ctx, m); err != nil {
+			return job.From(err)
+		}
+	}
 	if a.Target != metal.SoftOff && a.Target != metal.SoftReboot {
 		return job.Done()
 	}
@@ -97,9 +103,6 @@ func (c *Conductor) powerUp(ctx context.Context, r *job.Run, m *machine) job.Out
 		return job.Fail(err)
 	}
 	if a.Target.Ends() == metal.PowerOn {
-		if err := c.refreshVolumes(ctx, m); err != nil {
-			return job.From(err)
-		}
 		turnOn := func() error { return m.power.SetPower(ctx, m.node, metal.PowerOn) }
 		if a.Target != metal.TurnOn {
 			turnOn = func() error { return c.start(ctx, r, m) }

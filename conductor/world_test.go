@@ -29,6 +29,7 @@ import (
 type bench struct {
 	mu            sync.Mutex
 	power         metal.Power
+	volume        string // the target that the machine is set up to boot from
 	device        rescue.Boot
 	media         string // the path of the plan that is inserted
 	networks      map[driver.Net]bool
@@ -71,6 +72,8 @@ func (b *bench) SetPower(_ context.Context, n *metal.Node, want metal.Power) err
 		if b.media != "" {
 			b.running, b.agentUp, b.credential = "ramdisk", true, ""
 			b.agent.reboot()
+		} else if b.volume != "" {
+			b.running = b.volume
 		} else {
 			b.systemOn++
 		}
@@ -214,9 +217,15 @@ func (b *bench) hardware() driver.HardwareType {
 	for _, kind := range metal.InterfaceKinds {
 		info.Interfaces[kind] = metal.InterfaceSet{Default: "bench", Enabled: []metal.InterfaceInfo{{Name: "bench"}, {Name: "ramdisk"}}}
 	}
+	set := info.Interfaces["storage"]
+	set.Enabled = append(set.Enabled, metal.InterfaceInfo{Name: "volumes", Volumes: true})
+	info.Interfaces["storage"] = set
+	set = info.Interfaces["boot"]
+	set.Enabled = append(set.Enabled, metal.InterfaceInfo{Name: "volumes", BootsVolumes: []metal.VolumeType{metal.ISCSI}})
+	info.Interfaces["boot"] = set
 	return driver.HardwareType{
 		Info: info, Power: map[string]driver.Power{"bench": b}, Management: map[string]driver.Management{"bench": b},
-		Boot: map[string]driver.Boot{"bench": b}, Network: map[string]driver.Network{"bench": b}, Rescue: map[string]driver.Rescue{"bench": b},
+		Boot: map[string]driver.Boot{"bench": b, "volumes": volumeBoot{b}}, Network: map[string]driver.Network{"bench": b}, Rescue: map[string]driver.Rescue{"bench": b},
 		Inspect: map[string]driver.Inspect{"bench": b, "ramdisk": looker{b}}, Deploy: map[string]driver.Deploy{"bench": b},
 		Extras: map[string]map[string]any{"bios": {"bench": parts{b}}, "firmware": {"bench": parts{b}}, "console": {"bench": parts{b}}, "vendor": {"bench": parts{b}}},
 	}
@@ -265,8 +274,8 @@ func (b *bench) picture(t *testing.T) string {
 		session = fmt.Sprint(n.Rescue.Saved, n.Rescue.SavedKnown)
 	}
 	return fmt.Sprintf("agent did %s; steps %s; step %v%v%v; connectors %d\n", b.agent.picture(), steps, n.CleanStep, n.DeployStep, n.ServiceStep, len(connectors)) +
-		fmt.Sprintf("machine: %s runs %q device %v media %v networks %v credential %v agent %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
-			b.power, b.running, b.device, b.media != "", b.networks, b.credential != "", b.agentUp,
+		fmt.Sprintf("machine: %s runs %q volume %q device %v media %v networks %v credential %v agent %v\nnode: %s -> %s power %s -> %s plan %v session %s error %q locked %q ports %d properties %v instance %v",
+			b.power, b.running, b.volume, b.device, b.media != "", b.networks, b.credential != "", b.agentUp,
 			n.ProvisionState, n.TargetProvision, n.PowerState, n.TargetPower, n.Plan != nil, session, n.LastError, n.Reservation, len(ports), n.Properties, n.InstanceInfo)
 }
 

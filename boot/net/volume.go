@@ -29,6 +29,9 @@ func sanScript(v metal.VolumePlan) (string, error) {
 	if v.Root == nil || v.Root.Type != metal.ISCSI {
 		return "", problem.Invalidf("boot plan: the node has no iSCSI volume with boot index 0 any more")
 	}
+	if !isWord(v.Initiator) {
+		return "", problem.Invalidf("boot plan: the initiator's name holds a character that is not allowed in a boot script")
+	}
 	lines := []string{"#!ipxe", "set initiator-iqn " + v.Initiator, "clear why"}
 	for i, other := range v.Others {
 		uris, err := sanURIs(other)
@@ -63,14 +66,13 @@ func sanScript(v metal.VolumePlan) (string, error) {
 		"sleep 5",
 		"chain --replace --autofree "+metal.BootScript+" || exit 1",
 		"")
-	script := strings.Join(lines, "\n")
-	for _, line := range lines[1:] {
-		// The plan was held to a narrower form; a second look costs nothing and keeps every line one line.
-		if strings.ContainsAny(line, "\n\r\x00`\\\"';#") {
-			return "", problem.Invalidf("boot plan: a volume target holds a character that is not allowed in a boot script")
-		}
-	}
-	return script, nil
+	return strings.Join(lines, "\n"), nil
+}
+
+// isWord looks a second time at what plans are held to already: that a name is one word to iPXE, which expands
+// nothing in it.
+func isWord(s string) bool {
+	return s != "" && !strings.ContainsAny(s, " \t$&|{}") && media.CheckParams(s) == nil
 }
 
 // logins set CHAP for the drive that is attached next, or take away what was set for the one before.
@@ -104,7 +106,7 @@ func sanURIs(v metal.Volume) ([]string, error) {
 			host = "[" + host + "]"
 		}
 		uri := fmt.Sprintf("iscsi:%s::%d:%s:%s", host, p.Port, lunText(p.LUN), p.IQN)
-		if strings.ContainsAny(uri, " \t$&|{}") || media.CheckParams(uri) != nil {
+		if !isWord(uri) {
 			return nil, problem.Invalidf("boot plan: volume target %s holds a character that is not allowed in a boot script", v.TargetID)
 		}
 		out = append(out, uri)

@@ -1,0 +1,202 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/driver"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// volumeBoot is the bench's machine with an initiator of its own.
+type volumeBoot struct{ *bench }
+
+var _ driver.VolumeBoot = volumeBoot{}
+
+func (b volumeBoot) CheckVolumes(_ context.Context, _ *metal.Node, v metal.VolumePlan) error {
+	if v.Root.Mutual.Username != "" {
+		return problem.Unsupportedf("the initiator cannot do mutual CHAP")
+	}
+	return nil
+}
+
+func (b volumeBoot) PlanVolumes(n *metal.Node, ports []*metal.Port, _ metal.VolumePlan, number int64) (*metal.BootPlan, error) {
+	return &metal.BootPlan{Road: metal.RoadIPXE, Path: "volumes", BootNumber: number, Persistent: true, Volumes: true, MACs: []string{ports[0].Address}}, nil
+}
+
+func (b volumeBoot) PrepareVolumes(ctx context.Context, n *metal.Node, v metal.VolumePlan) error {
+	b.mu.Lock()
+	b.device = rescue.Boot{Device: "pxe", Persistent: true}
+	b.mu.Unlock()
+	return b.RefreshVolumes(ctx, n, v)
+}
+
+func (b volumeBoot) RefreshVolumes(_ context.Context, _ *metal.Node, v metal.VolumePlan) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.volume = v.Root.Paths[0].IQN
+	return nil
+}
+
+func (b volumeBoot) CleanUpVolumes(context.Context, *metal.Node) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.volume, b.device = "", rescue.Boot{}
+	return nil
+}
+
+const benchTarget = "iqn.2026-01.org.salvor:v1"
+
+// newVolumeBench has a root volume and the connector for it.
+func newVolumeBench(t *testing.T, state metal.State) *bench {
+	t.Helper()
+	b := newBench(t, state)
+	change(t, b, func(n *metal.Node) {
+		n.Interfaces = map[string]string{"storage": "volumes", "boot": "volumes"}
+		n.Properties = metal.Object{"capabilities": "iscsi_boot:true"}
+	})
+	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+		head := func(id string) metal.Record { return metal.Record{ID: id, CreatedAt: time.Now()} }
+		if err := b.store.Connectors().Insert(tx, &metal.Connector{Record: head("6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e61"), NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-01.org.salvor:m1"}); err != nil {
+			return err
+		}
+		return b.store.Targets().Insert(tx, &metal.Target{
+			Record: head("6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e62"), NodeID: b.node, VolumeType: "iscsi", VolumeID: "v1",
+			Properties: metal.Object{"target_portal": "192.0.2.1:3260", "target_iqn": benchTarget, "target_lun": 1.0, "auth_username": "u", "auth_password": "volume secret"},
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) runs() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.running
+}
+
+// editTarget changes the root's properties as an operator would.
+func (b *bench) editTarget(t *testing.T, key string, value any) {
+	t.Helper()
+	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+		all, err := b.store.Targets().List(context.Background(), tx, metal.TargetFilter{NodeID: b.node}, metal.Page{Limit: 10})
+		if err != nil {
+			return err
+		}
+		all[0].Properties[key] = value
+		return b.store.Targets().Save(tx, all[0])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVolumeIsTheSystem deploys a node onto its volume, rescues it, puts it back, changes its target and takes it down.
+func TestVolumeIsTheSystem(t *testing.T) {
+	t.Parallel()
+	b := newVolumeBench(t, metal.Available)
+	b.run(t)
+	ctx := context.Background()
+	if err := b.ask(t, metal.Deploy); err != nil {
+		t.Fatal(err)
+	}
+	n := b.until(t, metal.Active)
+	if n.Plan == nil || !n.Plan.Volumes || b.running != benchTarget {
+		t.Fatalf("deployed: plan %+v, %s", n.Plan, b.picture(t))
+	}
+	if text, _ := json.Marshal(n); strings.Contains(string(text), "volume secret") {
+		t.Error("the node's record holds the volume's secret")
+	}
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.RescueWait)
+	b.poke()
+	if n = b.until(t, metal.Rescue); n.Plan != nil {
+		t.Fatalf("rescued: %s", b.picture(t))
+	}
+	if err := b.ask(t, metal.Unrescue); err != nil {
+		t.Fatal(err)
+	}
+	if n = b.until(t, metal.Active); n.Plan == nil || !n.Plan.Volumes || b.running != benchTarget {
+		t.Fatalf("put back: %s", b.picture(t))
+	}
+	b.editTarget(t, "target_iqn", benchTarget+"-2")
+	if err := b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, metal.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); b.runs() != benchTarget+"-2"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the changed target does not boot: %s", b.picture(t))
+		}
+	}
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Available)
+	targets, err := b.store.Targets().List(ctx, nil, metal.TargetFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	connectors, err2 := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	if err != nil || err2 != nil || len(targets) != 0 || len(connectors) != 1 || b.volume != "" {
+		t.Errorf("taken down: %d targets, %d connectors, %v %v, %s", len(targets), len(connectors), err, err2, b.picture(t))
+	}
+}
+
+// What cannot be booted is told while the machine is as it was.
+func TestVolumesAreCheckedBeforeThePower(t *testing.T) {
+	t.Parallel()
+	b := newVolumeBench(t, metal.Available)
+	b.run(t)
+	b.editTarget(t, "target_portal", "no portal")
+	if err := b.ask(t, metal.Deploy); !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "names no host") {
+		t.Errorf("at the door: %v", err)
+	}
+	v, err := b.nodes.Validate(context.Background(), b.node)
+	if err != nil || v["storage"].OK || !strings.Contains(v["storage"].Reason, "names no host") {
+		t.Errorf("validate: %+v, %v", v["storage"], err)
+	}
+	// What only the machine knows is asked before it is switched off.
+	b.editTarget(t, "target_portal", "192.0.2.1:3260")
+	b.editTarget(t, "auth_mutual_username", "m")
+	b.editTarget(t, "auth_mutual_password", "p")
+	if err := b.ask(t, metal.Deploy); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.until(t, metal.DeployFailed); !strings.Contains(n.LastError, "mutual CHAP") || b.power != metal.PowerOn || b.running != "system" {
+		t.Errorf("%q: %s", n.LastError, b.picture(t))
+	}
+}
+
+func TestSweepVolumes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind   job.Kind
+		from   metal.State
+		verb   metal.Verb
+		failed metal.State
+	}{
+		{"deploy", metal.Available, metal.Deploy, metal.DeployFailed},
+		{"unrescue", metal.Rescue, metal.Unrescue, metal.UnrescueFailed},
+		{"delete", metal.Active, metal.Delete, metal.Error},
+	} {
+		t.Run(string(c.kind), func(t *testing.T) {
+			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+				b := newVolumeBench(t, c.from)
+				return b.world(c.kind, func(t *testing.T) { b.start(t, c.verb) }, func(t *testing.T) {
+					n := b.noSecretLeft(t)
+					if n.ProvisionState != c.failed && n.ProvisionState != metal.Active || n.LastError == "" {
+						t.Errorf("state %s, error %q; want %s", n.ProvisionState, n.LastError, c.failed)
+					}
+				})
+			})
+		})
+	}
+}
