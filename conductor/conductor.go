@@ -43,6 +43,8 @@ type Config struct {
 	DeployKernel, DeployRamdisk string
 	// DeployTimeout and its like bound the silence of a ramdisk in their operations; 0: no bound.
 	DeployTimeout, CleanTimeout, ServiceTimeout, InspectTimeout time.Duration
+	// StepPoll is how often a step that runs without telling of its end is looked at; 0: every 5 s.
+	StepPoll time.Duration
 	// AutomatedClean cleans nodes that say nothing about it, between two uses.
 	AutomatedClean bool
 	// ErasePriority and EraseMetadataPriority place the agent's erasing in automated cleaning; 0 leaves it out.
@@ -82,6 +84,9 @@ func New(c Config) *Conductor {
 	}
 	if c.SoftOffTimeout == 0 {
 		c.SoftOffTimeout = 10 * time.Minute
+	}
+	if c.StepPoll == 0 {
+		c.StepPoll = 5 * time.Second
 	}
 	return &Conductor{Config: c, drivers: drivers}
 }

@@ -36,9 +36,6 @@ const (
 	bootDone = "done"
 )
 
-// stepPoll is how often a step that runs without telling of its end is looked at.
-const stepPoll = 5 * time.Second
-
 // workOff does the steps that are left.
 func (c *Conductor) workOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	_, list, err := c.steps(ctx, m.node.ID)
@@ -150,7 +147,7 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s ch
 		return job.From(stepError(s, err)), false
 	}
 	if wait {
-		return job.Pause(stepPoll, "the step "+s.name()), false
+		return job.Pause(c.StepPoll, "the step "+s.name()), false
 	}
 	return job.Outcome{}, true
 }

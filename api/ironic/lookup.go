@@ -96,7 +96,7 @@ func (s *server) lookupConfig(found metal.Found) *ironic.LookupConfig {
 	}
 	return &ironic.LookupConfig{
 		HeartbeatTimeout: s.HeartbeatTimeout, AgentToken: &token, AgentTokenRequired: true,
-		ImageFormats: []string{"raw", "gpt", "qcow2", "iso"},
+		ImageFormats: s.ImageFormats,
 		Metrics: map[string]any{
 			"backend": "noop", "prepend_host": false, "prepend_uuid": false, "prepend_host_reverse": true, "global_prefix": nil,
 		},

@@ -48,6 +48,8 @@ type Config struct {
 	MaxLimit int
 	// HeartbeatTimeout in seconds is told to ramdisks; 0 means 300.
 	HeartbeatTimeout int
+	// ImageFormats are told to ramdisks as those that may be deployed; nil: raw, gpt, qcow2 and iso.
+	ImageFormats []string
 	// LegacyPassthru serves the vendor passthru by which agents of Ironic 6.2 and older look up and heartbeat.
 	LegacyPassthru bool
 }
@@ -70,6 +72,9 @@ func NewRamdisk(c Config) http.Handler { return newServer(c, true) }
 func newServer(c Config, ramdiskOnly bool) http.Handler {
 	if c.MaxLimit <= 0 {
 		c.MaxLimit = 1000
+	}
+	if c.ImageFormats == nil {
+		c.ImageFormats = []string{"raw", "gpt", "qcow2", "iso"}
 	}
 	if c.HeartbeatTimeout <= 0 {
 		c.HeartbeatTimeout = 300

@@ -300,7 +300,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Allocations: metal.NewAllocations(p.store, p.nodes), DeployTemplates: metal.NewDeployTemplates(p.store, p.nodes),
 		Runbooks: metal.NewRunbooks(p.store, p.nodes), InspectionRules: metal.NewInspectionRules(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
 		Auth: auth, Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
-		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
+		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
 	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil
 }
