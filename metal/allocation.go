@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -117,8 +118,8 @@ func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
 	return nil
 }
 
-// tryAllocate looks for nodes that fit and claims the first one that still does; errChanged
-// if others were faster with all of them.
+// tryAllocate looks for nodes that fit and claims the first one that still does; Locked if
+// somebody works on all of them just now, errChanged if others were faster with all of them.
 func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker) error {
 	fit, busy, why, err := s.fitting(ctx, a)
 	if err != nil {
@@ -133,6 +134,7 @@ func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker)
 	}
 	draft := *a // what a rolled back transaction wrote into it must not stay
 	err = s.insert(ctx, &draft, who, func(tx job.Tx) (*Node, error) {
+		var busy error
 		for _, id := range fit {
 			n, err := s.nodes.store.Node(ctx, tx, id)
 			if problem.Is(err, problem.NotFound) {
@@ -141,11 +143,15 @@ func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker)
 			if err != nil {
 				return nil, err
 			}
-			if n.Reservation == "" && a.fits(n) {
+			switch {
+			case !a.fits(n):
+			case n.Reservation != "":
+				busy = Locked(n)
+			default:
 				return n, nil
 			}
 		}
-		return nil, errChanged
+		return nil, cmp.Or(busy, errChanged)
 	})
 	if errors.Is(err, errTaken) {
 		return errChanged

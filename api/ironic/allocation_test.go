@@ -102,6 +102,21 @@ func TestAllocation(t *testing.T) {
 	w.want(404, "DELETE", "/v1/nodes/n2/allocation", "1.52", "")
 }
 
+// TestAllocationOfLockedNodes takes another node than one that is worked on, and none if there is no other.
+func TestAllocationOfLockedNodes(t *testing.T) {
+	w := newWorld(t)
+	ids := w.machines("c", "n1", "n2")
+	w.lock(ids[0])
+	if got := w.allocate("1.52", `{"resource_class":"c"}`)["node_uuid"]; got != ids[1] {
+		t.Errorf("the node %v was taken", got)
+	}
+	w.refuse([]refusal{{"POST", "/v1/allocations", "1.52", `{"resource_class":"c"}`, 409, "is locked"}})
+	w.free()
+	if got := w.allocate("1.52", `{"resource_class":"c"}`)["node_uuid"]; got != ids[0] {
+		t.Errorf("the node %v was taken", got)
+	}
+}
+
 func TestAllocationOfSameName(t *testing.T) {
 	w := newWorld(t)
 	w.machines("c", "a", "b", "d", "e", "f", "g", "h")
