@@ -163,7 +163,7 @@ var connectorForms = map[string]struct {
 	want string
 	ok   func(string) bool
 }{
-	"iqn":       {"an iSCSI name: iqn.YYYY-MM.DOMAIN[:NAME], eui. with 16 or naa. with 16 or 32 hexadecimal digits", isInitiator},
+	"iqn":       {"an iSCSI name: iqn.YYYY-MM.DOMAIN[:NAME], eui. with 16 or naa. with 16 or 32 hexadecimal digits", validISCSIName},
 	"ip":        {"an IP address", func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Zone() == "" }},
 	"mac":       {"a MAC address", func(s string) bool { _, err := ParseMAC(s); return err == nil }},
 	"wwnn":      {wwnForm, wwn.MatchString},
@@ -175,13 +175,7 @@ var connectorForms = map[string]struct {
 
 const wwnForm = "a World Wide Name: 16 hexadecimal digits, with or without colons between the pairs"
 
-var (
-	wwn       = regexp.MustCompile(`^([0-9A-Fa-f]{16}|([0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2})$`)
-	initiator = regexp.MustCompile(`^(iqn\.[0-9]{4}-(0[1-9]|1[0-2])\.[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[A-Za-z0-9._:-]+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$`)
-)
-
-// isInitiator tells whether s is an iSCSI name as RFC 3720 and 3980 spell it.
-func isInitiator(s string) bool { return len(s) <= 223 && initiator.MatchString(s) }
+var wwn = regexp.MustCompile(`^([0-9A-Fa-f]{16}|([0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2})$`)
 
 // CheckForm refuses (Invalid) a connector of a type that is not known, or whose id is none of its type.
 func (c *Connector) CheckForm() error {
@@ -194,6 +188,17 @@ func (c *Connector) CheckForm() error {
 		return problem.Invalidf("volume connector of type %s: %q is not %s", c.Type, c.ConnectorID, form.want)
 	}
 	return nil
+}
+
+// checkConnectors holds all connectors of a node to their forms.
+func (s *Nodes) checkConnectors(ctx context.Context, nodeID string) error {
+	all, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: nodeID}, Page{Limit: 1000})
+	for _, c := range all {
+		if err == nil {
+			err = c.CheckForm()
+		}
+	}
+	return err
 }
 
 // credentialWords are the parts of a property's name, without its separators, that tell of

@@ -67,7 +67,7 @@ const (
 )
 
 var (
-	iscsiName = regexp.MustCompile(`^(iqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9][A-Za-z0-9.-]*(:[A-Za-z0-9.:_-]+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$`)
+	iscsiName = regexp.MustCompile(`^(iqn\.[0-9]{4}-(0[1-9]|1[0-2])\.[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[A-Za-z0-9.:_-]+)?|eui\.[0-9A-Fa-f]{16}|naa\.([0-9A-Fa-f]{16}|[0-9A-Fa-f]{32}))$`)
 	hostName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 	hexOnly   = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
@@ -109,10 +109,9 @@ func PlanVolumes(n *Node, connectors []*Connector, targets []*Target) (VolumePla
 var volumeNeeds = map[VolumeType]struct {
 	capability string
 	connectors []string
-	forms      []func(string) bool
 }{
-	ISCSI:        {"iscsi_boot", []string{"iqn"}, []func(string) bool{validISCSIName}},
-	FibreChannel: {"fibre_channel_boot", []string{"wwpn", "wwnn"}, []func(string) bool{validWWN, validWWN}},
+	ISCSI:        {"iscsi_boot", []string{"iqn"}},
+	FibreChannel: {"fibre_channel_boot", []string{"wwpn", "wwnn"}},
 }
 
 func readVolume(n *Node, connectors []*Connector, t *Target) (Volume, error) {
@@ -124,13 +123,13 @@ func readVolume(n *Node, connectors []*Connector, t *Target) (Volume, error) {
 	if !n.can(need.capability) {
 		return v, problem.Invalidf("the node does not say that it can boot from it: set %s:true in properties/capabilities", need.capability)
 	}
-	for i, kind := range need.connectors {
+	for _, kind := range need.connectors {
 		id := connectorOf(connectors, kind)
 		if id == "" {
 			return v, problem.Invalidf("the node has no volume connector of type %s: storage knows it by none", kind)
 		}
-		if !need.forms[i](id) {
-			return v, problem.Invalidf("the node's volume connector of type %s is none by its form: %.100q", kind, id)
+		if err := (&Connector{Type: kind, ConnectorID: id}).CheckForm(); err != nil {
+			return v, err
 		}
 	}
 	if v.Type == FibreChannel {
@@ -173,9 +172,8 @@ func connectorOf(connectors []*Connector, kind string) string {
 	return ""
 }
 
+// validISCSIName tells whether s is an iSCSI name as RFC 3720 and 3980 spell it.
 func validISCSIName(s string) bool { return len(s) <= 223 && iscsiName.MatchString(s) }
-
-func validWWN(s string) bool { _, ok := parseWWN(s); return ok }
 
 // parseWWN reads 16 hexadecimal digits, with or without separators and 0x.
 func parseWWN(s string) (string, bool) {

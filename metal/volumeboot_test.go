@@ -77,7 +77,7 @@ func TestPlanVolumesRefusesWithTheReason(t *testing.T) {
 		{"iscsi_boot", bootNode(nil), iqnConnector(), []*Target{iscsiTarget(0, nil)}},
 		{"iscsi_boot", bootNode("iscsi_boot:false"), iqnConnector(), []*Target{iscsiTarget(0, nil)}},
 		{"type iqn", able, nil, []*Target{iscsiTarget(0, nil)}},
-		{"none by its form", able, []*Connector{{Type: "iqn", ConnectorID: "whatever"}}, []*Target{iscsiTarget(0, nil)}},
+		{"is not an iSCSI name", able, []*Connector{{Type: "iqn", ConnectorID: "whatever"}}, []*Target{iscsiTarget(0, nil)}},
 		{"lack target_portal", able, iqnConnector(), []*Target{iscsiTarget(0, Object{"target_portal": nil})}},
 		{"lack target_iqn", able, iqnConnector(), []*Target{iscsiTarget(0, Object{"target_iqn": nil})}},
 		{"lack target_lun", able, iqnConnector(), []*Target{iscsiTarget(0, Object{"target_lun": nil})}},

@@ -61,6 +61,9 @@ func (i InterfaceInfo) boots(t VolumeType) bool {
 // storageValidity holds the storage interface to the records of the node's volumes.
 func (s *Nodes) storageValidity(ctx context.Context, n *Node, d DriverInfo) (VolumePlan, Validity, error) {
 	plan, err := s.volumePlan(ctx, n, d)
+	if err == nil && d.FromVolumes(n) {
+		err = s.checkConnectors(ctx, n.ID)
+	}
 	if problem.Is(err, problem.Invalid) {
 		return plan, Validity{Known: true, Reason: err.Error()}, nil
 	}

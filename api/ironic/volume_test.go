@@ -230,6 +230,32 @@ func TestStrictConnectors(t *testing.T) {
 	}
 }
 
+// TestValidateTellsOddConnectors: what the door takes, validate holds to its form.
+func TestValidateTellsOddConnectors(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = map[string]string{"storage": "external"} })
+	w.want(204, "DELETE", "/v1/volume/targets/"+targetID, "1.32", "")
+	storage := func() map[string]any {
+		return w.want(200, "GET", "/v1/nodes/n1/validate", "1.82", "").object(t)["storage"].(map[string]any)
+	}
+	if got := storage(); got["result"] != true {
+		t.Errorf("a good connector: %v", got)
+	}
+	odd := w.want(201, "POST", "/v1/volume/connectors", "1.32", `{"node_uuid":"`+nodeID+`","type":"wwpn","connector_id":"none"}`).object(t)["uuid"].(string)
+	if got := storage(); got["result"] != false || !strings.Contains(got["reason"].(string), "World Wide Name") {
+		t.Errorf("an odd connector: %v", got)
+	}
+	w.want(200, "PATCH", "/v1/volume/connectors/"+odd, "1.32", `[{"op":"replace","path":"/type","value":"weird"}]`)
+	if got := storage(); got["result"] != false || !strings.Contains(got["reason"].(string), "not known") {
+		t.Errorf("an odd type: %v", got)
+	}
+	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = nil })
+	if got := storage(); got["result"] != true {
+		t.Errorf("volumes are left alone: %v", got)
+	}
+}
+
 func TestTargetMasks(t *testing.T) {
 	w := newWorld(t)
 	w.volumes()

@@ -50,6 +50,8 @@ func catalog() metal.Catalog {
 	deploy.Enabled[0].Heartbeat = "wait"
 	redfish := set("redfish")
 	redfish.Enabled[0].Required = []string{"redfish_address"}
+	storage := set("noop", "external")
+	storage.Enabled[1].Volumes = true
 	rescue := set("no-rescue", "agent")
 	rescue.Enabled[1].RequiredForRescue = []string{"rescue_kernel", "rescue_ramdisk"}
 	return metal.Catalog{Drivers: []metal.DriverInfo{
@@ -57,7 +59,7 @@ func catalog() metal.Catalog {
 			Name: "fake-hardware", Properties: map[string]string{"fake_key": "means nothing"},
 			Interfaces: map[string]metal.InterfaceSet{
 				"power": set("fake"), "management": set("fake"), "boot": set("fake"), "network": set("noop"), "rescue": set("fake", "no-rescue"),
-				"deploy": deploy, "inspect": set("no-inspect"), "firmware": set("no-firmware"), "storage": set("noop"), "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
+				"deploy": deploy, "inspect": set("no-inspect"), "firmware": set("no-firmware"), "storage": storage, "bios": set("no-bios"), "console": set("no-console"), "raid": set("no-raid"), "vendor": set("no-vendor"),
 			},
 		},
 		{
