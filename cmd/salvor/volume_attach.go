@@ -142,7 +142,7 @@ func (v *volumeFlags) attach(c *call) error {
 		return problem.Invalidf("node %s has no volume connector: storage cannot know its initiator (salvor volume connector create)", c.args[0])
 	}
 	// The index is looked at first: an export that nobody could register is not even made.
-	if taken, err := v.find(c, ask.Node.UUID); err != nil || len(taken) > 0 {
+	if taken, err := v.find(c.context(), c, ask.Node.UUID); err != nil || len(taken) > 0 {
 		if err == nil {
 			err = problem.Conflictf("node %s has a volume target with boot index %d already: %s", c.args[0], v.bootIndex, taken[0].Text("uuid"))
 		}
@@ -160,20 +160,37 @@ func (v *volumeFlags) attach(c *call) error {
 	})
 	if err != nil {
 		ask.Action, ask.Target = "detach", &target
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(c.context()), undoTimeout)
-		defer cancel()
-		if undo := source.detach(bounded, ask); undo != nil {
-			err = errors.Join(err, fmt.Errorf("and the export could not be taken back: %w", undo))
-		}
-		return err
+		return v.takeBack(c, source, ask, err)
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), made.Text("uuid"))
 	return err
 }
 
+// takeBack leaves neither export nor target of an attach that failed. A request without an answer may have
+// made the target all the same.
+func (v *volumeFlags) takeBack(c *call, source storageSource, ask volumeAsk, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.context()), undoTimeout)
+	defer cancel()
+	if problem.Is(err, problem.Unavailable) {
+		made, lost := v.find(ctx, c, ask.Node.UUID)
+		for _, r := range made {
+			if r.Text("volume_id") == ask.Target.VolumeID {
+				lost = c.api.Delete(ctx, client.VolumeTargets, r.Text("uuid"))
+			}
+		}
+		if lost != nil {
+			err = errors.Join(err, fmt.Errorf("and whether a target was made is not known: %w", lost))
+		}
+	}
+	if undo := source.detach(ctx, ask); undo != nil {
+		err = errors.Join(err, fmt.Errorf("and the export could not be taken back: %w", undo))
+	}
+	return err
+}
+
 // find reads the node's targets with the boot index.
-func (v *volumeFlags) find(c *call, node string) ([]client.Record, error) {
-	return c.api.List(c.context(), client.VolumeTargets, client.Query{
+func (v *volumeFlags) find(ctx context.Context, c *call, node string) ([]client.Record, error) {
+	return c.api.List(ctx, client.VolumeTargets, client.Query{
 		Filter: url.Values{"node": {node}, "boot_index": {fmt.Sprint(v.bootIndex)}}, Detail: true,
 	})
 }
@@ -188,7 +205,7 @@ func (v *volumeFlags) detach(c *call) error {
 	if err != nil {
 		return err
 	}
-	found, err := v.find(c, ask.Node.UUID)
+	found, err := v.find(c.context(), c, ask.Node.UUID)
 	if err != nil {
 		return err
 	}
