@@ -162,10 +162,10 @@ func (j *writing) convert(ctx context.Context, file io.ReaderAt, size int64) (er
 	}
 	end := source.Size()
 	for at := int64(held); at < end; at += zeroStep {
-		if err := j.copyOut(ctx, source, at, min(at+zeroStep, end)); err != nil {
+		j.reached = min(at+zeroStep, end)
+		if err := j.copyOut(ctx, source, at, j.reached); err != nil {
 			return err
 		}
-		j.reached = min(at+zeroStep, end)
 	}
 	head := make([]byte, min(held, end))
 	if n, err := source.ReadAt(head, 0); n < len(head) {

@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,10 +109,7 @@ func (p Place) Interfaces() []wire.Interface {
 		nic := wire.Interface{
 			Name: name, MACAddress: mac, HasCarrier: p.text(at+"/carrier") == "1",
 			Vendor: present(p.text(at + "/device/vendor")), Product: present(p.text(at + "/device/device")),
-			Driver: present(p.link(at + "/device/driver")),
-		}
-		if address := p.link(at + "/device"); strings.Count(address, ":") == 2 {
-			nic.PCIAddress = &address
+			Driver: present(p.link(at + "/device/driver")), PCIAddress: p.pciAddress(at + "/device"),
 		}
 		if speed, ok := p.number(at + "/speed"); ok && speed > 0 {
 			mbps := int(speed)
@@ -122,6 +121,22 @@ func (p Place) Interfaces() []wire.Interface {
 		out = append(out, nic)
 	}
 	return out
+}
+
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// pciAddress is of the PCI device nearest to a device, which may lie on a bus below it (virtio, USB).
+func (p Place) pciAddress(name string) *string {
+	real, err := filepath.EvalSymlinks(p.path(name))
+	if err != nil {
+		return nil
+	}
+	for _, part := range slices.Backward(strings.Split(real, "/")) {
+		if pciAddress.MatchString(part) {
+			return &part
+		}
+	}
+	return nil
 }
 
 // addresses are the first of each family that is more than link-local.
