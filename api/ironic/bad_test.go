@@ -161,7 +161,7 @@ func TestBadQueries(t *testing.T) {
 		{"GET", "/v1/ports?fields=name", "1.82", "", 406, "1.88"}, {"GET", "/v1/ports?fields=bogus", "1.82", "", 400, "bogus"},
 	})
 	for _, f := range []struct{ arg, version, first string }{
-		{"driver=x", "1.15", "1.16"}, {"resource_class=x", "1.20", "1.21"}, {"fault=x", "1.41", "1.42"}, {"conductor=x", "1.48", "1.49"}, {"owner=x", "1.49", "1.50"},
+		{"driver=x", "1.15", "1.16"}, {"resource_class=x", "1.20", "1.21"}, {"fault=clean%20failure", "1.41", "1.42"}, {"conductor=x", "1.48", "1.49"}, {"owner=x", "1.49", "1.50"},
 		{"description_contains=x", "1.50", "1.51"}, {"retired=true", "1.60", "1.61"}, {"lessee=x", "1.64", "1.65"}, {"shard=x", "1.81", "1.82"}, {"sharded=true", "1.81", "1.82"},
 	} {
 		w.refuse([]refusal{get(f.arg, f.version, 406, f.first)})

@@ -72,7 +72,7 @@ func TestFilters(t *testing.T) {
 	for query, want := range map[string]string{
 		"maintenance=true": "n02 n04 n06", "maintenance=false": "n01 n03 n05", "owner=o1": "n01 n04", "provision_state=enroll": "n05", "driver=redfish": "", "associated=true": "",
 		"associated=no&limit=2": "n01 n02", "conductor_group=": "n01 n02 n03 n04 n05 n06", "conductor_group=far": "", "project=o2&maintenance=true": "n02", "retired=true": "", "sharded=false&owner=o0": "n03 n06",
-		"conductor=cond1&owner=o0": "n03 n06", "conductor=other": "", "description_contains=%25": "", "resource_class=x": "", "lessee=x": "", "fault=x": "", "shard=x": "",
+		"conductor=cond1&owner=o0": "n03 n06", "conductor=other": "", "description_contains=%25": "", "resource_class=x": "", "lessee=x": "", "fault=clean%20failure": "", "shard=x": "",
 		"instance_uuid=" + nodeID: "", "chassis_uuid=" + nodeID: "",
 	} {
 		if got := strings.Join(names(t, w.want(200, "GET", "/v1/nodes?"+query, "1.82", "")), " "); got != want {
