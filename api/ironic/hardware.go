@@ -29,6 +29,7 @@ func (s *server) hardwareRoutes() []route {
 		{method: "PUT", path: "/v1/nodes/{node}/management/indicators/{indicator}", since: 63, do: s.setIndicator},
 		{method: "GET", path: "/v1/nodes/{node}/vendor_passthru/methods", need: access.Read, do: s.nodeMethods},
 		{method: "*", path: "/v1/nodes/{node}/vendor_passthru", do: s.callNodeMethod},
+		{method: "*", path: "/v1/nodes/{node}/vendor_passthru/{method}", do: s.callNodeMethod},
 		{method: "GET", path: "/v1/nodes/{node}/vifs", need: access.Read, since: 28, do: s.listVIFs},
 		{method: "POST", path: "/v1/nodes/{node}/vifs", since: 28, do: s.attachVIF},
 		{method: "DELETE", path: "/v1/nodes/{node}/vifs/{vif}", since: 28, do: s.detachVIF},
@@ -45,6 +46,7 @@ func (s *server) hardwareRoutes() []route {
 		{method: "GET", path: "/v1/drivers/{driver}/raid/logical_disk_properties", need: access.Read, do: s.logicalDisks},
 		{method: "GET", path: "/v1/drivers/{driver}/vendor_passthru/methods", need: access.Read, do: s.driverMethods},
 		{method: "*", path: "/v1/drivers/{driver}/vendor_passthru", do: s.callDriverMethod},
+		{method: "*", path: "/v1/drivers/{driver}/vendor_passthru/{method}", do: s.callDriverMethod},
 	}
 }
 

@@ -251,6 +251,9 @@ func TestVendorPassthru(t *testing.T) {
 	if _, got := w.told("vendor command", `null`, nil, 200, "POST", "/vendor_passthru?method=make", "1.1", ""); got != "null" {
 		t.Errorf("make without an answer: %q", got)
 	}
+	if args, _ := w.told("vendor command", `null`, nil, 200, "POST", "/vendor_passthru/make", "1.1", ""); args != `{"method":"make","http_method":"POST"}` {
+		t.Errorf("make by its path: handed %s", args)
+	}
 	if _, got := w.told("vendor command", `true`, nil, 202, "POST", "/vendor_passthru?method=fire", "1.1", "{}"); got != "" {
 		t.Errorf("fire: %q", got)
 	}

@@ -43,6 +43,21 @@ func (s *server) nodeMethods(c *call) error {
 	return c.json(http.StatusOK, methods)
 }
 
+// vendorMethod is the method that is called: clients name it in the path, or as an argument.
+func (c *call) vendorMethod() (string, error) {
+	name := c.query.Get("method")
+	if len(c.args) > 1 {
+		name = c.args[1]
+		if name == "heartbeat" || name == "lookup" { // the doors of old agents, which are closed if we get here
+			return "", noRoute(c.r, nil)
+		}
+	}
+	if name == "" {
+		return "", problem.Invalidf("Method not specified")
+	}
+	return name, nil
+}
+
 // callNodeMethod runs a vendor method: one that is asynchronous answers 202 and nothing,
 // another 200 with what it gives.
 func (s *server) callNodeMethod(c *call) error {
@@ -53,13 +68,13 @@ func (s *server) callNodeMethod(c *call) error {
 	if err != nil {
 		return err
 	}
-	n, err := c.nodeForChange()
+	name, err := c.vendorMethod()
 	if err != nil {
 		return err
 	}
-	name := c.query.Get("method")
-	if name == "" {
-		return problem.Invalidf("Method not specified")
+	n, err := c.nodeForChange()
+	if err != nil {
+		return err
 	}
 	i, err := c.vendorInterface(n)
 	if err != nil {
@@ -107,12 +122,12 @@ func (s *server) driverMethods(c *call) error {
 }
 
 func (s *server) callDriverMethod(c *call) error {
-	if _, err := c.driver(); err != nil {
+	name, err := c.vendorMethod()
+	if err != nil {
 		return err
 	}
-	name := c.query.Get("method")
-	if name == "" {
-		return problem.Invalidf("Method not specified")
+	if _, err := c.driver(); err != nil {
+		return err
 	}
 	return problem.Invalidf("No handler for method %s", shorten(name))
 }
