@@ -34,7 +34,8 @@ func (w *world) persona(s access.Scope, roles ...string) http.Handler {
 
 // tenancy adds three nodes: one of project p1, one that it leases, one of others.
 func (w *world) tenancy() {
-	for id, of := range map[string][2]string{owned: {"p1", ""}, leased: {"p2", "p1"}, foreign: {"p2", "p3"}} {
+	for i, of := range [][2]string{{"p1", ""}, {"p2", "p1"}, {"p2", "p3"}} {
+		id := []string{owned, leased, foreign}[i]
 		w.node(func(n *metal.Node) {
 			n.ID, n.Name, n.Owner, n.Lessee = id, "n"+id[35:], of[0], of[1]
 			n.DriverInfo, n.LastError, n.ProvisionState = metal.Object{"redfish_address": "bmc.example"}, "bmc.example is away", metal.Manageable

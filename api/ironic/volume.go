@@ -51,7 +51,7 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 		needed(wordField("volume_type", volumeVersion, settable|ordered, 64, func(v *metal.Target) *string { return &v.VolumeType })),
 		needed(numberField("boot_index", volumeVersion, settable|ordered, -1<<31, 1<<31-1, func(v *metal.Target) *int { return &v.BootIndex })),
 		needed(wordField("volume_id", volumeVersion, settable|ordered, 36, func(v *metal.Target) *string { return &v.VolumeID })),
-		secretField("properties", volumeVersion, settable, metal.VolumeSecret, func(v *metal.Target) *metal.Object { return &v.Properties }),
+		forSome(secretField("properties", volumeVersion, settable, metal.VolumeSecret, func(v *metal.Target) *metal.Object { return &v.Properties })),
 		freeField("extra", volumeVersion, settable, func(v *metal.Target) *metal.Object { return &v.Extra }),
 	}, lateFields[metal.Target]("volume/targets")),
 	brief: []string{"uuid", "node_uuid", "volume_type", "boot_index", "volume_id"},
@@ -70,6 +70,18 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 		wordFilter("volume_type", volumeVersion, func(f *metal.TargetFilter) *string { return &f.VolumeType }),
 	},
 })
+
+// forSome shows the properties of a target only to those whom the policy lets see where the storage is.
+func forSome(f field[metal.Target]) field[metal.Target] {
+	write := f.write
+	f.write = func(b []byte, v *metal.Target, c *call) []byte {
+		if c.user.Role == access.Scoped && !c.allows("volume:view_target_properties", access.Target{}) {
+			return append(b, `{"redacted_contents":"** Redacted - requires baremetal:volume:view_target_properties permission. **"}`...)
+		}
+		return write(b, v, c)
+	}
+	return f
+}
 
 // volumeRoutes are the roads to volumes: by themselves, and below their node.
 func (s *server) volumeRoutes() []route {

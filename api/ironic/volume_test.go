@@ -3,12 +3,14 @@ package ironic_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"salvor/access"
 	"salvor/api/ironic"
 	"salvor/metal"
 )
@@ -227,6 +229,26 @@ func TestStrictConnectors(t *testing.T) {
 	w.handler = ironic.New(w.config)
 	if post("weird", "y") != 400 || post("iqn", "still-no-iqn") != 400 || post("wwpn", "10:00:00:00:c9:2b:5b:01") != 201 {
 		t.Error("a strict door takes anything, or nothing")
+	}
+}
+
+// TestTargetPropertiesByPolicy: a member of the project that owns the node does not learn where its storage is.
+func TestTargetPropertiesByPolicy(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	w.edit(nodeID, func(n *metal.Node) { n.Owner = "p1" })
+	project := access.Scope{Project: "p1", ProjectName: "one"}
+	path := "/v1/volume/targets/" + targetID
+	for _, tt := range []struct {
+		who   http.Handler
+		shown bool
+	}{{w.persona(project, "member", "reader"), false}, {w.persona(project, "admin", "manager", "member", "reader"), true}, {w.persona(access.Scope{System: true}, "reader"), true}, {w.handler, true}} {
+		for _, at := range []string{path, "/v1/volume/targets/detail", "/v1/volume/targets?fields=properties", "/v1/nodes/n1/volume/targets/detail"} {
+			a := ask(tt.who, "GET", at, "1.82", "")
+			if a.status != 200 || strings.Contains(a.body, "192.0.2.1:3260") != tt.shown || strings.Contains(a.body, "redacted_contents") == tt.shown {
+				t.Errorf("%s: %d %s", at, a.status, a.body)
+			}
+		}
 	}
 }
 
