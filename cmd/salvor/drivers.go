@@ -59,7 +59,8 @@ func (h hardware) redfish() driver.HardwareType {
 	offer(&t, "boot", t.Boot,
 		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "redfish-virtual-media", Required: needs, BootsVolumes: anyVolume}), &redfish.Media{Driver: d, Files: h.cfg.Files}},
 		h.ipxe(d.SetBootDevice),
-		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true}), netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot)})
+		choice[driver.Boot]{h.boot(metal.InterfaceInfo{Name: "http", NeedsPorts: true, BootsVolumes: anyVolume}),
+			netboot.HTTP(h.cfg.Files, d.SetBootDevice, d.SetHTTPBoot).WithInitiator(&redfish.Media{Driver: d})})
 	offer(&t, "network", t.Network, h.networks()...)
 	offer(&t, "rescue", t.Rescue, h.agentRescue(), noRescue)
 	offer(&t, "deploy", t.Deploy, h.direct(), customAgent, ramdiskDeploy, fakeDeploy)

@@ -24,6 +24,8 @@ type Boot struct {
 	road  metal.Road
 	set   SetDevice
 	url   SetURL
+	// own brings the machine to iSCSI volumes without a script; nil where it cannot.
+	own driver.VolumeBoot
 }
 
 var _ driver.Boot = (*Boot)(nil)
