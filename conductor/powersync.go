@@ -29,7 +29,17 @@ type PowerSync struct {
 }
 
 // notSynced are the states in which the power is nobody's business yet, or is being changed.
-var notSynced = []metal.State{metal.Enroll, metal.AdoptFailed, metal.DeployWait, metal.CleanWait, metal.Verifying}
+var notSynced = []metal.State{metal.Enroll, metal.AdoptFailed, metal.Verifying}
+
+// awaitsRamdisk tells that an operation waits for the machine's ramdisk, and mends its power itself:
+// switched on by anybody else it would boot its disk.
+func awaitsRamdisk(s metal.State) bool {
+	switch s {
+	case metal.RescueWait, metal.DeployWait, metal.CleanWait, metal.ServiceWait, metal.InspectWait:
+		return true
+	}
+	return false
+}
 
 // RunPowerSync reads until ctx ends.
 func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
@@ -187,7 +197,7 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) e
 	case r.err == nil && n.PowerState == "" && r.state != "":
 		n.PowerState = r.state
 		return c.Store.SaveNode(tx, n)
-	case r.differs && n.ProvisionState == metal.RescueWait:
+	case r.differs && awaitsRamdisk(n.ProvisionState):
 		return c.Store.Signal(tx, job.Node(n.ID))
 	case r.differs && enough && (!p.Force || n.ProvisionState.RescueState()):
 		// In a rescue, and after one that failed, power on would boot the node's own disk.

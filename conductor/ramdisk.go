@@ -120,7 +120,12 @@ func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *machine, hea
 	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
 		return
 	}
-	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
+	// The boot that was set for once may be used up.
+	err := m.boot.PrepareRamdisk(ctx, m.node)
+	if err == nil {
+		err = m.power.SetPower(ctx, m.node, metal.PowerOn)
+	}
+	if err != nil {
 		r.Log.Warn("turn a waiting machine on again", "error", err)
 	}
 }

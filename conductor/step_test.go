@@ -269,3 +269,26 @@ func TestOursFindsTheCommand(t *testing.T) {
 		t.Error("a command that the agent has forgotten is no loss")
 	}
 }
+
+// TestOffInAWait: a machine that is found off while its ramdisk is awaited is booted into it again.
+func TestOffInAWait(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image = true
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	b.until(t, metal.DeployWait)
+	b.mu.Lock()
+	b.power, b.running, b.agentUp, b.media = metal.PowerOff, "", false, "" // and what was inserted is gone
+	b.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.con.RunPowerSync(ctx, PowerSync{Interval: 20 * time.Millisecond, Retries: 3, Force: true, Workers: 1, Groups: []string{""}})
+	}()
+	defer func() { cancel(); <-ended }()
+	if n := b.pokes(t, metal.Active); b.running != "system" || n.Maintenance {
+		t.Errorf("after all: %s", b.picture(t))
+	}
+}

@@ -139,6 +139,7 @@ func TestVolumeIsTheSystem(t *testing.T) {
 			t.Fatalf("the changed target does not boot: %s", b.picture(t))
 		}
 	}
+	b.until(t, metal.Active) // and the power job has ended
 	if err := b.ask(t, metal.Delete); err != nil {
 		t.Fatal(err)
 	}
