@@ -2,7 +2,6 @@ package metal
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 
@@ -307,9 +306,4 @@ func (f *Findings) holds(c ruleOp) (bool, error) {
 		}
 	}
 	return c.multiple == "all", nil
-}
-
-// InspectionRules lists the rules of all inspections, highest priority first.
-func (s *Nodes) InspectionRules(ctx context.Context) ([]*InspectionRule, error) {
-	return s.store.InspectionRules().List(ctx, nil, InspectionRuleFilter{Phase: PhaseMain}, Page{Limit: 1000, SortKey: "priority", Desc: true})
 }
