@@ -44,6 +44,7 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines")
 	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "what the BMCs speak: redfish or ipmi")
 	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
+	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
 	f.IntVar(&spec.Memory, "memory", 512, "memory of each machine in MiB")
 	f.StringVar((*string)(&spec.Disk), "disk", string(lab.TenantDisk), "tenant (a small system with a forgotten password) or blank")
 	f.StringVar(&spec.Accel, "accel", "tcg", "QEMU accelerator: tcg or kvm")
