@@ -24,6 +24,7 @@ func FuzzAnswer(f *testing.F) {
 		`{"Systems":{"@odata.id":"/s"},"Members":[{"@odata.id":"/a"}],"VirtualMedia":{"@odata.id":"/v"},"MediaTypes":["CD"],"Inserted":true,"Image":"http://x/boot/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/boot.iso","Links":{"ManagedBy":[{"@odata.id":"/m"}]}}`,
 		`{"error":{"message":"` + password + `"}}`, "{\"PowerState\":\"\xff\x00\"}", `{"ProcessorSummary":{"Count":1e308},"MemorySummary":{"TotalSystemMemoryGiB":-1}}`,
 		strings.Repeat(`{"a":`, 2000),
+		`{"Bios":{"@odata.id":"/b"},"Attributes":{"ProcTurbo":[1],"x":{}},"AttributeRegistry":"../..","Storage":{"@odata.id":"/s"},"Volumes":{"@odata.id":"/v"},"Members":[{"@odata.id":"/a"}],"Links":{"Chassis":[{"@odata.id":"/c"}]},"Id":"1","IndicatorLED":"Odd","EventService":{"@odata.id":"/e"},"Subscriptions":{"@odata.id":"/u"}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -51,6 +52,20 @@ func FuzzAnswer(f *testing.F) {
 		keep(d.SetPower(ctx, n, metal.PowerOn))
 		keep(d.SetBootDevice(ctx, n, rescue.Boot{Device: "pxe"}))
 		keep(m.CleanUpRamdisk(ctx, n))
+		_, err = BIOS{d}.BIOSSettings(ctx, n)
+		keep(err)
+		_, err = RAID{d}.RAIDConfig(ctx, n)
+		keep(err)
+		_, err = Firmware{d}.Components(ctx, n)
+		keep(err)
+		_, err = d.Indicators(ctx, n)
+		keep(err)
+		_, err = d.Media(ctx, n)
+		keep(err)
+		_, err = BIOS{d}.RunStep(ctx, n, wantTurbo("x"))
+		keep(err)
+		_, err = Vendor{d}.Call(ctx, n, metal.VendorCall{Method: "create_subscription", Args: metal.Object{"Destination": "http://x/y"}})
+		keep(err)
 		for _, err := range errs {
 			if err == nil {
 				continue
