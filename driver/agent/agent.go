@@ -1,7 +1,7 @@
-// Package agent finishes rescues by the agent in the ramdisk, and holds the deploy
-// interfaces that await its heartbeats. It speaks the agent's command doors as a
-// client; lookup, heartbeat and the order of a rescue it must not know. The agent is
-// believed no more than a BMC: it runs on a machine that is not trusted.
+// Package agent finishes rescues by the agent in the ramdisk, has it deploy and clean,
+// and holds the interfaces that await its heartbeats. It speaks the agent's command
+// doors as a client; lookup, heartbeat and the order of an operation it must not know.
+// The agent is believed no more than a BMC: it runs on a machine that is not trusted.
 package agent
 
 import (
