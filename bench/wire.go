@@ -77,11 +77,13 @@ func (w *wire) dial() error {
 	}
 	w.conn = conn
 	if w.in == nil {
-		w.in = bufio.NewReaderSize(conn, 64<<10)
+		w.in = newReader(conn)
 	}
 	w.in.Reset(conn)
 	return nil
 }
+
+func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
 func (w *wire) close() {
 	if w.conn != nil {
