@@ -24,6 +24,7 @@ type fakeAgent struct {
 	image    bool // the deploy interface writes one
 	findings bool // the ramdisk inspects
 	fails    string
+	drive    string // the config drive that came with the image
 	commands []agent.Result
 	did      map[string]int
 	ids      int
@@ -129,7 +130,10 @@ func (b *bench) List(context.Context, *metal.Node, driver.Agent) ([]agent.Result
 
 func (b *bench) LocalImage(*metal.Node) (string, error) { return "", nil }
 
-func (b *bench) Prepare(*metal.Node, json.RawMessage) (agent.PrepareParams, error) {
+func (b *bench) Prepare(_ *metal.Node, drive json.RawMessage) (agent.PrepareParams, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.agent.drive = string(drive)
 	return agent.PrepareParams{ImageInfo: agent.Image{ID: "image"}}, nil
 }
 

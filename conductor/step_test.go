@@ -292,3 +292,23 @@ func TestOffInAWait(t *testing.T) {
 		t.Errorf("after all: %s", b.picture(t))
 	}
 }
+
+// TestConfigDrives: the one of the request goes before the one of instance_info, and a system that is built again keeps its own.
+func TestConfigDrives(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image = true
+	change(t, b, func(n *metal.Node) { n.InstanceInfo = metal.Object{"configdrive": "http://drives/old"} })
+	b.run(t)
+	for _, c := range []struct {
+		verb        metal.Verb
+		drive, want string
+	}{{metal.Deploy, "", `"http://drives/old"`}, {metal.Rebuild, `{"user_data": "x"}`, `{"user_data": "x"}`}, {metal.Rebuild, "", `{"user_data": "x"}`}} {
+		if err := b.nodes.Provision(context.Background(), b.node, c.verb, string(c.verb), metal.ProvisionArgs{ConfigDrive: json.RawMessage(c.drive)}, metal.Asker{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.ends(t); n.ProvisionState != metal.Active || b.agent.drive != c.want {
+			t.Errorf("%s %q: %s, drive %q; want %q", c.verb, c.drive, n.ProvisionState, b.agent.drive, c.want)
+		}
+	}
+}

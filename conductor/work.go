@@ -186,7 +186,14 @@ func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *machine, s ch
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return job.From(err), false
 	}
-	params, err := imager.Prepare(m.node, drive.Body)
+	body := drive.Body
+	if own, ok := m.node.InstanceInfo["configdrive"]; ok && len(body) == 0 {
+		// Older clients set it there before they ask.
+		if body, err = json.Marshal(own); err != nil {
+			return job.Fail(err), false
+		}
+	}
+	params, err := imager.Prepare(m.node, body)
 	if err != nil {
 		return job.From(err), false
 	}
