@@ -136,7 +136,9 @@ func TestAsked(t *testing.T) {
 			"POST /v1/nodes": {`{"uuid": "u"}`}, "PATCH /v1/nodes/a": {`{}`}, "PATCH /v1/nodes/b": {`{}`}, "DELETE /v1/nodes/a": {"204 "},
 			"PUT /v1/nodes/a/states/provision": {"202 "}, "PUT /v1/nodes/a/states/power": {"202 "}, "PUT /v1/nodes/a/maintenance": {"202 "},
 			"DELETE /v1/nodes/a/maintenance": {"202 "}, "PUT /v1/nodes/a/management/boot_device": {"204 "}, "GET /v1/nodes": {`{"nodes": []}`},
-			"GET /v1/nodes/a": {`{"uuid": "ua"}`}, "POST /v1/ports": {`{"uuid": "p"}`}, "PATCH /v1/ports/p": {`{}`}, "DELETE /v1/ports/p": {"204 "},
+			"GET /v1/nodes/a": {`{"uuid": "ua"}`}, "PATCH /v1/volume/targets/t": {"{}"}, "GET /v1/volume/connectors": {`{"connectors": []}`}, "POST /v1/nodes/a/vifs": {""},
+			"PUT /v1/nodes/a/states/secure_boot": {""}, "PATCH /v1/portgroups/g": {"{}"}, "DELETE /v1/drivers/redfish/vendor_passthru": {""},
+			"POST /v1/ports": {`{"uuid": "p"}`}, "PATCH /v1/ports/p": {`{}`}, "DELETE /v1/ports/p": {"204 "},
 		}}
 	}
 	file := filepath.Join(t.TempDir(), "pw")
@@ -170,6 +172,13 @@ func TestAsked(t *testing.T) {
 		{"node list --no-maintenance --driver ipmi --limit 5 --sort name:desc", "", `GET /v1/nodes?driver=ipmi&limit=5&maintenance=false&sort_dir=desc&sort_key=name`},
 		{"port create 52:54:00:00:00:01 --node a -l port_id=tap0 --pxe-enabled true", "", "GET /v1/nodes/a?fields=uuid\n" +
 			`POST /v1/ports {"address":"52:54:00:00:00:01","local_link_connection":{"port_id":"tap0"},"node_uuid":"ua","pxe_enabled":true}`},
+		{"volume target set t --boot_index 2 --properties target_lun=1 --property a/b=c", "", `PATCH /v1/volume/targets/t [{"op":"add","path":"/boot_index","value":2},{"op":"add","path":"/properties/a~1b","value":"c"},{"op":"add","path":"/properties/target_lun","value":1}]`},
+		{"volume connector list --type iqn --connector_id x --detail", "", `GET /v1/volume/connectors?connector_id=x&detail=true&type=iqn`},
+		{"node vif attach a v --port-uuid p", "", `POST /v1/nodes/a/vifs {"id":"v","port_uuid":"p"}`},
+		{"node secure boot off a", "", `PUT /v1/nodes/a/states/secure_boot {"target":false}`},
+		{"node service a --runbook CUSTOM_X", "", `PUT /v1/nodes/a/states/provision {"target":"service","runbook":"CUSTOM_X"}`},
+		{"port group set g --unsupport-standalone-ports", "", `PATCH /v1/portgroups/g [{"op":"add","path":"/standalone_ports_supported","value":false}]`},
+		{"driver passthru call redfish reset --http-method DELETE", "", `DELETE /v1/drivers/redfish/vendor_passthru?method=reset`},
 		{"port set p --pxe-disabled --extra k=v", "", `PATCH /v1/ports/p [{"op":"add","path":"/pxe_enabled","value":false},{"op":"add","path":"/extra/k","value":"v"}]`},
 		{"port unset p --physical-network --extra k", "", `PATCH /v1/ports/p [{"op":"remove","path":"/physical_network"},{"op":"remove","path":"/extra/k"}]`},
 		{"port delete p", "", "DELETE /v1/ports/p"},

@@ -259,7 +259,7 @@ func newPassthruCall(e *endpoint, at client.Collection, ident string) *cobra.Com
 	var args []string
 	cmd := &cobra.Command{
 		Use: "call " + ident + " METHOD", Short: "Call a vendor method", Args: cobra.ExactArgs(2),
-		Example: "  salvor node passthru call rack1-7 create_subscription --arg Destination=https://listener.example/events",
+		Example: "  salvor " + strings.ToLower(ident) + " passthru call " + ident + " METHOD --arg KEY=VALUE",
 		RunE: e.run(func(c *call) error {
 			body, err := pairs(c.Command, "arg", args)
 			if err != nil {

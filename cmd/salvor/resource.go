@@ -19,7 +19,7 @@ type form int
 const (
 	textForm     form = iota
 	numberForm        // a whole number
-	boolForm          // true or false, true if nothing follows
+	boolForm          // true or false
 	switchForm        // true if the flag is there
 	offForm           // false if the flag is there
 	listForm          // repeated
@@ -31,11 +31,13 @@ const (
 // field is one field of a resource, with the commands that take it.
 type field struct {
 	flag, name string // name: the record's, where the flag does not tell
+	letter     string // that stands for the flag; empty: none
 	form       form
 	usage      string
 	required   bool   // on creation
 	birth      bool   // on creation only
 	kept       bool   // cannot be taken back
+	bare       bool   // set takes its flag alone, for true
 	filter     string // the list's parameter; empty: no filter
 }
 
@@ -90,12 +92,11 @@ func (f field) define(cmd *cobra.Command) {
 	case listForm:
 		flags.StringArray(f.flag, nil, f.usage+"; may be repeated")
 	case objectForm:
-		flags.StringArray(f.flag, nil, "KEY=VALUE of "+f.record()+"; may be repeated")
+		flags.StringArrayP(f.flag, f.letter, nil, "KEY=VALUE of "+f.record()+"; may be repeated")
 	case switchForm, offForm:
 		flags.Bool(f.flag, false, f.usage)
 	case boolForm:
 		flags.String(f.flag, "", f.usage+": true or false")
-		flags.Lookup(f.flag).NoOptDefVal = "true"
 	case documentForm:
 		flags.String(f.flag, "", f.usage+": JSON, a file, or - for standard input")
 	default:
@@ -325,6 +326,9 @@ func (r *resource) set(e *endpoint) *cobra.Command {
 	}
 	for _, f := range r.changeable() {
 		f.define(cmd)
+		if f.bare {
+			cmd.Flags().Lookup(f.flag).NoOptDefVal = "true"
+		}
 	}
 	return cmd
 }

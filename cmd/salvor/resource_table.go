@@ -30,15 +30,15 @@ var portResource = resource{
 	first: &field{flag: "address", usage: "the MAC address", kept: true, filter: "address"},
 	fields: []field{
 		{flag: "node", name: "node_uuid", form: nodeForm, usage: "the node, by UUID or name", required: true, kept: true, filter: "node"},
-		uuidField, extraField,
+		uuidField,
 		{flag: "name", usage: "a name"},
 		{flag: "description", usage: "a description"},
 		{flag: "port-group", name: "portgroup_uuid", usage: "the port group, by UUID", filter: "portgroup"},
 		{flag: "physical-network", usage: "the physical network"},
-		{flag: "pxe-enabled", form: boolForm, usage: "whether the machine boots from this port", kept: true},
+		{flag: "pxe-enabled", form: boolForm, usage: "whether the machine boots from this port", kept: true, bare: true},
 		{flag: "pxe-disabled", name: "pxe_enabled", form: offForm, usage: "the machine does not boot from this port"},
 		{flag: "is-smartnic", form: switchForm, usage: "the port is a smart NIC's"},
-		{flag: "local-link-connection", form: objectForm},
+		{flag: "local-link-connection", letter: "l", form: objectForm}, extraField,
 	},
 	example: `  salvor port create 52:54:00:12:34:56 --node rack1-7 --local-link-connection port_id=tap0
   salvor port list --node rack1-7`,
