@@ -45,14 +45,15 @@ type cloud struct {
 var suites = []suite{
 	{
 		name: "tempest", pack: "ironic-tempest-plugin", folder: "ironic_tempest_plugin/tests/api", shares: 2, prepare: prepareTempest,
-		quick: []string{"TestApiDiscovery", "TestConductors", "TestDrivers", "TestVolumeConnector", "TestVolumeTarget", "TestPortGroups", "TestChassis", "TestNodesTraits"},
+		quick: []string{"TestApiDiscovery", "TestConductors", "TestDrivers", "TestVolumeTarget", "TestChassis"},
 	},
 	{
 		name: "openstacksdk", pack: "python3-openstacksdk", folder: "openstack/tests/functional/baremetal", shares: 2, prepare: prepareSDK,
+		quick: []string{"TestBareMetalConductor", "TestBareMetalDriver", "TestBareMetalChassis", "TestBareMetalVolumetarget.test_volume_target_create"},
 	},
 	{
 		name: "ironicclient", pack: "python3-ironicclient", folder: "ironicclient/tests/functional", shares: 2, prepare: prepareClient,
-		quick: []string{"BaremetalChassisTests"},
+		quick: []string{"BaremetalConductorTests", "BaremetalChassisTests.test_list"},
 	},
 }
 
