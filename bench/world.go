@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -20,7 +19,6 @@ type world struct {
 	nodes    []string // the many, driver fake-hardware, enroll
 	booting  []boot   // in rescue wait, looked up and heard
 	loopers  []string // active, for rescue loops
-	mu       sync.Mutex
 	figures  []figure
 	progress func(string)
 }
