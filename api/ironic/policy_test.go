@@ -134,6 +134,42 @@ func TestPortsStayWithTheirOwner(t *testing.T) {
 	}
 }
 
+// TestVolumesOfProjects proves that members of a project change volumes of their nodes alone, and
+// that a target's properties are for those who lead it.
+func TestVolumesOfProjects(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	project := access.Scope{Project: "p1"}
+	member, admin := w.persona(project, "member", "reader"), w.persona(project, "admin", "member", "reader")
+	post := func(who http.Handler, node string) answer {
+		return ask(who, "POST", "/v1/volume/targets", "1.82", `{"node_uuid": "`+node+`", "volume_type": "iscsi", "boot_index": 0, "volume_id": "v", "properties": {"target_iqn": "iqn.x"}}`)
+	}
+	if a := post(member, owned); a.status != 403 {
+		t.Errorf("a member: %d", a.status)
+	}
+	if a := post(admin, foreign); a.status != 400 {
+		t.Errorf("on a node of others: %d", a.status)
+	}
+	made := post(admin, owned)
+	if made.status != 201 || !strings.Contains(made.body, "iqn.x") {
+		t.Fatalf("%d %s", made.status, made.body)
+	}
+	id, _ := made.object(t)["uuid"].(string)
+	if a := ask(member, "GET", "/v1/volume/targets/"+id, "1.82", ""); a.status != 200 || strings.Contains(a.body, "iqn.x") || !strings.Contains(a.body, "redacted_contents") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := ask(w.persona(access.Scope{Project: "p3"}, "admin", "member", "reader"), "GET", "/v1/volume/targets/"+id, "1.82", ""); a.status != 404 {
+		t.Errorf("seen by others: %d", a.status)
+	}
+	// What is nobody's would be everybody's.
+	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x", "owner": null}`); a.status != 403 {
+		t.Errorf("a claim without an owner: %d %s", a.status, a.body)
+	}
+	if a := ask(member, "POST", "/v1/allocations", "1.82", `{"resource_class": "x"}`); a.status != 201 || a.object(t)["owner"] != "p1" {
+		t.Errorf("a claim: %d %s", a.status, a.body)
+	}
+}
+
 func TestProjectAdminMakesOwnNodes(t *testing.T) {
 	w := newWorld(t)
 	admin := w.persona(access.Scope{Project: "p1"}, "admin", "member", "reader")

@@ -149,7 +149,7 @@ func createOwnAllocation(c *call, rule string) error {
 	if err != nil {
 		return err
 	}
-	if owner := body["owner"]; project == "" || owner != nil && owner != project {
+	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
 		return denied("allocation:create_restricted")
 	}
 	c.owner = project
@@ -169,7 +169,7 @@ func createOwnRunbook(c *call, rule string) error {
 		return err
 	}
 	project := c.user.Scope.Project
-	if owner := body["owner"]; project == "" || owner != nil && owner != project {
+	if owner, named := body["owner"]; project == "" || named && owner != project { // nobody's would be everybody's
 		return denied(rule)
 	}
 	if public, err := wantBool("public", body["public"]); err == nil && public {
