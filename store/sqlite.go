@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if err = f.Close(); err != nil {
 		return nil, err
 	}
-	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=cache_size(-16000)")); err != nil {
+	if e.write, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=cache_size(-8000)")); err != nil {
 		return nil, err
 	}
 	e.write.SetMaxOpenConns(1)
@@ -64,7 +64,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if e.writer, err = startWriter(ctx, e.write, log); err != nil {
 		return nil, err
 	}
-	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-6000)")); err != nil {
+	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-4000)")); err != nil {
 		return nil, err
 	}
 	n := opts.MaxConns

@@ -12,7 +12,7 @@ const (
 	// garbage is how much may lie about before it is collected, in bytes: what lives in a
 	// small server is so little that collecting at twice of it would go on all the time.
 	garbage     = 32 << 20
-	leastGrowth = 100 // percent of what lives
+	leastGrowth = 50 // percent of what lives: the most of a large server is text, which costs little to mark
 	mostGrowth  = 400
 	weighEvery  = time.Second
 )
