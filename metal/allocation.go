@@ -73,8 +73,6 @@ func checkAllocation(a *Allocation) error {
 		return problem.Invalidf("resource_class is longer than 80 characters")
 	case len(a.Owner) > words255:
 		return problem.Invalidf("owner is longer than %d characters", words255)
-	case len(a.CandidateNodes) > 1000:
-		return problem.Invalidf("candidate_nodes names more than 1000 nodes")
 	}
 	return checkTraits(a.Traits)
 }
@@ -106,12 +104,26 @@ func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string
 	return s.Collection.Create(ctx, a, who)
 }
 
+// MaxCandidates bounds the candidate nodes of an allocation.
+const MaxCandidates = 1000
+
+// NoCandidate is the error for a candidate that is not there.
+func NoCandidate(ident string) error {
+	return problem.Invalidf("candidate_nodes: Node %.100s could not be found.", ident)
+}
+
 // candidates turns the names of candidate nodes to UUIDs, in their order.
 func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
+	if len(a.CandidateNodes) > MaxCandidates {
+		return problem.Invalidf("candidate_nodes names more than %d nodes", MaxCandidates)
+	}
 	for i, ident := range a.CandidateNodes {
 		n, err := s.nodes.store.Node(ctx, nil, ident)
+		if problem.Is(err, problem.NotFound) {
+			return NoCandidate(ident)
+		}
 		if err != nil {
-			return problem.Invalidf("candidate_nodes: Node %.100s could not be found.", ident)
+			return err
 		}
 		a.CandidateNodes[i] = n.ID
 	}

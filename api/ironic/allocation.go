@@ -30,7 +30,7 @@ var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
 	}, lateFields[metal.Allocation]("allocations")),
 	filters: []filter[metal.AllocationFilter]{
 		{name: "node", since: 1, set: func(c *call, f *metal.AllocationFilter, ident string) error {
-			n, err := c.s.Nodes.Node(c.r.Context(), ident)
+			n, err := c.nodeNamed(ident)
 			if problem.Is(err, problem.NotFound) {
 				return problem.Invalidf("Node %s could not be found.", shorten(ident))
 			}

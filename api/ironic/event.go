@@ -36,18 +36,16 @@ func (s *server) listChildren(c *call) error {
 		return err
 	}
 	ids := []string{}
-	f := metal.NodeFilter{ParentNode: n.ID}
-	if err := c.confineTo(&f); err != nil {
-		return err
-	}
 	p := metal.Page{Limit: 1000}
 	for {
-		nodes, err := s.Nodes.List(c.r.Context(), f, p)
+		nodes, err := s.Nodes.List(c.r.Context(), metal.NodeFilter{ParentNode: n.ID}, p)
 		if err != nil {
 			return err
 		}
 		for _, child := range nodes {
-			ids = append(ids, child.ID)
+			if c.sees(child) {
+				ids = append(ids, child.ID)
+			}
 		}
 		if len(nodes) < p.Limit {
 			break

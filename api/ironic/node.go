@@ -138,7 +138,9 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 		if c.version < 82 {
 			return f, newerField("shard", 82)
 		}
-		f.Shards = splitWords(c.query["shard"])
+		if f.Shards = splitWords(c.query["shard"]); len(f.Shards) > maxWords {
+			return f, problem.Invalidf("shard names more than %d values.", maxWords)
+		}
 	}
 	if err := c.familyFilter(&f); err != nil {
 		return f, err

@@ -134,6 +134,9 @@ func (c *call) permitted(r *route) error {
 	if problem.Is(err, problem.NotFound) && !metal.IsUUID(c.args[0]) && !metal.IsName(c.args[0]) {
 		return nil // nothing can be called so, and the handler says it in its own words
 	}
+	if problem.Is(err, problem.NotFound) {
+		return concealed(c.args[0])
+	}
 	if err != nil {
 		return err
 	}
@@ -159,9 +162,24 @@ func (c *call) permitted(r *route) error {
 	return nil
 }
 
-// concealed answers as if there were no such thing: what one may not see is not there.
+// concealed is the answer for what is not there and for what one may not see, so that
+// nobody can tell them apart.
 func concealed(ident string) error {
 	return problem.NotFoundf("%s could not be found.", shorten(ident))
+}
+
+// sees tells whether the principal may see the node.
+func (c *call) sees(n *metal.Node) bool {
+	return c.user.Role != access.Scoped || c.allows("node:get", nodeTarget(n))
+}
+
+// nodeNamed finds the node that a query or a body names, if the principal may see it.
+func (c *call) nodeNamed(ident string) (*metal.Node, error) {
+	n, err := c.s.Nodes.Node(c.r.Context(), ident)
+	if problem.Is(err, problem.NotFound) || err == nil && !c.sees(n) {
+		return nil, problem.NotFoundf("Node %s could not be found.", shorten(ident))
+	}
+	return n, err
 }
 
 // confine narrows a list to the own project where the principal may not see all.
@@ -207,9 +225,9 @@ func (c *call) confineTo(filter any) error {
 	return nil
 }
 
-// peek decodes the body and leaves it there for the handler.
-func (c *call) peek() (any, error) {
-	b, err := api.ReadBody(c.w, c.r, api.MaxBody)
+// peek decodes a body of at most limit bytes and leaves it there for the handler.
+func (c *call) peek(limit int64) (any, error) {
+	b, err := api.ReadBody(c.w, c.r, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -220,8 +238,10 @@ func (c *call) peek() (any, error) {
 	return api.Decode(b)
 }
 
-func (c *call) peekObject() (map[string]any, error) {
-	v, err := c.peek()
+func (c *call) peekObject() (map[string]any, error) { return c.peekObjectUpTo(api.MaxBody) }
+
+func (c *call) peekObjectUpTo(limit int64) (map[string]any, error) {
+	v, err := c.peek(limit)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"salvor/access"
+	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -44,7 +45,7 @@ func patchRule(p *permit, rule string, op *patchOp) string {
 // patchPermitted holds each operation of a patch to its rule, and what moves an object to
 // another node to the rule for that node.
 func (c *call) patchPermitted(p *permit, rule string, target access.Target) error {
-	body, err := c.peek()
+	body, err := c.peek(api.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,27 @@ func createOwnAllocation(c *call, rule string) error {
 		return denied("allocation:create_restricted")
 	}
 	c.owner = project
+	if err := c.candidatesPermitted(body["candidate_nodes"]); err != nil {
+		return err
+	}
 	return c.parentPermitted("node_uuid", body["node"], "node:get")
+}
+
+// candidatesPermitted refuses candidates that the principal may not see in the words for those that are not there.
+func (c *call) candidatesPermitted(v any) error {
+	list, _ := v.([]any)
+	if len(list) > metal.MaxCandidates {
+		return nil // the handler refuses as many
+	}
+	for _, e := range list {
+		ident, _ := e.(string)
+		if _, err := c.nodeNamed(ident); problem.Is(err, problem.NotFound) {
+			return metal.NoCandidate(ident)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // createOwnRunbook makes the runbook of a project its own.
@@ -184,7 +205,7 @@ func (c *call) runbookPermitted() error {
 	if c.version < 92 {
 		return nil
 	}
-	body, err := c.peekObject()
+	body, err := c.peekObjectUpTo(api.MaxProvisionBody)
 	ident, _ := body["runbook"].(string)
 	if err != nil || ident == "" {
 		return err

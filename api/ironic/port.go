@@ -59,7 +59,7 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 			if !metal.IsUUID(id) {
 				return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
 			}
-			n, err := c.s.Nodes.Node(c.r.Context(), id)
+			n, err := c.nodeNamed(id)
 			if err == nil {
 				f.NodeID = n.ID
 			}
@@ -70,6 +70,10 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 			g, err := c.s.Portgroups.Get(c.r.Context(), ident)
 			if err == nil {
 				f.PortgroupID = g.ID
+				_, err = c.nodeNamed(g.NodeID)
+			}
+			if problem.Is(err, problem.NotFound) {
+				return problem.NotFoundf("Portgroup %s could not be found.", shorten(ident))
 			}
 			return err
 		}},

@@ -68,6 +68,9 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	for _, one := range filters {
 		known = append(known, one.name)
 	}
+	if k.detail == 0 {
+		known = slices.DeleteFunc(known, func(name string) bool { return name == "detail" })
+	}
 	if err := c.only(known...); err != nil {
 		return err
 	}
@@ -266,7 +269,7 @@ func ofNode[F any](since metal.Version, at func(*F) *string) parent[F] {
 // nodeFilterOf narrows by a node's UUID or name.
 func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
 	return filter[F]{name: name, since: since, set: func(c *call, f *F, ident string) error {
-		n, err := c.s.Nodes.Node(c.r.Context(), ident)
+		n, err := c.nodeNamed(ident)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,103 @@
+package ironic_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"salvor/access"
+	"salvor/metal"
+)
+
+// TestHiddenIsAbsent: who may not see a node cannot tell it from one that is not there, by whatever road it is asked for.
+func TestHiddenIsAbsent(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	system, member := w.persona(access.Scope{System: true}, "admin", "member", "reader"), w.persona(access.Scope{Project: "p1", ProjectName: "one"}, "member", "reader")
+	group := ask(system, "POST", "/v1/portgroups", "1.82", `{"node_uuid": "`+foreign+`"}`)
+	port := ask(system, "POST", "/v1/ports", "1.82", `{"address": "52:54:00:00:00:06", "node_uuid": "`+foreign+`"}`)
+	if group.status != 201 || port.status != 201 {
+		t.Fatal(group.body, port.body)
+	}
+	text := func(a answer, key string) string { return fmt.Sprint(a.object(t)[key]) }
+	absent := uuid.NewString()
+	for _, tt := range []struct{ method, path, body, hidden, absent string }{
+		{"GET", "/v1/nodes/%s", "", foreign, absent},
+		{"GET", "/v1/nodes/%s", "", "n3", "n9"},
+		{"PATCH", "/v1/nodes/%s", `[{"op": "add", "path": "/extra/a", "value": "b"}]`, foreign, absent},
+		{"GET", "/v1/nodes/%s/states", "", "n3", "n9"},
+		{"GET", "/v1/ports/%s", "", text(port, "uuid"), absent},
+		{"GET", "/v1/portgroups/%s", "", text(group, "uuid"), absent},
+		{"GET", "/v1/ports?node=%s", "", foreign, absent},
+		{"GET", "/v1/ports?node=%s", "", "n3", "n9"},
+		{"GET", "/v1/ports?node_uuid=%s", "", foreign, absent},
+		{"GET", "/v1/ports?portgroup=%s", "", text(group, "uuid"), absent},
+		{"GET", "/v1/portgroups?node=%s", "", "n3", "n9"},
+		{"GET", "/v1/volume/connectors?node=%s", "", "n3", "n9"},
+		{"GET", "/v1/volume/targets/detail?node=%s", "", foreign, absent},
+		{"GET", "/v1/allocations?node=%s", "", "n3", "n9"},
+		{"POST", "/v1/allocations", `{"resource_class": "c", "candidate_nodes": ["%s"]}`, "n3", "n9"},
+		{"POST", "/v1/allocations", `{"node": "%s"}`, "n3", "n9"},
+	} {
+		told := func(ident string) string {
+			fill := func(s string) string { return strings.ReplaceAll(s, "%s", ident) }
+			a := ask(member, tt.method, fill(tt.path), "1.82", fill(tt.body))
+			if a.status < 400 {
+				t.Errorf("%s %s: %d %s", tt.method, fill(tt.path), a.status, a.body)
+			}
+			return fmt.Sprint(a.status, strings.ReplaceAll(a.words(), ident, "IDENT"))
+		}
+		if hidden, absent := told(tt.hidden), told(tt.absent); hidden != absent {
+			t.Errorf("%s %s %s\nhidden: %s\nabsent: %s", tt.method, tt.path, tt.body, hidden, absent)
+		}
+	}
+	for _, path := range []string{"/v1/ports?node=n2", "/v1/ports?node_uuid=" + leased, "/v1/volume/targets?node=n1", "/v1/allocations?node=n1"} {
+		if a := ask(member, "GET", path, "1.82", ""); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.words())
+		}
+	}
+}
+
+// TestChildrenOfOthers: of a leased node's children those are named that the project sees.
+func TestChildrenOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	const seen, unseen = "bbbbbbbb-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002"
+	for id, lessee := range map[string]string{seen: "p1", unseen: ""} {
+		w.node(func(n *metal.Node) { n.ID, n.Name, n.Owner, n.Lessee, n.ParentNode = id, "", "p2", lessee, leased })
+	}
+	a := ask(w.persona(access.Scope{Project: "p1"}, "reader"), "GET", "/v1/nodes/"+leased+"/children", "1.83", "")
+	if a.status != 200 || !strings.Contains(a.body, seen) || strings.Contains(a.body, unseen) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if body := w.want(200, "GET", "/v1/nodes/"+leased+"/children", "1.83", "").body; !strings.Contains(body, unseen) {
+		t.Error(body)
+	}
+}
+
+// TestConfigDriveOfProjects: the policy reads a provision request whole before it asks which runbook it names.
+func TestConfigDriveOfProjects(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	w.edit(owned, func(n *metal.Node) { n.ProvisionState = metal.Available })
+	member := w.persona(access.Scope{Project: "p1"}, "member", "reader")
+	body := `{"target": "active", "configdrive": "` + strings.Repeat("QUFB", 1<<19) + `"}`
+	if a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", body); a.status == 413 {
+		t.Errorf("%d %s", a.status, a.words())
+	}
+}
+
+// TestManyCandidates: a list of candidates that is too long is refused before the nodes are looked for.
+func TestManyCandidates(t *testing.T) {
+	w := newWorld(t)
+	w.machines("big", "n1")
+	body := `{"resource_class": "big", "candidate_nodes": [` + strings.TrimSuffix(strings.Repeat(`"nobody",`, 1001), ",") + `]}`
+	if a := w.want(400, "POST", "/v1/allocations", "1.60", body); !strings.Contains(a.words(), "1000") {
+		t.Error(a.words())
+	}
+	w.want(400, "GET", "/v1/allocations?detail=true", "1.60", "") // there is no detail of allocations
+	w.want(400, "GET", "/v1/nodes?shard="+strings.Repeat("a,", 20_000), "1.82", "")
+	w.want(400, "GET", "/v1/nodes?shard="+strings.Repeat("a,", 300)+"b", "1.82", "")
+}
