@@ -109,7 +109,7 @@ const MaxCandidates = 1000
 
 // NoCandidate is the error for a candidate that is not there.
 func NoCandidate(ident string) error {
-	return problem.Invalidf("candidate_nodes: Node %.100s could not be found.", ident)
+	return problem.Invalidf("candidate_nodes: Nodes cannot be found: %.100s", ident)
 }
 
 // candidates turns the names of candidate nodes to UUIDs, in their order.

@@ -114,7 +114,7 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who Asker) error {
 		n.ID = uuid.NewString()
 	}
 	if !IsUUID(n.ID) {
-		return problem.Invalidf("Expected a UUID but received %s.", n.ID)
+		return problem.Invalidf("Expected UUID for uuid: %.100s", n.ID)
 	}
 	n.ID = strings.ToLower(n.ID)
 	if n.ProvisionState == "" {

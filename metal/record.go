@@ -170,7 +170,7 @@ func (s *Collection[R, F]) ready(r *R) error {
 		h.ID = uuid.NewString()
 	}
 	if !IsUUID(h.ID) {
-		return problem.Invalidf("Expected a UUID but received %.100s.", h.ID)
+		return problem.Invalidf("Expected UUID for uuid: %.100s", h.ID)
 	}
 	h.ID = strings.ToLower(h.ID)
 	if err := s.check(r); err != nil {

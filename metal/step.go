@@ -62,7 +62,7 @@ func ParseSteps(form StepForm, v any) ([]Step, error) {
 // check holds the rules of the list as a whole.
 func (form StepForm) check(steps []Step) error {
 	if form.oneOrMore && len(steps) == 0 {
-		return problem.Invalidf("%s must hold at least one step", form.what)
+		return problem.Invalidf("%s is too short: it must hold at least one step", form.what)
 	}
 	if !form.once {
 		return nil

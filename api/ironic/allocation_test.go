@@ -135,9 +135,9 @@ func TestBadAllocations(t *testing.T) {
 	w.refuse([]refusal{
 		post("1.52", `{}`, 400, "resource_class field is mandatory"), post("1.52", `[]`, 400, ""), post("1.52", ``, 400, ""),
 		post("1.52", `{"resource_class":"c","name":"taken"}`, 409, "name taken already exists"), post("1.52", `{"resource_class":"c","name":"a b"}`, 400, "invalid name"),
-		post("1.52", `{"resource_class":"c","name":"`+nodeID+`"}`, 400, "invalid name"), post("1.52", `{"resource_class":"c","uuid":"x"}`, 400, "Expected a UUID"),
+		post("1.52", `{"resource_class":"c","name":"`+nodeID+`"}`, 400, "invalid name"), post("1.52", `{"resource_class":"c","uuid":"x"}`, 400, "Expected UUID for uuid"),
 		post("1.52", `{"resource_class":"c","traits":["lower"]}`, 400, "Invalid trait"), post("1.52", `{"resource_class":"c","traits":"CUSTOM_A"}`, 400, "list of strings"),
-		post("1.52", `{"resource_class":"c","candidate_nodes":["nope"]}`, 400, "could not be found"), post("1.52", `{"resource_class":"c","candidate_nodes":[1]}`, 400, "list of strings"),
+		post("1.52", `{"resource_class":"c","candidate_nodes":["nope"]}`, 400, "cannot be found"), post("1.52", `{"resource_class":"c","candidate_nodes":[1]}`, 400, "list of strings"),
 		post("1.52", `{"resource_class":1}`, 400, "resource_class"), post("1.52", `{"resource_class":"`+strings.Repeat("c", 81)+`"}`, 400, "80"),
 		post("1.52", `{"resource_class":"c","state":"active"}`, 400, "state"), post("1.52", `{"resource_class":"c","node_uuid":"`+ids[1]+`"}`, 400, "node_uuid"),
 		post("1.52", `{"resource_class":"c","bogus":1}`, 400, "bogus"),

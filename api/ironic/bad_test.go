@@ -69,7 +69,7 @@ func TestBadNodes(t *testing.T) {
 		post("1.30", `{"driver":"fake-hardware","power_interface":"fake"}`, 406, "1.31"),
 		post("1.37", `{"driver":"fake-hardware","rescue_interface":"fake"}`, 406, "1.38"),
 		post("1.82", `{"driver":"fake-hardware","rescue_interface":"agent"}`, 400, "rescue"),
-		post("1.82", `{"driver":"fake-hardware","uuid":"x"}`, 400, "Expected a UUID"),
+		post("1.82", `{"driver":"fake-hardware","uuid":"x"}`, 400, "Expected UUID for uuid"),
 		post("1.82", `{"driver":"fake-hardware","uuid":7}`, 400, "must be a string"),
 		post("1.82", `{"driver":"fake-hardware","uuid":"`+nodeID+`"}`, 409, ""),
 		post("1.82", `{"driver":"fake-hardware","instance_uuid":"x"}`, 400, "Expected a UUID"),

@@ -57,7 +57,7 @@ func wordField[R any](name string, since metal.Version, u use, longest int, at f
 			case err != nil:
 				return err
 			case len([]rune(word)) > longest:
-				return problem.Invalidf("Invalid input for field/attribute %s. It is longer than %d characters.", name, longest)
+				return problem.Invalidf("Invalid input for field/attribute %s. It is too long: longer than %d characters.", name, longest)
 			}
 			*at(r) = word
 			return nil
@@ -162,7 +162,7 @@ func missingField(name string) error {
 	return problem.Invalidf("Missing mandatory field: %s", name)
 }
 
-// wantNumber takes a whole number, or one in a string as Ironic does.
+// wantNumber takes a whole number, as JSON writes it.
 func wantNumber(name string, v any, lowest, highest int) (int, error) {
 	n, ok := v.(float64)
 	if !ok || n != math.Trunc(n) {

@@ -196,6 +196,9 @@ func applyOp(doc []byte, op *patchOp) ([]byte, error) {
 
 // patchError tells the place only: the library's words may hold values.
 func patchError(op *patchOp, _ error) error {
+	if op.Op == "remove" {
+		return problem.Invalidf("Couldn't apply patch 'remove %s'. Reason: can't remove a non-existent object", shorten(op.Path))
+	}
 	return problem.Invalidf("Couldn't apply patch '%s %s'. Reason: the path can't be reached, or there is nothing to %s at it", op.Op, shorten(op.Path), op.Op)
 }
 
