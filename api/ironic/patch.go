@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -148,10 +149,8 @@ func applyPatch(ops []patchOp, get func(name string) any) (map[string]any, error
 	if err != nil {
 		return nil, err
 	}
-	for i := range ops { // one by one, so that the error names the operation
-		if before, err = applyOp(before, &ops[i]); err != nil {
-			return nil, err
-		}
+	if before, err = applyNamed(before, ops); err != nil {
+		return nil, err
 	}
 	if len(before) > api.MaxBody { // else a record could grow without end, patch by patch
 		return nil, problem.Invalidf("The patched record would be larger than %d bytes.", api.MaxBody)
@@ -172,30 +171,43 @@ func applyPatch(ops []patchOp, get func(name string) any) (map[string]any, error
 	return after, nil
 }
 
-func applyOp(doc []byte, op *patchOp) ([]byte, error) {
-	raw := map[string]any{"op": op.Op, "path": op.Path}
-	if op.Op != "remove" {
-		raw["value"] = op.Value
+// applyNamed works all operations off at once: one by one, each would read and write the
+// whole document. Only where that fails, the operation at fault is searched for.
+func applyNamed(doc []byte, ops []patchOp) ([]byte, error) {
+	out, err := applyOps(doc, ops)
+	if err == nil {
+		return out, nil
 	}
-	b, err := json.Marshal([]any{raw})
+	bad := sort.Search(len(ops)-1, func(i int) bool {
+		_, err := applyOps(doc, ops[:i+1])
+		return err != nil
+	})
+	return nil, patchError(&ops[bad])
+}
+
+func applyOps(doc []byte, ops []patchOp) ([]byte, error) {
+	raw := make([]map[string]any, len(ops))
+	for i, op := range ops {
+		raw[i] = map[string]any{"op": op.Op, "path": op.Path}
+		if op.Op != "remove" {
+			raw[i]["value"] = op.Value
+		}
+	}
+	b, err := json.Marshal(raw)
 	if err != nil {
 		return nil, err
 	}
 	p, err := jsonpatch.DecodePatch(b)
 	if err != nil {
-		return nil, patchError(op, err)
+		return nil, err
 	}
 	opts := jsonpatch.NewApplyOptions()
 	opts.SupportNegativeIndices = false
-	out, err := p.ApplyWithOptions(doc, opts)
-	if err != nil {
-		return nil, patchError(op, err)
-	}
-	return out, nil
+	return p.ApplyWithOptions(doc, opts)
 }
 
 // patchError tells the place only: the library's words may hold values.
-func patchError(op *patchOp, _ error) error {
+func patchError(op *patchOp) error {
 	if op.Op == "remove" {
 		return problem.Invalidf("Couldn't apply patch 'remove %s'. Reason: can't remove a non-existent object", shorten(op.Path))
 	}
