@@ -86,7 +86,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 			writes = append(writes, func(tx job.Tx) error { return c.Store.SavePort(tx, p) })
 		}
 	}
-	writes = append(writes, c.takePorts(f, m, found.Touched), c.takeConnectors(ctx, f, m))
+	writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
 	return job.Done(writes...)
 }
 
@@ -168,7 +168,7 @@ func (f findings) nics() []nic {
 }
 
 // takePorts makes and removes ports as configured, and notes which of them boot.
-func (c *Conductor) takePorts(f findings, m *machine, touched []string) func(job.Tx) error {
+func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touched []string) func(job.Tx) error {
 	nics := f.nics()
 	wanted := func(n nic) bool {
 		switch c.AddPorts {
@@ -184,6 +184,14 @@ func (c *Conductor) takePorts(f findings, m *machine, touched []string) func(job
 	return func(tx job.Tx) error {
 		for _, n := range nics {
 			if !wanted(n) || slices.ContainsFunc(m.ports, func(p *metal.Port) bool { return p.Address == n.mac }) {
+				continue
+			}
+			// What another node has stays with it: adapters inside of machines often share one address.
+			there, err := c.Store.PortTable().List(ctx, tx, metal.PortFilter{Address: n.mac}, metal.Page{Limit: 1})
+			if err != nil {
+				return err
+			}
+			if len(there) > 0 {
 				continue
 			}
 			if err := c.addPorts(m.node.ID, []string{n.mac}, n.pxe)(tx); err != nil {
