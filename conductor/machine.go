@@ -59,7 +59,7 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
 	if err != nil {
 		return err
 	}
-	mark := "restarted by " + r.Action
+	mark := restartMark(r)
 	if state != metal.PowerOn || r.Memo[mark] != "" {
 		return m.power.SetPower(ctx, m.node, metal.PowerOn)
 	}
@@ -73,6 +73,9 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
 	}
 	return d.Restart(ctx, m.node)
 }
+
+// restartMark notes that the action in hand has restarted the machine.
+func restartMark(r *job.Run) string { return "restarted by " + r.Action }
 
 // attach and detach move the node's ports.
 func (c *Conductor) attach(net driver.Net) deed {

@@ -3,6 +3,7 @@ package conductor
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ const (
 	againNote = "again" // the ramdisk is booted anew after this step: bootDue or bootDone
 	pauseNote = "pause" // when a step that waits ends
 	heldNote  = "held"  // a hold has begun
+	sinceNote = "since" // when an interface began a step that takes its time
 )
 
 const (
@@ -62,7 +64,7 @@ func (c *Conductor) workOff(ctx context.Context, r *job.Run, m *machine) job.Out
 
 // stepDone makes it durable that so many steps are done.
 func (c *Conductor) stepDone(ctx context.Context, r *job.Run, m *machine, done int) error {
-	for _, key := range []string{orderNote, againNote, pauseNote, heldNote} {
+	for _, key := range []string{orderNote, againNote, pauseNote, heldNote, sinceNote} {
 		r.Note(key, "")
 	}
 	r.Note(stepNote, strconv.Itoa(done))
@@ -146,10 +148,18 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s ch
 	if err != nil {
 		return job.From(stepError(s, err)), false
 	}
-	if wait {
-		return job.Pause(c.StepPoll, "the step "+s.name()), false
+	if !wait {
+		return job.Outcome{}, true
 	}
-	return job.Outcome{}, true
+	// Hardware that never ends a step must not lock the node for good.
+	within := c.timeout(r.Kind)
+	since, err := time.Parse(time.RFC3339Nano, r.Memo[sinceNote])
+	if err != nil {
+		r.Note(sinceNote, c.Now().UTC().Format(time.RFC3339Nano))
+	} else if within > 0 && c.Now().Sub(since) > within {
+		return job.Fail(stepError(s, problem.Unavailablef("it did not end within %s; look at the machine's own logs", within))), false
+	}
+	return job.Pause(c.StepPoll, "the step "+s.name()), false
 }
 
 // agentStep has the agent do a step.
@@ -268,9 +278,10 @@ func ours(list []agent.Result, note, name string) (res agent.Result, taken bool,
 		return res, false, nil
 	}
 	from := 0
-	for i, r := range list {
-		if last != "" && r.ID == last {
-			from = i + 1
+	if last != "" {
+		// An agent that does not know the one before is another boot's: the command may have been taken by the one that is gone.
+		if from = 1 + slices.IndexFunc(list, func(r agent.Result) bool { return r.ID == last }); from == 0 {
+			return res, false, problem.Conflictf("the ramdisk was restarted when its agent was about to be told")
 		}
 	}
 	_, verb, _ := strings.Cut(name, ".")
@@ -282,10 +293,32 @@ func ours(list []agent.Result, note, name string) (res agent.Result, taken bool,
 	return res, false, nil
 }
 
-// bootAgain switches the machine off and on into a fresh boot of the ramdisk.
+// bootAgain switches the machine off and on into a fresh boot of the ramdisk. One that must
+// not be switched off is restarted into it.
 func (c *Conductor) bootAgain(ctx context.Context, r *job.Run, m *machine) error {
-	if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
+	if m.power == nil {
+		return m.lacks("power")
+	}
+	// A restart that may have been given boots the plan that is there.
+	if r.Memo[restartMark(r)] == "" {
+		if err := c.planAgain(ctx, r, m); err != nil {
+			return err
+		}
+	}
+	if err := c.start(ctx, r, m); err != nil {
 		return err
+	}
+	r.Note(restartMark(r), "")
+	r.Note(againNote, bootDone)
+	return c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = metal.PowerOn }))
+}
+
+// planAgain has the next boot of a machine be a fresh one of the ramdisk that it runs.
+func (c *Conductor) planAgain(ctx context.Context, r *job.Run, m *machine) error {
+	if !m.node.DisablePowerOff {
+		if err := m.power.SetPower(ctx, m.node, metal.PowerOff); err != nil {
+			return err
+		}
 	}
 	number := m.node.BootNumber + 1
 	old := m.node.Plan
@@ -300,85 +333,5 @@ func (c *Conductor) bootAgain(ctx context.Context, r *job.Run, m *machine) error
 	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan })); err != nil {
 		return err
 	}
-	if err := m.boot.PrepareRamdisk(ctx, m.node); err != nil {
-		return err
-	}
-	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); err != nil {
-		return err
-	}
-	r.Note(againNote, bootDone)
-	return c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = metal.PowerOn }))
-}
-
-// reservedStep does a step that belongs to no interface.
-func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
-	switch s.Step.Step {
-	case "hold":
-		return c.hold(ctx, r, m)
-	case "wait":
-		return c.waitStep(ctx, r, m, s)
-	}
-	if m.power == nil {
-		return job.Fail(m.lacks("power")), false
-	}
-	return c.powerStep(ctx, r, m, s)
-}
-
-// powerStep is absolute, like every action: a reboot is off, then on. Where a ramdisk runs,
-// what switches the machine on boots the ramdisk anew, after the step.
-func (c *Conductor) powerStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
-	var wanted []metal.Power
-	switch {
-	case s.Step.Step == "power_off":
-		wanted = []metal.Power{metal.PowerOff}
-	case r.Memo[roadNote] == byRamdisk:
-	case s.Step.Step == "reboot":
-		wanted = []metal.Power{metal.PowerOff, metal.PowerOn}
-	default:
-		wanted = []metal.Power{metal.PowerOn}
-	}
-	for _, want := range wanted {
-		if err := m.power.SetPower(ctx, m.node, want); err != nil {
-			return job.From(stepError(s, err)), false
-		}
-		if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { n.PowerState = want })); err != nil {
-			return job.From(err), false
-		}
-	}
-	return job.Outcome{}, true
-}
-
-// hold parks the job until somebody asks for unhold.
-func (c *Conductor) hold(ctx context.Context, r *job.Run, m *machine) (job.Outcome, bool) {
-	if r.Memo[heldNote] == "" {
-		r.Note(heldNote, "yes")
-		return job.Wait("unhold", 0, c.shift(ctx, m, metal.HoldEvent)), false
-	}
-	if _, err := metal.ByVerb(m.node.ProvisionState, metal.Unhold); err {
-		return job.Wait("unhold", 0), false
-	}
-	return job.Outcome{}, true
-}
-
-// defaultWait is how long a wait step without seconds lasts.
-const defaultWait = 30 * time.Second
-
-func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
-	lasts := defaultWait
-	if v, ok := s.arg("seconds"); ok {
-		n, isNumber := v.(float64)
-		if !isNumber || n < 0 || n > 24*3600 {
-			return job.Fail(stepError(s, problem.Invalidf("seconds must be a number from 0 to 86400"))), false
-		}
-		lasts = time.Duration(n * float64(time.Second))
-	}
-	end, err := time.Parse(time.RFC3339Nano, r.Memo[pauseNote])
-	if err != nil {
-		end = c.Now().Add(lasts)
-		r.Note(pauseNote, end.UTC().Format(time.RFC3339Nano))
-	}
-	if left := end.Sub(c.Now()); left > 0 {
-		return job.Pause(left, "the end of a wait step"), false
-	}
-	return job.Outcome{}, true
+	return m.boot.PrepareRamdisk(ctx, m.node)
 }
