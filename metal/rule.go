@@ -230,7 +230,10 @@ func Apply(rules []*InspectionRule, f *Findings) error {
 	rules = slices.Clone(rules)
 	slices.SortStableFunc(rules, func(a, b *InspectionRule) int { return cmp.Compare(b.Priority, a.Priority) })
 	for _, r := range rules {
-		if err := f.apply(r); err != nil {
+		switch err := f.apply(r); {
+		case err != nil && r.Sensitive: // the reason may hold what the rule compares and writes
+			return problem.Invalidf("inspection rule %s failed; why is not told, for it is sensitive", r.ID)
+		case err != nil:
 			return problem.Invalidf("inspection rule %s: %w", r.name(), err)
 		}
 	}
@@ -238,7 +241,7 @@ func Apply(rules []*InspectionRule, f *Findings) error {
 }
 
 func (r *InspectionRule) name() string {
-	if r.Description != "" && !r.Sensitive {
+	if r.Description != "" {
 		return r.ID + " (" + r.Description + ")"
 	}
 	return r.ID

@@ -241,3 +241,26 @@ func FuzzRules(f *testing.F) {
 		}
 	})
 }
+
+// TestSensitiveRuleFailsSilently: the reason of a failure is shown on the node to everybody who sees it.
+func TestSensitiveRuleFailsSilently(t *testing.T) {
+	for name, r := range map[string]InspectionRule{
+		"condition": {Conditions: []any{map[string]any{"op": "lt", "args": map[string]any{"values": []any{"hunter2", true}}}}, Actions: []any{map[string]any{"op": "fail", "args": map[string]any{"msg": "m"}}}},
+		"action":    {Actions: []any{map[string]any{"op": "fail", "args": map[string]any{"msg": "hunter2"}}}},
+	} {
+		r.ID, r.Description = "r1", "of hunter2"
+		told := func() string {
+			err := Apply([]*InspectionRule{&r}, &Findings{Node: &Node{}})
+			if !problem.Is(err, problem.Invalid) || !strings.Contains(err.Error(), "r1") {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return err.Error()
+		}
+		if words := told(); !strings.Contains(words, "hunter2") {
+			t.Errorf("%s: %s", name, words)
+		}
+		if r.Sensitive = true; strings.Contains(told(), "hunter2") {
+			t.Errorf("%s: %s", name, told())
+		}
+	}
+}
