@@ -74,15 +74,15 @@ func (s *Nodes) awaitsFindings(ctx context.Context, tx job.Tx, n *Node) (bool, e
 func (s *Nodes) sighted(ctx context.Context, seen Sighting) (string, error) {
 	found := seen.NodeID
 	if len(seen.MACs) > 0 {
-		ports, err := s.store.Ports(ctx, PortFilter{MACs: seen.MACs}, Page{Limit: 1000})
+		owners, err := s.store.NodesOfMACs(ctx, seen.MACs)
 		if err != nil {
 			return "", err
 		}
-		for _, p := range ports {
-			if found != "" && p.NodeID != found {
+		for _, owner := range owners {
+			if found != "" && owner != found {
 				return "", notFound
 			}
-			found = p.NodeID
+			found = owner
 		}
 	}
 	if found != "" {

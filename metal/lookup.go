@@ -15,6 +15,8 @@ import (
 // Found is the answer of a lookup.
 type Found struct {
 	Node *Node
+	// Heard is what was heard of the node when it was looked up.
+	Heard Contact
 	// Token is the agent token of this boot; empty: it was told before, or goes another way, and the answer shows the mask.
 	Token secret.Value
 	// RescueHash is the hash of the rescue password, for agents that take no commands; it comes with the token only.
@@ -41,6 +43,9 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 		return Found{}, err
 	}
 	found := Found{Node: n}
+	if found.Heard, err = s.store.Contact(ctx, nil, n.ID); err != nil {
+		return Found{}, err
+	}
 	expected := n.ProvisionState.Info().Lookup
 	// A hash that goes out with the token goes out once: not before the rescue waits for it.
 	early := s.opts.RescuePasswordInLookup && n.ProvisionState == Rescuing
@@ -51,8 +56,8 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 		return found, nil
 	}
 	// Told once, a token stays told: whoever asks again needs no transaction to hear that.
-	if heard, err := s.store.Contact(ctx, nil, n.ID); err != nil || heard.TokenTold >= n.BootNumber {
-		return found, err
+	if found.Heard.TokenTold >= n.BootNumber {
+		return found, nil
 	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		found.Token, found.RescueHash = secret.Value{}, secret.Value{}
@@ -90,21 +95,14 @@ func (s *Nodes) lookupNode(ctx context.Context, id string, macs []string) (*Node
 		}
 		return n, err
 	}
-	ports, err := s.store.Ports(ctx, PortFilter{MACs: macs}, Page{Limit: 100})
+	owners, err := s.store.NodesOfMACs(ctx, macs)
 	if err != nil {
 		return nil, err
 	}
-	nodeID := ""
-	for _, p := range ports {
-		if nodeID != "" && p.NodeID != nodeID {
-			return nil, notFound
-		}
-		nodeID = p.NodeID
-	}
-	if nodeID == "" {
+	if len(owners) != 1 {
 		return nil, notFound
 	}
-	return s.store.Node(ctx, nil, nodeID)
+	return s.store.Node(ctx, nil, owners[0])
 }
 
 // Heartbeat is what a ramdisk says of itself.

@@ -75,12 +75,14 @@ type PortStore interface {
 	DeletePort(tx job.Tx, p *Port) error
 	// Ports lists; zero fields of the filter do not narrow.
 	Ports(ctx context.Context, f PortFilter, p Page) ([]*Port, error)
+	// NodesOfMACs lists the ids of the nodes that have a port with any of these addresses, each once.
+	NodesOfMACs(ctx context.Context, macs []string) ([]string, error)
 }
 
-// PortFilter narrows a list of ports. MACs keeps ports with any of these addresses.
+// PortFilter narrows a list of ports; zero fields do not narrow.
 type PortFilter struct {
 	NodeID, Address, PortgroupID, Owner, Project, DescriptionContains string
-	MACs, Shards, ConductorGroups                                     []string
+	Shards, ConductorGroups                                           []string
 }
 
 // ContactStore keeps what was heard of nodes. Reads of a node without a row give an empty Contact.

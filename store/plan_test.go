@@ -94,7 +94,7 @@ func TestNoScan(t *testing.T) {
 		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{}); return err },
 		func() error { _, err := s.Contacts(ctx, []string{"n", "m"}); return err },
 		func() error { _, err := s.Ports(ctx, metal.PortFilter{NodeID: "n"}, metal.Page{Limit: 9}); return err },
-		func() error { _, err := s.Ports(ctx, metal.PortFilter{MACs: []string{"m"}}, metal.Page{}); return err },
+		func() error { _, err := s.NodesOfMACs(ctx, []string{"m"}); return err },
 		func() error { _, err := s.Ports(ctx, metal.PortFilter{PortgroupID: "g"}, metal.Page{}); return err },
 		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{ParentNode: "n"}, metal.Page{}); return err },
 		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{ChassisUUID: "c"}, metal.Page{}); return err },

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 
 	"salvor/job"
@@ -46,13 +47,6 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 			c.node = true
 			c.equal("n.owner", f.Owner)
 		}
-		if f.MACs != nil {
-			macs := make([]string, len(f.MACs))
-			for i, mac := range f.MACs {
-				macs[i] = strings.ToLower(mac)
-			}
-			c.and(c.in("t.address", macs))
-		}
 	},
 }
 
@@ -78,6 +72,27 @@ func (s *Store) DeletePort(t job.Tx, p *metal.Port) error { return s.PortTable()
 // Ports is metal.PortStore's.
 func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p metal.Page) ([]*metal.Port, error) {
 	return s.PortTable().List(ctx, nil, f, p)
+}
+
+// NodesOfMACs is metal.PortStore's.
+func (s *Store) NodesOfMACs(ctx context.Context, macs []string) ([]string, error) {
+	c := &clause{}
+	lower := make([]string, len(macs))
+	for i, mac := range macs {
+		lower[i] = strings.ToLower(mac)
+	}
+	c.and(c.in("address", lower))
+	var out []string
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var id string
+		err := r.Scan(&id)
+		out = append(out, id)
+		return err
+	}, `SELECT DISTINCT node_id FROM port`+c.where(), c.args...)
+	if err != nil {
+		return nil, fmt.Errorf("nodes of %d addresses: %w", len(macs), err)
+	}
+	return out, nil
 }
 
 // exists tells whether a table has a row with the id.

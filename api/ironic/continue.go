@@ -53,10 +53,11 @@ func (s *server) continueInspection(c *call) error {
 	if c.version < inspectionVersion {
 		return c.json(http.StatusAccepted, map[string]string{"uuid": n.ID})
 	}
-	node, err := c.lookupNode(n)
+	heard, err := s.Nodes.Contacts(c.r.Context(), []string{n.ID})
 	if err != nil {
 		return err
 	}
+	node := c.lookupNode(n, heard[n.ID])
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
 }

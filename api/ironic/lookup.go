@@ -56,10 +56,7 @@ func (c *call) answerLookup(id string, macs []string, tell bool, shape func(meta
 	if err != nil {
 		return err
 	}
-	node, err := c.lookupNode(found.Node)
-	if err != nil {
-		return err
-	}
+	node := c.lookupNode(found.Node, found.Heard)
 	if !found.RescueHash.Empty() {
 		node.InstanceInfo["rescue_password"] = found.RescueHash.Reveal()
 	}
@@ -68,20 +65,16 @@ func (c *call) answerLookup(id string, macs []string, tell bool, shape func(meta
 }
 
 // lookupNode is the part of a node that a ramdisk may see.
-func (c *call) lookupNode(n *metal.Node) (node ironic.LookupNode, err error) {
-	views, err := c.views(c.r.Context(), []*metal.Node{n}, allNodeFields(MaxVersion))
-	if err != nil {
-		return node, err
-	}
-	v := &views[0]
-	node = ironic.LookupNode{
+func (c *call) lookupNode(n *metal.Node, heard metal.Contact) ironic.LookupNode {
+	v := &nodeView{Node: n, contact: heard}
+	node := ironic.LookupNode{
 		UUID: v.ID, Properties: masked(v.Properties), InstanceInfo: shownInstanceInfo(v.InstanceInfo),
 		DriverInternalInfo: masked(v.internalInfo()),
 	}
 	for _, l := range c.links("nodes/" + v.ID) {
 		node.Links = append(node.Links, ironic.RamdiskLink{Href: l.Href, Rel: l.Rel})
 	}
-	return node, nil
+	return node
 }
 
 func masked(o metal.Object) map[string]any {

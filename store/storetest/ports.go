@@ -95,10 +95,18 @@ func testPortPages(b *bench) {
 	}{
 		{metal.PortFilter{NodeID: "a"}, 4}, {metal.PortFilter{Address: "52:54:00:00:00:01"}, 1}, {metal.PortFilter{PortgroupID: "g"}, 1},
 		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroups: []string{"north"}}, 4},
-		{metal.PortFilter{MACs: []string{"52:54:00:00:00:01", strings.ToUpper("52:54:00:00:00:02"), "none"}}, 2}, {metal.PortFilter{MACs: []string{}}, 0}, {metal.PortFilter{Shards: []string{"s", "t"}}, 4},
+		{metal.PortFilter{Shards: []string{"s", "t"}}, 4},
 	} {
 		if got := names(c.f, metal.Page{}); len(got) != c.want {
 			b.Errorf("filter %+v: %v, want %d", c.f, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		macs []string
+		want int
+	}{{[]string{"52:54:00:00:00:01", "52:54:00:00:00:0A", "none"}, 1}, {[]string{"none"}, 0}, {nil, 0}} {
+		if got, err := b.s.NodesOfMACs(b.ctx, c.macs); err != nil || len(got) != c.want {
+			b.Errorf("nodes of %v: %v, %v, want %d", c.macs, got, err, c.want)
 		}
 	}
 	_, err := b.s.Ports(b.ctx, metal.PortFilter{}, metal.Page{SortKey: "extra"})
