@@ -150,6 +150,8 @@ type vif struct {
 	portsbinding.PortsBindingExt
 }
 
+var errNoNetwork = errors.New("Neutron has no network")
+
 // network gives the UUID of a network that is called by its UUID or name.
 func (c *Cloud) network(ctx context.Context, ident string) (string, error) {
 	c.mu.Lock()
@@ -175,7 +177,7 @@ func (c *Cloud) network(ctx context.Context, ident string) (string, error) {
 	case err != nil:
 		return "", classify(err, "look for network "+ident)
 	case len(found) == 0:
-		return "", problem.Invalidf("Neutron has no network %q that salvor's user may see", ident)
+		return "", problem.Invalidf("%w %q that salvor's user may see", errNoNetwork, ident)
 	case len(found) > 1:
 		return "", problem.Invalidf("Neutron has %d networks called %q: name one by its UUID", len(found), ident)
 	}

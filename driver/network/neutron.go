@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -106,7 +107,7 @@ func (d *Neutron) Detach(ctx context.Context, n *metal.Node, on []*metal.Port, n
 	var err error
 	switch {
 	case !d.ours(net):
-		err = d.unbindTenant(ctx, on)
+		err = d.unbindTenant(ctx, n, on)
 	case d.network(n, net) == "": // nothing can be on a network that nobody named
 	default:
 		err = d.leave(ctx, n, net)
@@ -168,6 +169,9 @@ func (d *Neutron) join(ctx context.Context, n *metal.Node, on []*metal.Port, net
 // leave removes every port of ours from the network.
 func (d *Neutron) leave(ctx context.Context, n *metal.Node, net driver.Net) error {
 	network, err := d.cloud.network(ctx, d.network(n, net))
+	if errors.Is(err, errNoNetwork) {
+		return nil // Neutron deletes none that a port is on
+	}
 	if err != nil {
 		return err
 	}
@@ -222,7 +226,8 @@ func (d *Neutron) bindTenant(ctx context.Context, n *metal.Node, on []*metal.Por
 	return nil
 }
 
-func (d *Neutron) unbindTenant(ctx context.Context, on []*metal.Port) error {
+// unbindTenant frees what is bound to this node; a VIF that has gone to another machine stays there.
+func (d *Neutron) unbindTenant(ctx context.Context, n *metal.Node, on []*metal.Port) error {
 	for _, p := range on {
 		id := tenantVIF(p)
 		if id == "" {
@@ -232,7 +237,7 @@ func (d *Neutron) unbindTenant(ctx context.Context, on []*metal.Port) error {
 		if problem.Is(err, problem.NotFound) {
 			continue
 		}
-		if err == nil && v.HostID != "" {
+		if err == nil && v.HostID == n.ID {
 			err = d.cloud.unbind(ctx, id)
 		}
 		if err != nil {
