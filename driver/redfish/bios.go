@@ -16,6 +16,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/secret"
 )
 
 // BIOS is the bios interface: the settings of the firmware and the steps that change them.
@@ -224,6 +225,11 @@ func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.S
 	}
 	if err := now.fit(wanted); err != nil {
 		return false, err
+	}
+	for name, v := range wanted {
+		if metal.Text(now.Attributes[name]) == "" { // passwords are never shown
+			s.hidden = append(s.hidden, secret.New(metal.Text(v)))
+		}
 	}
 	if now.hold(wanted) {
 		remember(n, nil)

@@ -11,6 +11,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/secret"
 )
 
 // A machine's own iSCSI initiator, as DMTF's NetworkDeviceFunction offers it: the BMC is told where the root
@@ -175,6 +176,7 @@ func (s *session) able(v metal.VolumePlan) (*function, initiator, error) {
 // setUp writes an initiator and proves it by a read-back.
 func (s *session) setUp(ctx context.Context, f *function, want initiator, kind string) error {
 	want.Methods = nil
+	s.hidden = append(s.hidden, secret.New(want.CHAPSecret), secret.New(want.MutualCHAPSecret))
 	body := map[string]any{"iSCSIBoot": want}
 	if f.NetDevFuncType != "" && f.NetDevFuncType != kind {
 		body["NetDevFuncType"] = kind
