@@ -63,6 +63,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 
 // begin settles version, permission and query.
 func (c *call) begin(found *route) error {
+	if len(c.r.Host) > maxIdent { // a page repeats it ten thousand times
+		return problem.Invalidf("The name in the header Host is longer than %d bytes.", maxIdent)
+	}
 	if !found.plain {
 		v, err := c.s.versions.Parse(c.r.Header)
 		h := c.w.Header()

@@ -2,6 +2,7 @@ package ironic_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -100,4 +101,20 @@ func TestManyCandidates(t *testing.T) {
 	w.want(400, "GET", "/v1/allocations?detail=true", "1.60", "") // there is no detail of allocations
 	w.want(400, "GET", "/v1/nodes?shard="+strings.Repeat("a,", 20_000), "1.82", "")
 	w.want(400, "GET", "/v1/nodes?shard="+strings.Repeat("a,", 300)+"b", "1.82", "")
+}
+
+// TestLongHost: the name by which the server is called is in ten links of each node of a page.
+func TestLongHost(t *testing.T) {
+	w := newWorld(t)
+	for length, want := range map[int]int{200: 200, 300: 400, 60_000: 400} {
+		for _, path := range []string{"/", "/v1", "/v1/nodes/detail"} {
+			r := httptest.NewRequest("GET", "http://salvor.example"+path, nil)
+			r.Host = strings.Repeat("h", length)
+			rec := httptest.NewRecorder()
+			w.handler.ServeHTTP(rec, r)
+			if rec.Code != want || want == 400 && rec.Body.Len() > 1000 {
+				t.Errorf("%s, %d bytes: %d, want %d", path, length, rec.Code, want)
+			}
+		}
+	}
 }
