@@ -118,3 +118,19 @@ func TestLongHost(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnerOfNodeInUse: a node in use is given to others by administrators only.
+func TestOwnerOfNodeInUse(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	system := access.Scope{System: true}
+	for state, of := range map[metal.State]map[string]int{metal.Active: {"member": 400, "admin": 200}, metal.Manageable: {"member": 200, "admin": 200}} {
+		w.edit(owned, func(n *metal.Node) { n.ProvisionState = state })
+		for role, want := range of {
+			who := w.persona(system, role, "member", "reader")
+			if a := ask(who, "PATCH", "/v1/nodes/"+owned, "1.82", `[{"op": "replace", "path": "/owner", "value": "p9"}]`); a.status != want {
+				t.Errorf("%s, %s: %d, want %d: %s", state, role, a.status, want, a.words())
+			}
+		}
+	}
+}

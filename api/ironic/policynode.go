@@ -61,8 +61,22 @@ func (c *call) patchPermitted(p *permit, rule string, target access.Target) erro
 		if err := c.parentPermitted(ops[i].attr(), ops[i].Value, rule); err != nil {
 			return err
 		}
+		if one == "node:update:owner" {
+			if err := c.handoverPermitted(target); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// handoverPermitted keeps a node in use with its owner, unless the principal may give it away even so.
+func (c *call) handoverPermitted(target access.Target) error {
+	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	if err == nil && n.ProvisionState == metal.Active && !c.allows("node:update_owner_provisioned", target) {
+		err = problem.Invalidf(`Cannot update owner of node "%s" while it is in state "%s".`, n.ID, n.ProvisionState)
+	}
+	return err
 }
 
 // parentPermitted asks for the rule on what an attribute makes an object's parent. What is
