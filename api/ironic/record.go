@@ -199,7 +199,11 @@ func (k *kind[R, F]) patch(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkPaths(ops, k.patchPaths); err != nil {
+	gated := len(ops)
+	if k.firstOnly {
+		gated = 1
+	}
+	if err := c.checkPaths(ops, k.patchPaths, gated); err != nil {
 		return err
 	}
 	r, err := k.service(c.s).Update(c.r.Context(), ident, c.who, func(r *R) error { return k.apply(c, r, ops) })
