@@ -275,6 +275,7 @@ func choose(offered []chore, s metal.Step) (chore, error) {
 		names = append(names, o.name())
 	}
 	slices.Sort(names)
+	names = slices.Compact(names) // interfaces of two kinds may run the same step
 	has := "this node has none"
 	if len(names) > 0 {
 		has = "this node has " + strings.Join(names, ", ")
