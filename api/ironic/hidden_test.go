@@ -134,3 +134,25 @@ func TestOwnerOfNodeInUse(t *testing.T) {
 		}
 	}
 }
+
+// TestRunbooksOfOthers: a private runbook of another project cannot be told from one that is not there, and a trait that is set twice is there once.
+func TestRunbooksOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	w.want(201, "POST", "/v1/runbooks", "1.112", `{"name": "theirs", "owner": "p2", "steps": [{"interface": "deploy", "step": "s", "order": 1, "args": {}}]}`)
+	member := w.persona(access.Scope{Project: "p1"}, "member", "reader")
+	told := map[string]string{}
+	for _, name := range []string{"theirs", "absent"} {
+		a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", `{"target": "clean", "runbook": "`+name+`"}`)
+		told[name] = fmt.Sprint(a.status, strings.ReplaceAll(a.words(), name, "NAME"))
+	}
+	if told["theirs"] != told["absent"] || !strings.HasPrefix(told["theirs"], "404") {
+		t.Errorf("%q", told)
+	}
+	for range 2 {
+		w.want(204, "PUT", "/v1/runbooks/theirs/traits/CUSTOM_A", "1.112", "")
+	}
+	if got := w.want(200, "GET", "/v1/runbooks/theirs/traits", "1.112", "").body; got != `{"traits":["CUSTOM_A"]}` {
+		t.Error(got)
+	}
+}

@@ -225,8 +225,8 @@ func (c *call) runbookPermitted() error {
 		return err
 	}
 	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
-	if problem.Is(err, problem.NotFound) {
-		return nil // the handler says so
+	if problem.Is(err, problem.NotFound) || err == nil && !r.Public && !c.allows("runbook:get", access.Target{Owner: r.Owner}) {
+		return problem.NotFoundf("Runbook %s could not be found.", shorten(ident))
 	}
 	if err != nil || r.Public {
 		return err

@@ -176,6 +176,8 @@ func (c *call) changeRunbookTraits(edit func(old []string) []string) error {
 	}
 	_, err := c.s.Runbooks.Update(c.r.Context(), c.args[0], c.who, func(r *metal.Runbook) error {
 		r.Traits = edit(r.Traits)
+		slices.Sort(r.Traits)
+		r.Traits = slices.Compact(r.Traits)
 		return nil
 	})
 	if err != nil {
