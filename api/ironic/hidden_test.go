@@ -156,3 +156,12 @@ func TestRunbooksOfOthers(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestLongFilters: engines bound how long a pattern may be.
+func TestLongFilters(t *testing.T) {
+	w := newWorld(t)
+	w.node(nil)
+	for _, path := range []string{"/v1/nodes?description_contains=", "/v1/ports?description_contains=", "/v1/nodes?owner=", "/v1/volume/targets?volume_id="} {
+		w.want(400, "GET", path+strings.Repeat("_", 40_000), "1.115", "")
+	}
+}

@@ -111,7 +111,11 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 			return f, newerField(one.name, one.since)
 		}
 		if one.text != nil {
-			*one.text(&f) = c.query.Get(one.name)
+			value := c.query.Get(one.name)
+			if err := checkFilter(one.name, value); err != nil {
+				return f, err
+			}
+			*one.text(&f) = value
 			continue
 		}
 		b, err := c.boolean(one.name)

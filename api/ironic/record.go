@@ -286,8 +286,18 @@ func nodeFilterOf[F any](name string, since metal.Version, at func(*F) *string) 
 func wordFilter[F any](name string, since metal.Version, at func(*F) *string) filter[F] {
 	return filter[F]{name: name, since: since, set: func(_ *call, f *F, value string) error {
 		*at(f) = value
-		return nil
+		return checkFilter(name, value)
 	}}
+}
+
+// maxFilter bounds a filter's value in bytes: no field is longer, and engines take no longer pattern.
+const maxFilter = 4096 * 4
+
+func checkFilter(name, value string) error {
+	if len(value) > maxFilter {
+		return problem.Invalidf("%s is longer than %d bytes.", name, maxFilter)
+	}
+	return nil
 }
 
 // maxWords bounds the values of one filter: each is an argument of the query.
