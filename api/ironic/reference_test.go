@@ -132,9 +132,8 @@ func describe[R, F any](k *kind[R, F]) description {
 	c := &call{version: MaxVersion, host: "http://host"}
 	properties := object{}
 	for _, f := range k.fields {
-		shape := object{}
 		if f.write != nil {
-			shape = shapeOf(f.name, f.write(nil, k.blank(c), c))
+			shape := shapeOf(f.name, f.write(nil, k.blank(c), c))
 			shape["x-since"] = fmt.Sprintf("1.%d", max(f.since, k.since))
 			properties[f.name] = shape
 		}

@@ -177,12 +177,6 @@ func (k *keystone) as(user, password string, scope *gophercloud.AuthScope) *goph
 	return &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: k.URL + "/", Type: "identity"}
 }
 
-// token is that of a user in a scope.
-func (k *keystone) token(user, password string, scope gophercloud.AuthScope) string {
-	k.t.Helper()
-	return k.as(user, password, &scope).Token()
-}
-
 // must ends the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
