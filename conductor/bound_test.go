@@ -19,7 +19,12 @@ func (endless) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
 	return []driver.Step{{Interface: "bios", Name: "apply"}}, nil
 }
 
-func (endless) RunStep(context.Context, *metal.Node, metal.Step) (bool, error) { return true, nil }
+func (endless) RunStep(_ context.Context, n *metal.Node, _ metal.Step) (bool, error) {
+	n.InternalInfo = metal.Object{"asked": true}
+	return true, nil
+}
+
+func (endless) ForgetStep(n *metal.Node) { n.InternalInfo = nil }
 
 // TestStepWithoutEnd: a step that the hardware never ends does not lock the node for good.
 func TestStepWithoutEnd(t *testing.T) {
@@ -36,8 +41,9 @@ func TestStepWithoutEnd(t *testing.T) {
 	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, metal.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.until(t, metal.ServiceFailed); !strings.Contains(n.LastError, "bios.apply: it did not end within 50ms") {
-		t.Errorf("last_error %q", n.LastError)
+	n := b.until(t, metal.ServiceFailed)
+	if !strings.Contains(n.LastError, "bios.apply: it did not end within 50ms") || n.InternalInfo["asked"] != nil {
+		t.Errorf("last_error %q, notes %v", n.LastError, n.InternalInfo)
 	}
 }
 

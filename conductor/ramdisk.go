@@ -158,7 +158,7 @@ func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *machine) job.Outco
 		return job.From(err)
 	}
 	if state != metal.PowerOff && m.node.Plan != nil {
-		a, heard, out := c.agentOf(ctx, r, m, c.DeployTimeout)
+		a, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
 		if !heard {
 			return out
 		}

@@ -151,15 +151,29 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s ch
 	if !wait {
 		return job.Outcome{}, true
 	}
-	// Hardware that never ends a step must not lock the node for good.
+	return c.stepWaits(ctx, r, m, s, runner), false
+}
+
+// stepWaits looks at the step again by and by. Hardware that never ends one must not lock the node for good.
+func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *machine, s chore, runner driver.StepRunner) job.Outcome {
 	within := c.timeout(r.Kind)
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[sinceNote])
 	if err != nil {
 		r.Note(sinceNote, c.Now().UTC().Format(time.RFC3339Nano))
-	} else if within > 0 && c.Now().Sub(since) > within {
-		return job.Fail(stepError(s, problem.Unavailablef("it did not end within %s; look at the machine's own logs", within))), false
+		since = c.Now()
 	}
-	return job.Pause(c.StepPoll, "the step "+s.name()), false
+	if within == 0 || c.Now().Sub(since) <= within {
+		return job.Pause(c.StepPoll, "the step "+s.name())
+	}
+	if f, ok := runner.(driver.StepForgetter); ok {
+		f.ForgetStep(m.node)
+		if change := m.kept(); change != nil {
+			if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, change)); err != nil {
+				return job.From(err)
+			}
+		}
+	}
+	return job.Fail(stepError(s, problem.Unavailablef("it did not end within %s; look at the machine's own logs", within)))
 }
 
 // agentStep has the agent do a step.

@@ -41,6 +41,12 @@ type StepRunner interface {
 	RunStep(ctx context.Context, n *metal.Node, s metal.Step) (wait bool, err error)
 }
 
+// StepForgetter is a StepRunner that notes in the node what it has asked the machine for.
+type StepForgetter interface {
+	// ForgetStep drops the notes of a step that was given up, so that it can be asked for anew.
+	ForgetStep(n *metal.Node)
+}
+
 // BIOS reads the settings of the firmware (kind bios); its steps change them.
 type BIOS interface {
 	BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error)

@@ -212,6 +212,9 @@ func remember(n *metal.Node, wanted any) {
 	n.InternalInfo = info
 }
 
+// ForgetStep has the settings handed over anew.
+func (b BIOS) ForgetStep(n *metal.Node) { remember(n, nil) }
+
 // apply hands settings over while the machine is off and turns it on, which is when the
 // firmware takes them. Called again it looks how far that is.
 func (b BIOS) apply(ctx context.Context, n *metal.Node, s *session, step metal.Step) (wait bool, err error) {

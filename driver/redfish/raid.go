@@ -170,6 +170,9 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 	return wait, err
 }
 
+// ForgetStep has volumes asked for anew.
+func (r RAID) ForgetStep(n *metal.Node) { remember(n, nil) }
+
 // deleteVolumes asks for the removal of volumes; there are none left when it need not be asked again.
 func (s *session) deleteVolumes(all []*controller, which func(*volume) bool) (wait bool, err error) {
 	for _, c := range all {
