@@ -161,7 +161,9 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 		case "create_configuration":
 			wait, err = s.create(n, step, all)
 		case "delete_configuration":
-			wait, err = s.deleteVolumes(all, func(*volume) bool { return true })
+			if wait, err = s.deleteVolumes(n, all, func(*volume) bool { return true }); !wait && err == nil {
+				remember(n, nil)
+			}
 		default:
 			err = problem.Invalidf("there is no such step")
 		}
@@ -173,19 +175,26 @@ func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool
 // ForgetStep has volumes asked for anew.
 func (r RAID) ForgetStep(n *metal.Node) { remember(n, nil) }
 
-// deleteVolumes asks for the removal of volumes; there are none left when it need not be asked again.
-func (s *session) deleteVolumes(all []*controller, which func(*volume) bool) (wait bool, err error) {
+// deleteVolumes asks for the removal of volumes, one in each call and each once: a controller that is at it refuses to be
+// asked again. There are none left when it need not be called again.
+func (s *session) deleteVolumes(n *metal.Node, all []*controller, which func(*volume) bool) (wait bool, err error) {
 	for _, c := range all {
 		for _, v := range c.volumes {
 			if !which(v) {
 				continue
 			}
-			if wait, err = true, s.delete(v.path); err != nil {
+			ask := []any{"delete", v.path}
+			if requested(n, ask) {
+				return true, nil
+			}
+			if err := s.delete(v.path); err != nil {
 				return false, err
 			}
+			remember(n, ask)
+			return true, nil
 		}
 	}
-	return wait, nil
+	return false, nil
 }
 
 // logicalDisk is one of the target configuration.
@@ -237,7 +246,7 @@ func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wai
 		}
 	}
 	if step.Args["delete_existing"] == true && len(missing) > 0 {
-		if wait, err := s.deleteVolumes(all, func(v *volume) bool { return !taken[v] }); wait || err != nil {
+		if wait, err := s.deleteVolumes(n, all, func(v *volume) bool { return !taken[v] }); wait || err != nil {
 			return wait, err
 		}
 	}
