@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"salvor/access"
 	"salvor/metal"
 )
 
@@ -105,10 +104,9 @@ func (f *fragments) drop(v view) {
 }
 
 // texts gives records as the view shows them. write reads and writes those that are not
-// kept; a record that is gone meanwhile has no text. Principals from whom something may
-// be hidden get every record written for themselves.
-func (c *call) texts(v view, marks []metal.NodeMark, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
-	shared := c.user.Role != access.Scoped
+// kept; a record that is gone meanwhile has no text. shared is false for principals from
+// whom something may be hidden: they get every record written for themselves.
+func (c *call) texts(v view, marks []metal.NodeMark, shared bool, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
 	v.version, v.host = c.version, c.host
 	texts, missing := make([]string, len(marks)), []int(nil)
 	if shared {
@@ -152,7 +150,7 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 		}
 	}
 	v := view{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
-	return c.texts(v, marks, func(nums []int64) (map[int64]fragment, error) {
+	return c.texts(v, marks, c.seesAll(wholeNode), func(nums []int64) (map[int64]fragment, error) {
 		found, err := c.s.Nodes.Marked(ctx, nums)
 		if err != nil {
 			return nil, err
@@ -189,7 +187,7 @@ func (k *kind[R, F]) texts(c *call, marks []metal.Mark, fields []*field[R]) ([]s
 		wide[i].Mark = m
 	}
 	v := view{path: k.path, fields: namesOf(fields, func(f *field[R]) string { return f.name })}
-	return c.texts(v, wide, func(nums []int64) (map[int64]fragment, error) {
+	return c.texts(v, wide, k.hides == "" || c.seesAll(k.hides), func(nums []int64) (map[int64]fragment, error) {
 		found, err := k.service(c.s).Marked(c.r.Context(), nums)
 		if err != nil {
 			return nil, err

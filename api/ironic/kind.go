@@ -32,6 +32,8 @@ type kind[R, F any] struct {
 	namedSince metal.Version
 	// removable refuses removals that the rules allow and the version of the request does not; nil: none.
 	removable func(*call, *R) error
+	// hides is the rule of the policy without which a part of each record is not shown; empty: nothing is hidden.
+	hides string
 	// firstOnly holds only the first operation of a patch to the version, as Ironic does with
 	// portgroups (its check of mode and properties looks no further) and tempest relies on.
 	firstOnly bool

@@ -286,9 +286,21 @@ func ownerOfRunbook(c *call, ident string) (access.Target, error) {
 	return access.Target{Owner: r.Owner}, nil
 }
 
+// wholeNode and wholeTarget are the rules without which a part of every node, or of every
+// volume target, is hidden.
+const (
+	wholeNode   = "node:get:filter_threshold"
+	wholeTarget = "volume:view_target_properties"
+)
+
+// seesAll tells whether nothing that the rule guards is hidden from the principal.
+func (c *call) seesAll(rule string) bool {
+	return c.user.Role != access.Scoped || c.allows(rule, access.Target{})
+}
+
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.
 func (c *call) redacted(v *nodeView) {
-	if c.user.Role != access.Scoped || c.allows("node:get:filter_threshold", access.Target{}) {
+	if c.seesAll(wholeNode) {
 		return
 	}
 	t := nodeTarget(v.Node)

@@ -41,7 +41,7 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 
 // targets are the disks' sides of volumes.
 var targets = define(kind[metal.Target, metal.TargetFilter]{
-	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
+	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true, hides: wholeTarget,
 	service:   func(s *server) *metal.Targets { return s.Targets },
 	blank:     func(*call) *metal.Target { return &metal.Target{} },
 	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
@@ -75,7 +75,7 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 func forSome(f field[metal.Target]) field[metal.Target] {
 	write := f.write
 	f.write = func(b []byte, v *metal.Target, c *call) []byte {
-		if c.user.Role == access.Scoped && !c.allows("volume:view_target_properties", access.Target{}) {
+		if !c.seesAll(wholeTarget) {
 			return append(b, `{"redacted_contents":"** Redacted - requires baremetal:volume:view_target_properties permission. **"}`...)
 		}
 		return write(b, v, c)

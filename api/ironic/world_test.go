@@ -180,6 +180,9 @@ func (w *world) want(status int, method, path, version, body string) answer {
 	if a.status != status {
 		w.Fatalf("%s %s at %s: status %d, want %d: %s", method, path, version, a.status, status, a.body)
 	}
+	if wrong := promised(method, path, a); wrong != "" {
+		w.Errorf("%s %s at %s: the reference (docs/api) promises something else: %s", method, path, version, wrong)
+	}
 	return a
 }
 
