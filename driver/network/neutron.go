@@ -211,6 +211,10 @@ func (d *Neutron) bindTenant(ctx context.Context, n *metal.Node, on []*metal.Por
 		if err != nil {
 			return err
 		}
+		// Whoever may attach a VIF names any port of the cloud: one in use elsewhere is not taken from there.
+		if v.HostID != "" && v.HostID != n.ID {
+			return problem.Conflictf("Neutron port %s is bound to another host; detach it there first", id)
+		}
 		if v.HostID != n.ID || strings.ToLower(v.MACAddress) != p.Address {
 			if v, err = d.cloud.bind(ctx, v, n, p); err != nil {
 				return err

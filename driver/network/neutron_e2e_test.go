@@ -227,6 +227,12 @@ func (w *world) tenant(d *Neutron, n *metal.Node, nics []*metal.Port) {
 		w.want(d.Attach(w.ctx, n, nics, driver.Tenant))
 		bound(n.ID, nics[0].Address)
 	}
+	other := n.Clone()
+	other.ID = "6a0e7b3e-5d0f-4c61-9d1b-0d9a3f3b7c12"
+	if err := d.Attach(w.ctx, other, nics, driver.Tenant); !problem.Is(err, problem.Conflict) {
+		w.Errorf("the port of another machine was taken: %v", err)
+	}
+	bound(n.ID, nics[0].Address)
 	// A rescue: off the tenant's port, onto the rescuing network with the same NIC, and back.
 	for range 2 {
 		w.want(d.Detach(w.ctx, n, nics, driver.Tenant))
