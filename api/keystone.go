@@ -28,8 +28,11 @@ import (
 const (
 	// tokensAtOnce bounds how many tokens keystone is asked about at a time.
 	tokensAtOnce = 16
-	// rememberTokens bounds the cache of tokens.
+	// rememberTokens bounds the cache of good tokens, and that of bad ones.
 	rememberTokens = 4096
+	// refuseTime is how long a token is refused without a new question: a client that keeps
+	// sending a bad one must not take the slots of others.
+	refuseTime     = 5 * time.Second
 	maxTokenBytes  = 16 << 10
 	maxTokenAnswer = 4 << 20 // a token carries the catalog
 )
@@ -62,8 +65,12 @@ type Keystone struct {
 
 	mu      sync.Mutex
 	service *gophercloud.ServiceClient // nil until keystone took the service user
-	known   map[[sha256.Size]byte]knownToken
+	known   tokenCache
+	refused tokenCache // on its own: bad tokens must not drive good ones out
 }
+
+// tokenCache maps the names of tokens to what is known of them.
+type tokenCache map[[sha256.Size]byte]knownToken
 
 // knownToken is what keystone said of a token, and until when that is believed.
 type knownToken struct {
@@ -76,7 +83,7 @@ type knownToken struct {
 func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 	k := &Keystone{
 		opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), key: make([]byte, 32),
-		known: map[[sha256.Size]byte]knownToken{},
+		known: tokenCache{}, refused: tokenCache{},
 	}
 	_, _ = rand.Read(k.key) // never fails: it ends the program instead
 	if k.opts.Log == nil {
@@ -121,8 +128,11 @@ func (k *Keystone) Authenticate(r *http.Request) (access.Principal, error) {
 		return access.Principal{}, k.unauthorized()
 	}
 	name := k.name(token)
-	if who, ok := k.remembered(name); ok {
+	if who, ok := k.remembered(k.known, name); ok {
 		return who, nil
+	}
+	if _, bad := k.remembered(k.refused, name); bad {
+		return access.Principal{}, k.unauthorized()
 	}
 	select {
 	case k.slots <- struct{}{}:
@@ -131,10 +141,13 @@ func (k *Keystone) Authenticate(r *http.Request) (access.Principal, error) {
 		return access.Principal{}, problem.Unavailablef("too many tokens to validate at once; ask again")
 	}
 	known, err := k.ask(r.Context(), token)
+	if Status(err) == http.StatusUnauthorized {
+		k.remember(k.refused, name, knownToken{until: k.now().Add(refuseTime)})
+	}
 	if err != nil {
 		return access.Principal{}, err
 	}
-	k.remember(name, known)
+	k.remember(k.known, name, known)
 	return known.who, nil
 }
 
@@ -153,34 +166,34 @@ func (k *Keystone) name(token string) (name [sha256.Size]byte) {
 	return name
 }
 
-func (k *Keystone) remembered(name [sha256.Size]byte) (access.Principal, bool) {
+func (k *Keystone) remembered(in tokenCache, name [sha256.Size]byte) (access.Principal, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known, ok := k.known[name]
+	known, ok := in[name]
 	if !ok || !k.now().Before(known.until) {
 		return access.Principal{}, false
 	}
 	return known.who, true
 }
 
-func (k *Keystone) remember(name [sha256.Size]byte, known knownToken) {
+func (k *Keystone) remember(in tokenCache, name [sha256.Size]byte, known knownToken) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
-	if len(k.known) >= rememberTokens {
-		for other, old := range k.known {
+	if len(in) >= rememberTokens {
+		for other, old := range in {
 			if !now.Before(old.until) {
-				delete(k.known, other)
+				delete(in, other)
 			}
 		}
 	}
-	for other := range k.known { // still full: whichever comes first
-		if len(k.known) < rememberTokens {
+	for other := range in { // still full: whichever comes first
+		if len(in) < rememberTokens {
 			break
 		}
-		delete(k.known, other)
+		delete(in, other)
 	}
-	k.known[name] = known
+	in[name] = known
 }
 
 // tokenBody is what matters of keystone's answer.

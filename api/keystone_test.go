@@ -154,10 +154,38 @@ func TestKeystoneRefusesSalvor(t *testing.T) {
 
 func TestKeystoneForgets(t *testing.T) {
 	k := newIdentity(t).keystone(t, "hush", &bytes.Buffer{})
+	k.remember(k.known, k.name("good"), knownToken{until: time.Now().Add(time.Hour)})
 	for n := range rememberTokens + 10 {
-		k.remember(k.name(strings.Repeat("t", n)), knownToken{until: time.Now().Add(time.Hour)})
+		k.remember(k.refused, k.name(strings.Repeat("t", n)), knownToken{until: time.Now().Add(time.Hour)})
 	}
-	if len(k.known) > rememberTokens {
-		t.Errorf("%d tokens are remembered", len(k.known))
+	if len(k.refused) > rememberTokens || len(k.known) != 1 {
+		t.Errorf("%d bad tokens are remembered, and %d good ones", len(k.refused), len(k.known))
+	}
+}
+
+// TestKeystoneIsAskedOnceOfABadToken sends one again and again; a while later it may be good.
+func TestKeystoneIsAskedOnceOfABadToken(t *testing.T) {
+	i := newIdentity(t)
+	k := i.keystone(t, "hush", &bytes.Buffer{})
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	for range 3 {
+		if _, err := k.Authenticate(asking("tok")); Status(err) != http.StatusUnauthorized {
+			t.Fatal(err)
+		}
+	}
+	if n := i.asked.Load(); n != 1 {
+		t.Errorf("keystone was asked %d times about one bad token", n)
+	}
+	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00.000000Z", "user": map[string]any{"name": "ann"}}
+	now = now.Add(refuseTime)
+	if who, err := k.Authenticate(asking("tok")); err != nil || who.User != "ann" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	i.down.Store(true) // that keystone is away is nobody's bad token
+	for range 2 {
+		if _, err := k.Authenticate(asking("other")); Status(err) != http.StatusServiceUnavailable {
+			t.Error(err)
+		}
 	}
 }
