@@ -226,16 +226,34 @@ func (s *Collection[R, F]) Remove(ctx context.Context, ident string, who Asker) 
 	return s.write(ctx, Change[R]{Old: old, Who: who}, func(tx job.Tx) error { return s.table.Delete(tx, old) })
 }
 
-func (s *Collection[R, F]) write(ctx context.Context, c Change[R], do func(job.Tx) error) error {
+// Clear deletes every record of the kind, or none.
+func (s *Collection[R, F]) Clear(ctx context.Context, who Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
-		if err := s.admit(ctx, tx, c); err != nil {
+		all, err := s.table.List(ctx, tx, *new(F), Page{})
+		if err != nil {
 			return err
 		}
-		if err := do(tx); err != nil {
-			return err
+		for _, old := range all {
+			if err := s.change(ctx, tx, Change[R]{Old: old, Who: who}, func(tx job.Tx) error { return s.table.Delete(tx, old) }); err != nil {
+				return err
+			}
 		}
-		return s.settle(ctx, tx, c)
+		return nil
 	})
+}
+
+func (s *Collection[R, F]) write(ctx context.Context, c Change[R], do func(job.Tx) error) error {
+	return s.jobs.Do(ctx, func(tx job.Tx) error { return s.change(ctx, tx, c, do) })
+}
+
+func (s *Collection[R, F]) change(ctx context.Context, tx job.Tx, c Change[R], do func(job.Tx) error) error {
+	if err := s.admit(ctx, tx, c); err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return s.settle(ctx, tx, c)
 }
 
 // DocumentKind names what is kept of a node beside its record.

@@ -88,18 +88,8 @@ func (s *server) clearInspectionRules(c *call) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	for {
-		rules, err := s.InspectionRules.List(c.r.Context(), metal.InspectionRuleFilter{}, metal.Page{Limit: 1000})
-		if err != nil {
-			return err
-		}
-		for _, r := range rules {
-			if err := s.InspectionRules.Remove(c.r.Context(), r.ID, c.who); err != nil && !problem.Is(err, problem.NotFound) {
-				return err
-			}
-		}
-		if len(rules) < 1000 {
-			return c.empty(http.StatusNoContent)
-		}
+	if err := s.InspectionRules.Clear(c.r.Context(), c.who); err != nil {
+		return err
 	}
+	return c.empty(http.StatusNoContent)
 }
