@@ -19,6 +19,8 @@ type permit struct {
 	get, post, put, patch, drop string
 	// of finds whose the object is that the first parameter names; nil: nobody's.
 	of func(c *call, ident string) (access.Target, error)
+	// seen is of where others than the owner may see the object too; nil: of.
+	seen func(c *call, ident string) (access.Target, error)
 	// see is the rule without which the object is not there; empty: get.
 	see string
 	// list is the rule that shows all; who has only get sees what is of the own project.
@@ -78,7 +80,7 @@ var permits = []permit{
 	{path: "/v1/allocations/{}", get: "allocation:get", patch: "allocation:update", drop: "allocation:delete", of: ownerOfAllocation},
 	{path: "/v1/deploy_templates", get: "deploy_template:get", post: "deploy_template:create", patch: "deploy_template:update", drop: "deploy_template:delete"},
 	{path: "/v1/runbooks", get: "runbook:list", list: "runbook:list_all", post: "runbook:create", create: createOwnRunbook},
-	{path: "/v1/runbooks/{}", get: "runbook:get", put: "runbook:update", patch: "runbook:update", drop: "runbook:delete", of: ownerOfRunbook},
+	{path: "/v1/runbooks/{}", get: "runbook:get", put: "runbook:update", patch: "runbook:update", drop: "runbook:delete", of: ownerOfRunbook, seen: viewerOfRunbook},
 	{path: "/v1/inspection_rules", get: "inspection_rule:get", post: "inspection_rule:create", patch: "inspection_rule:update", drop: "inspection_rule:delete"},
 }
 
@@ -140,12 +142,8 @@ func (c *call) permitted(r *route) error {
 	if err != nil {
 		return err
 	}
-	see := p.see
-	if see == "" {
-		see = p.get
-	}
-	if !c.allows(see, target) {
-		return concealed(c.args[0])
+	if err := c.visible(p, target); err != nil || r.method == "GET" && p.see == "" {
+		return err
 	}
 	if r.method == "PATCH" {
 		return c.patchPermitted(p, rule, target)
@@ -158,6 +156,24 @@ func (c *call) permitted(r *route) error {
 	}
 	if r.permit.path == "/v1/nodes/{}/states/provision" {
 		return c.runbookPermitted()
+	}
+	return nil
+}
+
+// visible answers that the object is not there where the principal may not see it.
+func (c *call) visible(p *permit, target access.Target) error {
+	if p.seen != nil {
+		var err error
+		if target, err = p.seen(c, c.args[0]); err != nil {
+			return err
+		}
+	}
+	see := p.see
+	if see == "" {
+		see = p.get
+	}
+	if !c.allows(see, target) {
+		return concealed(c.args[0])
 	}
 	return nil
 }

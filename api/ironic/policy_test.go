@@ -202,3 +202,22 @@ func TestNobodyWithoutAToken(t *testing.T) {
 		}
 	}
 }
+
+// TestPublicRunbooks: whoever sees one is told that it may not be changed, and of others' nothing.
+func TestPublicRunbooks(t *testing.T) {
+	w := newWorld(t)
+	body := func(name, more string) string {
+		return `{"name":"` + name + `","steps":[{"interface":"bios","step":"apply","args":{},"order":1}]` + more + `}`
+	}
+	w.want(201, "POST", "/v1/runbooks", "1.112", body("CUSTOM_ALL", `,"public":true`))
+	w.want(201, "POST", "/v1/runbooks", "1.112", body("CUSTOM_MINE", `,"owner":"p1"`))
+	w.want(201, "POST", "/v1/runbooks", "1.112", body("CUSTOM_THEIRS", `,"owner":"p2"`))
+	p1 := w.persona(access.Scope{Project: "p1"}, "admin", "manager", "member", "reader")
+	for path, want := range map[string][3]int{"CUSTOM_ALL": {200, 403, 403}, "CUSTOM_MINE": {200, 200, 204}, "CUSTOM_THEIRS": {404, 404, 404}, "CUSTOM_NONE": {404, 404, 404}} {
+		for i, ask1 := range [][2]string{{"GET", ""}, {"PATCH", `[{"op":"replace","path":"/description","value":"d"}]`}, {"DELETE", ""}} {
+			if a := ask(p1, ask1[0], "/v1/runbooks/"+path, "1.112", ask1[1]); a.status != want[i] {
+				t.Errorf("%s %s: %d, want %d: %s", ask1[0], path, a.status, want[i], a.words())
+			}
+		}
+	}
+}

@@ -274,13 +274,22 @@ func ownerOfNodesAllocation(c *call, ident string) (access.Target, error) {
 	return access.Target{Owner: all[0].Owner, Lessee: n.Lessee}, nil
 }
 
-// ownerOfRunbook is nobody where the runbook is public: everybody may see it.
+// ownerOfRunbook is nobody where the runbook is public.
 func ownerOfRunbook(c *call, ident string) (access.Target, error) {
 	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
 	if err != nil {
 		return access.Target{}, err
 	}
-	if r.Public && c.r.Method == "GET" {
+	return access.Target{Owner: r.Owner}, nil
+}
+
+// viewerOfRunbook is its owner, and whoever asks where it is public.
+func viewerOfRunbook(c *call, ident string) (access.Target, error) {
+	r, err := c.s.Runbooks.Get(c.r.Context(), ident)
+	if err != nil {
+		return access.Target{}, err
+	}
+	if r.Public {
 		return access.Target{Owner: c.user.Scope.Project}, nil
 	}
 	return access.Target{Owner: r.Owner}, nil
