@@ -219,7 +219,6 @@ func (w *world) power(id string, target nodes.TargetPowerState) {
 func (w *world) vifs(id string) {
 	w.Helper()
 	const vif = "7c2d3f10-6d1a-4c8e-9d55-94a4f6b1f0e1"
-	w.refused(nodes.AttachVirtualInterface(w.ctx, w.api, id, nodes.VirtualInterfaceOpts{ID: vif}).ExtractErr(), http.StatusBadRequest)
 	port, err := ports.Create(w.ctx, w.api, ports.CreateOpts{NodeUUID: id, Address: "52:54:00:00:00:01", PXEEnabled: yes(true), PhysicalNetwork: "p1",
 		LocalLinkConnection: map[string]any{"switch_id": "00:11:22:33:44:55", "port_id": "Eth1", "switch_info": "tor"}, Extra: map[string]any{"slot": "1"}}).Extract()
 	w.want(err)
