@@ -66,9 +66,14 @@ func (c *Conductor) hold(ctx context.Context, r *job.Run, m *machine) (job.Outco
 	return job.Outcome{}, true
 }
 
-// defaultWait is how long a wait step without seconds lasts.
-const defaultWait = 30 * time.Second
+const (
+	// defaultWait is how long a wait step without seconds lasts where no ramdisk tells that it is there.
+	defaultWait = 30 * time.Second
+	// briefWait is how much of a wait is spent with the node locked; a longer one can be aborted.
+	briefWait = 2 * time.Second
+)
 
+// waitStep parks the job for a time or, without seconds, until the ramdisk is heard again.
 func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
 	lasts := defaultWait
 	if v, ok := s.arg("seconds"); ok {
@@ -77,14 +82,37 @@ func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *machine, s chor
 			return job.Fail(stepError(s, problem.Invalidf("seconds must be a number from 0 to 86400"))), false
 		}
 		lasts = time.Duration(n * float64(time.Second))
+	} else if r.Memo[roadNote] == byRamdisk {
+		return c.nextHeartbeat(ctx, r, m)
 	}
 	end, err := time.Parse(time.RFC3339Nano, r.Memo[pauseNote])
 	if err != nil {
 		end = c.Now().Add(lasts)
 		r.Note(pauseNote, end.UTC().Format(time.RFC3339Nano))
 	}
-	if left := end.Sub(c.Now()); left > 0 {
+	switch left := end.Sub(c.Now()); {
+	case left <= 0:
+		return job.Outcome{}, true
+	case left <= briefWait:
 		return job.Pause(left, "the end of a wait step"), false
+	default:
+		return job.Rest("the end of a wait step", left, c.shift(ctx, m, metal.WaitEvent)), false
 	}
-	return job.Outcome{}, true
+}
+
+func (c *Conductor) nextHeartbeat(ctx context.Context, r *job.Run, m *machine) (job.Outcome, bool) {
+	within := c.timeout(r.Kind)
+	if _, heard, out := c.agentOf(ctx, r, m, within); !heard {
+		return out, false
+	}
+	contact, err := c.Store.Contact(ctx, nil, m.node.ID)
+	if err != nil {
+		return job.From(err), false
+	}
+	last := contact.HeartbeatAt.UTC().Format(time.RFC3339Nano)
+	if before := r.Memo[pauseNote]; before != "" && before != last {
+		return job.Outcome{}, true
+	}
+	r.Note(pauseNote, last)
+	return c.park(ctx, m, "the next heartbeat of the ramdisk", within), false
 }

@@ -18,9 +18,10 @@ func (c *Conductor) service() job.Definition {
 		Kind: "service", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
-			{Name: "choose the road", Do: c.act(c.road(stepsByRamdisk)), NoUndo: checksOnly},
+			{Name: "choose the road", Do: c.act(c.road(servesByRamdisk)), NoUndo: checksOnly},
 			{Name: "power off", Do: c.act(ifRamdisk(c.turnOff)), Undo: c.act(ifRamdisk(c.believePower)), Deadline: c.bmcDeadline()},
 			{Name: "note the boot", Do: c.act(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
+			{Name: "clean up an earlier ramdisk", Do: c.act(ifRamdisk(c.dropRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
 			{Name: "leave the tenant network", Do: c.act(ifRamdisk(c.detach(driver.Tenant))), Undo: c.act(ifRamdisk(c.attach(driver.Tenant))), Deadline: networkDeadline},
 			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
 			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
@@ -40,11 +41,26 @@ func (c *Conductor) service() job.Definition {
 	}
 }
 
-// bootNote is how the machine booted before the ramdisk.
-const bootNote = "boot"
+// servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back by the same road, whatever
+// this one was asked.
+func servesByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
+	if plan := m.node.Plan; plan != nil && !plan.Persistent {
+		return true, nil
+	}
+	return stepsByRamdisk(ctx, r, m)
+}
+
+// dropRamdisk takes away what a service that was given up for this one had set up, so that what fails after it is as
+// in a service of its own.
+func (c *Conductor) dropRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.node.Plan == nil || m.node.Plan.Persistent {
+		return job.Done()
+	}
+	return c.cleanUpRamdisk(ctx, r, m)
+}
 
 func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.manage == nil || r.Memo[bootNote] != "" {
+	if m.manage == nil || r.Memo[metal.BootNote] != "" {
 		return job.Done()
 	}
 	boot, err := m.manage.BootDevice(ctx, m.node)
@@ -58,7 +74,7 @@ func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Ou
 	if err != nil {
 		return job.Fail(err)
 	}
-	r.Note(bootNote, string(text))
+	r.Note(metal.BootNote, string(text))
 	return job.Done()
 }
 
@@ -68,7 +84,7 @@ func (c *Conductor) prepareNoted(ctx context.Context, r *job.Run, m *machine) jo
 		return c.prepareInstance(ctx, r, m)
 	}
 	var boot rescue.Boot
-	if text := r.Memo[bootNote]; text != "" {
+	if text := r.Memo[metal.BootNote]; text != "" {
 		if err := json.Unmarshal([]byte(text), &boot); err != nil {
 			return job.Fail(err)
 		}

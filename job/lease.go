@@ -142,25 +142,32 @@ func (r *Runner) watchWaits(ctx context.Context) {
 			return
 		}
 		for _, j := range late {
-			op := r.ops[j.Kind]
-			if op == nil {
-				continue
-			}
-			cause := problem.Unavailablef("Timeout reached while waiting for %s", j.WaitFor)
-			err := r.store.Do(ctx, func(tx Tx) error {
-				if err := r.store.Interrupt(tx, j.ID, Undoing, cause); err != nil {
-					return err
-				}
-				shown := j
-				shown.SetCause(cause)
-				if op.Failed == nil {
-					return nil
-				}
-				return op.Failed(ctx, tx, &shown)
-			})
-			if err != nil && !problem.Is(err, problem.Conflict) {
-				r.log.Error("end a wait that took too long", "job", j.ID, "error", err)
+			if err := r.endWait(ctx, j); err != nil && !problem.Is(err, problem.Conflict) {
+				r.log.Error("end a wait", "job", j.ID, "error", err)
 			}
 		}
+	})
+}
+
+// endWait fails the job, or has it go on if the time was all that it waited for.
+func (r *Runner) endWait(ctx context.Context, j Job) error {
+	op := r.ops[j.Kind]
+	if op == nil {
+		return nil
+	}
+	if j.Memo[restMemo] != "" && (j.OperationDeadline == 0 || r.tick(j.Group) < j.OperationDeadline) {
+		return r.store.Do(ctx, func(tx Tx) error { return r.store.Signal(tx, j.Subject) })
+	}
+	cause := problem.Unavailablef("Timeout reached while waiting for %s", j.WaitFor)
+	return r.store.Do(ctx, func(tx Tx) error {
+		if err := r.store.Interrupt(tx, j.ID, Undoing, cause); err != nil {
+			return err
+		}
+		shown := j
+		shown.SetCause(cause)
+		if op.Failed == nil {
+			return nil
+		}
+		return op.Failed(ctx, tx, &shown)
 	})
 }

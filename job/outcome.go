@@ -22,11 +22,12 @@ const (
 	verdictPause
 )
 
-// Outcome is how an action ended. The set is closed: Done, Wait, Pause, Retry, Fail, Then.
+// Outcome is how an action ended. The set is closed: Done, Wait, Rest, Pause, Retry, Fail, Then.
 type Outcome struct {
 	verdict verdict
 	commit  func(Tx) error
 	waitFor string
+	rest    bool // the end of within is what is waited for
 	within  time.Duration
 	after   time.Duration
 	err     error
@@ -54,6 +55,12 @@ func Answer(v any, commits ...func(Tx) error) Outcome {
 // sentence "waits for ...".
 func Wait(what string, within time.Duration, commits ...func(Tx) error) Outcome {
 	return Outcome{verdict: verdictWait, commit: all(commits), waitFor: what, within: within}
+}
+
+// Rest is a Wait whose end is no failure: the same action runs again when within is over, or at a signal before that.
+// The subject is free meanwhile.
+func Rest(what string, within time.Duration, commits ...func(Tx) error) Outcome {
+	return Outcome{verdict: verdictWait, commit: all(commits), waitFor: what, within: within, rest: true}
 }
 
 // Pause runs the same action again after a time, with the subject locked meanwhile: for what

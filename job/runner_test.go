@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -230,6 +231,36 @@ func TestWaitEndsByItsDeadline(t *testing.T) {
 		j := h.await(id, 30*time.Second, ended)
 		if took := time.Since(began); took > 8*time.Second || !undone.Load() || j.Problem == "" {
 			t.Errorf("ended after %s more, undone %v, problem %q", took, undone.Load(), j.Problem)
+		}
+	})
+}
+
+// TestRestGoesOn: the end of a rest is no failure, a signal before it changes nothing, and the subject is free meanwhile.
+func TestRestGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		began := time.Now()
+		d := definition("work", job.Action{Name: "rest", NoUndo: "none", Do: func(context.Context, *job.Run) job.Outcome {
+			if left := 10*time.Second - time.Since(began); left > 0 {
+				return job.Rest("a time", left)
+			}
+			return job.Done()
+		}}, job.Action{Name: "wait", NoUndo: "none", Do: func(context.Context, *job.Run) job.Outcome { return job.Wait("a word", 5*time.Second) }})
+		defer h.runner("a", h.Store, false, d)()
+		id := h.insert("work")
+		h.await(id, 5*time.Second, func(j job.Job) bool { return j.State == job.Waiting && !j.Locks() })
+		time.Sleep(5 * time.Second)
+		if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Signal(tx, job.Subject{Kind: "thing", ID: "work"}) }); err != nil {
+			t.Fatal(err)
+		}
+		h.await(id, 10*time.Second, func(j job.Job) bool { return j.Action == "wait" && j.State == job.Waiting })
+		if took := time.Since(began); took < 10*time.Second || took > 13*time.Second {
+			t.Errorf("the rest ended after %s", took)
+		}
+		// A wait after it is one whose end is a failure again.
+		if j := h.await(id, 20*time.Second, ended); !strings.Contains(j.Problem, "waiting for a word") {
+			t.Errorf("problem %q", j.Problem)
 		}
 	})
 }

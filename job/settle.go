@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"salvor/problem"
@@ -32,6 +33,7 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 			next.Deadline = r.tick(j.Group) + seconds(out.within)
 		}
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
+		next.rests(out.rest)
 	case verdictPause:
 		next.State, next.Due, next.WaitFor = Ready, r.now().Add(out.after), out.waitFor
 		next.Attempt, next.Crashes, next.Deadline = 0, 0, 0
@@ -158,7 +160,7 @@ func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
 		word = "undo "
 	}
 	switch {
-	case j.Class == Ask, out.verdict == verdictPause && j.WaitFor == out.waitFor:
+	case j.Class == Ask, (out.verdict == verdictPause || out.rest) && j.WaitFor == out.waitFor:
 		return nil
 	case out.verdict == verdictRetry && next.Attempt > 1:
 		return nil // one line for the first failed try; the count is in the job
@@ -185,3 +187,21 @@ func (r *Runner) save(ctx context.Context, j *Job, keep bool) error {
 }
 
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// restMemo marks a job whose wait is no failure when its time is over.
+const restMemo = "rest"
+
+// rests sets the mark. The map is not changed: it may be shared with a copy of the job.
+func (j *Job) rests(on bool) {
+	if on == (j.Memo[restMemo] != "") {
+		return
+	}
+	memo := maps.Clone(j.Memo)
+	if memo == nil {
+		memo = map[string]string{}
+	}
+	if delete(memo, restMemo); on {
+		memo[restMemo] = "yes"
+	}
+	j.Memo = memo
+}

@@ -135,7 +135,7 @@ type Transition struct {
 	Min Version
 	// Job is the kind of job that the verb inserts; empty: the change is all there is.
 	Job job.Kind
-	// Ends tells that the verb takes over the waiting job of From: it is interrupted and undone (abort) or ended (delete).
+	// Ends tells that the verb takes over the waiting job of From: it is interrupted and undone (abort) or ended (delete, another service).
 	Ends bool
 }
 
@@ -176,6 +176,7 @@ var Transitions = []Transition{
 	{From: CleanWait, Event: ResumeEvent, To: Cleaning},
 	{From: CleanHold, Verb: Abort, To: CleanFailed, Min: 13, Ends: true},
 	{From: CleanHold, Verb: Unhold, To: CleanWait, Min: 85},
+	{From: CleanHold, Event: FailEvent, To: CleanFailed},
 	{From: CleanFailed, Verb: Manage, To: Manageable, Min: 4},
 
 	{From: Available, Verb: Deploy, To: Deploying, Min: 1, Job: "deploy"},
@@ -192,6 +193,7 @@ var Transitions = []Transition{
 	{From: DeployWait, Event: FailEvent, To: DeployFailed},
 	{From: DeployHold, Verb: Unhold, To: DeployWait, Min: 85},
 	{From: DeployHold, Verb: Abort, To: DeployFailed, Min: 13, Ends: true},
+	{From: DeployHold, Event: FailEvent, To: DeployFailed},
 	{From: DeployFailed, Verb: Rebuild, To: Deploying, Min: 1, Job: "deploy"},
 	{From: DeployFailed, Verb: Deploy, To: Deploying, Min: 1, Job: "deploy"},
 	{From: DeployFailed, Verb: Delete, To: Deleting, Min: 1, Job: "delete"},
@@ -210,7 +212,7 @@ var Transitions = []Transition{
 	{From: ServiceWait, Event: HoldEvent, To: ServiceHold},
 	{From: ServiceWait, Event: ResumeEvent, To: Servicing},
 	{From: ServiceWait, Event: FailEvent, To: ServiceFailed},
-	{From: ServiceHold, Verb: Service, To: Servicing, Min: 87, Job: "service"},
+	{From: ServiceHold, Verb: Service, To: Servicing, Min: 87, Job: "service", Ends: true},
 	{From: ServiceHold, Verb: Unhold, To: ServiceWait, Min: 87},
 	{From: ServiceHold, Verb: Abort, To: ServiceFailed, Min: 87, Ends: true},
 	{From: ServiceHold, Event: FailEvent, To: ServiceFailed},

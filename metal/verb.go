@@ -96,13 +96,14 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		if err != nil {
 			return err
 		}
+		var memo map[string]string
 		if t.Ends {
-			if err := s.endWaiting(tx, n, t, who); err != nil {
+			if memo, err = s.endWaiting(tx, n, t); err != nil {
 				return err
 			}
 		}
 		if t.Job != "" {
-			j := &job.Job{Kind: t.Job, Class: job.Operation, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Secret: credential, RequestID: who.RequestID, User: who.User}
+			j := &job.Job{Kind: t.Job, Class: job.Operation, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw, Memo: memo, Secret: credential, RequestID: who.RequestID, User: who.User}
 			if err := s.jobs.Insert(tx, j); err != nil {
 				return err
 			}
@@ -181,25 +182,36 @@ func abortedName(from State) string {
 	return "service"
 }
 
-// endWaiting takes the waiting operation over: abort undoes it, delete ends it.
-func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition, who Asker) error {
+// BootNote is where a job notes how the system booted before its ramdisk. A service that takes over from one that is
+// held inherits it: the machine itself only tells of the ramdisk by then.
+const BootNote = "boot"
+
+// endWaiting takes the waiting operation over: abort undoes it, delete and another service end it. It gives what the
+// operation that comes after it has to know.
+func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition) (memo map[string]string, err error) {
 	open, err := s.jobs.Unended(tx, job.Node(n.ID))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	to, cause := job.Ended, problem.Conflictf("given up: the node is to be deleted")
-	if t.Job == "" {
+	switch t.Verb {
+	case Abort:
 		to, cause = job.Undoing, problem.Conflictf("aborted by request")
+	case Service:
+		cause = problem.Conflictf("given up for another service")
 	}
 	for _, j := range open {
 		if j.Class != job.Operation {
 			continue
 		}
 		if err := s.jobs.Interrupt(tx, j.ID, to, cause); err != nil {
-			return problem.Conflictf("Node %s is just going on with its %s operation; ask again: %w", n.ID, j.Kind, err)
+			return nil, problem.Conflictf("Node %s is just going on with its %s operation; ask again: %w", n.ID, j.Kind, err)
+		}
+		if boot := j.Memo[BootNote]; boot != "" && t.Verb == Service {
+			memo = map[string]string{BootNote: boot}
 		}
 	}
-	return nil
+	return memo, nil
 }
 
 // ready refuses a verb whose operation could not work: an interface that the driver
