@@ -246,7 +246,7 @@ func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string,
 	free, named := 0, ""
 	p := Page{Limit: 1000}
 	for {
-		page, err := s.nodes.store.Nodes(ctx, f, p)
+		page, err := s.nodes.store.Nodes(ctx, nil, f, p)
 		if err != nil {
 			return nil, nil, "", err
 		}

@@ -89,7 +89,7 @@ func (s *Nodes) sighted(ctx context.Context, seen Sighting) (string, error) {
 		return found, nil
 	}
 	for _, state := range []State{InspectWait, Inspecting} {
-		nodes, err := s.store.Nodes(ctx, NodeFilter{ProvisionState: state}, Page{Limit: 1000})
+		nodes, err := s.store.Nodes(ctx, nil, NodeFilter{ProvisionState: state}, Page{Limit: 1000})
 		if err != nil {
 			return "", err
 		}

@@ -63,7 +63,7 @@ func (s *Nodes) Node(ctx context.Context, ident string) (*Node, error) {
 
 // List reads a page of nodes.
 func (s *Nodes) List(ctx context.Context, f NodeFilter, p Page) ([]*Node, error) {
-	return s.store.Nodes(ctx, f, p)
+	return s.store.Nodes(ctx, nil, f, p)
 }
 
 // Shards counts the nodes of each shard.
@@ -123,11 +123,11 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who Asker) error {
 	if err := s.check(ctx, n); err != nil {
 		return err
 	}
-	if err := s.checkParent(ctx, n, ""); err != nil {
-		return err
-	}
 	n.CreatedAt = s.now()
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		if err := s.checkPlace(ctx, tx, n, &Node{}); err != nil {
+			return err
+		}
 		if err := s.store.InsertNode(tx, n); err != nil {
 			return err
 		}
@@ -151,9 +151,6 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	if len(n.Description) > 4096 {
 		return problem.Invalidf("description is longer than 4096 characters")
 	}
-	if err := s.checkChassis(ctx, n); err != nil {
-		return err
-	}
 	n.ConductorGroup = strings.ToLower(n.ConductorGroup)
 	catalog, err := s.directory.Catalog(ctx, n.ConductorGroup)
 	if err != nil {
@@ -166,23 +163,26 @@ func (s *Nodes) check(ctx context.Context, n *Node) error {
 	return s.checkInterfaces(n, d)
 }
 
-func (s *Nodes) checkChassis(ctx context.Context, n *Node) error {
-	if n.ChassisUUID == "" {
-		return nil
+// checkPlace holds a node's new chassis and parent to be there, in the transaction that writes them down.
+func (s *Nodes) checkPlace(ctx context.Context, tx job.Tx, n, was *Node) error {
+	if n.ChassisUUID != "" && n.ChassisUUID != was.ChassisUUID {
+		err := s.store.HoldChassis(tx, n.ChassisUUID)
+		if problem.Is(err, problem.NotFound) {
+			err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Chassis %s could not be found.", n.ChassisUUID, n.ChassisUUID)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	_, err := s.store.Chassis().Get(ctx, nil, n.ChassisUUID)
-	if problem.Is(err, problem.NotFound) {
-		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Chassis %s could not be found.", n.ChassisUUID, n.ChassisUUID)
-	}
-	return err
+	return s.checkParent(ctx, tx, n, was.ParentNode)
 }
 
 // checkParent holds a new parent to be a node of the same owner, and puts its UUID where its name was given.
-func (s *Nodes) checkParent(ctx context.Context, n *Node, was string) error {
+func (s *Nodes) checkParent(ctx context.Context, tx job.Tx, n *Node, was string) error {
 	if n.ParentNode == "" || n.ParentNode == was {
 		return nil
 	}
-	p, err := s.store.Node(ctx, nil, n.ParentNode)
+	p, err := s.store.Node(ctx, tx, n.ParentNode)
 	if err != nil && !problem.Is(err, problem.NotFound) {
 		return err
 	}
@@ -256,9 +256,6 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change f
 	if err := s.check(ctx, n); err != nil {
 		return nil, err
 	}
-	if err := s.checkParent(ctx, n, old.ParentNode); err != nil {
-		return nil, err
-	}
 	err = s.jobs.Do(ctx, func(tx job.Tx) error {
 		now, err := s.store.Node(ctx, tx, old.ID)
 		if err != nil {
@@ -269,6 +266,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change f
 		}
 		if now.Reservation != "" {
 			return Locked(now)
+		}
+		if err := s.checkPlace(ctx, tx, n, old); err != nil {
+			return err
 		}
 		if err := s.dropAllocation(ctx, tx, n); err != nil {
 			return err

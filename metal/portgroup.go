@@ -183,11 +183,11 @@ type ChassisService = Collection[Chassis, ChassisFilter]
 // NewChassis makes the service. A chassis with nodes in it stays.
 func NewChassis(store Store, nodes *Nodes) *ChassisService {
 	s := newCollection("chassis", store.Chassis(), nodes)
-	s.admit = func(ctx context.Context, _ job.Tx, c Change[Chassis]) error {
+	s.admit = func(ctx context.Context, tx job.Tx, c Change[Chassis]) error {
 		if c.New != nil {
 			return nil
 		}
-		in, err := store.Nodes(ctx, NodeFilter{ChassisUUID: c.Old.ID}, Page{Limit: 1})
+		in, err := store.Nodes(ctx, tx, NodeFilter{ChassisUUID: c.Old.ID}, Page{Limit: 1})
 		if err == nil && len(in) > 0 {
 			err = problem.Invalidf("Cannot complete the requested action because chassis %s contains nodes.", c.Old.ID)
 		}

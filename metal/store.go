@@ -43,7 +43,7 @@ type NodeStore interface {
 	// DeleteNode removes the node with its ports, contact, timeline and ended jobs, WHERE version is the node's.
 	DeleteNode(tx job.Tx, n *Node) error
 	// Nodes lists; one query a page whatever its length.
-	Nodes(ctx context.Context, f NodeFilter, p Page) ([]*Node, error)
+	Nodes(ctx context.Context, tx job.Tx, f NodeFilter, p Page) ([]*Node, error)
 	NodeMarks
 }
 
@@ -117,6 +117,8 @@ type Store interface {
 	PortTable() Table[Port, PortFilter]
 	Portgroups() Table[Portgroup, PortgroupFilter]
 	Chassis() Table[Chassis, ChassisFilter]
+	// HoldChassis keeps others from removing the chassis before the transaction ends; problem.NotFound if there is none.
+	HoldChassis(tx job.Tx, id string) error
 	Connectors() Table[Connector, ConnectorFilter]
 	Targets() Table[Target, TargetFilter]
 	Allocations() Table[Allocation, AllocationFilter]

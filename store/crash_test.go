@@ -99,7 +99,7 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("job %s, which was committed: %v", id, err)
 		}
 	}
-	all, err := s.Nodes(t.Context(), metal.NodeFilter{}, metal.Page{})
+	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, metal.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}

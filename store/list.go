@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -49,14 +50,14 @@ func (c *clause) page(p metal.Page, table, a string, sortable map[string]string)
 }
 
 // Nodes is metal.NodeStore's.
-func (s *Store) Nodes(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
-	return nodePage(ctx, s, f, p, func(tail string, args []any) ([]*metal.Node, error) {
-		return s.nodes(ctx, nil, selectNodes+tail, args...)
+func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+	return nodePage(ctx, s, t, f, p, func(tail string, args []any) ([]*metal.Node, error) {
+		return s.nodes(ctx, t, selectNodes+tail, args...)
 	})
 }
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
-func nodePage[T any](ctx context.Context, s *Store, f metal.NodeFilter, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
+func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	c.nodes(f)
 	order, err := c.page(p, "node", "n", nodeSort)
@@ -68,7 +69,7 @@ func nodePage[T any](ctx context.Context, s *Store, f metal.NodeFilter, p metal.
 		return nil, err
 	}
 	if len(out) == 0 && p.Marker != "" {
-		if ok, err := s.exists(ctx, nil, "node", p.Marker); err != nil || !ok {
+		if ok, err := s.exists(ctx, t, "node", p.Marker); err != nil || !ok {
 			return nil, missing(err, "Node %s could not be found.", p.Marker)
 		}
 	}

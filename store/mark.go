@@ -45,7 +45,7 @@ func (s *Store) NodeMark(ctx context.Context, ident string) (metal.NodeMark, err
 
 // ListNodeMarks is metal.NodeMarks's.
 func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]metal.NodeMark, error) {
-	return nodePage(ctx, s, f, p, func(tail string, args []any) ([]metal.NodeMark, error) {
+	return nodePage(ctx, s, nil, f, p, func(tail string, args []any) ([]metal.NodeMark, error) {
 		return s.nodeMarks(ctx, selectNodeMarks+tail, args...)
 	})
 }

@@ -91,15 +91,21 @@ func TestNoScan(t *testing.T) {
 		},
 		func() error { _, err := s.NodeByMAC(ctx, "m"); return err },
 		func() error { _, err := s.NodeByBootPath(ctx, "p"); return err },
-		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{}); return err },
+		func() error {
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{})
+			return err
+		},
 		func() error { _, err := s.Contacts(ctx, []string{"n", "m"}); return err },
 		func() error { _, err := s.Ports(ctx, metal.PortFilter{NodeID: "n"}, metal.Page{Limit: 9}); return err },
 		func() error { _, err := s.NodesOfMACs(ctx, []string{"m"}); return err },
 		func() error { _, err := s.Ports(ctx, metal.PortFilter{PortgroupID: "g"}, metal.Page{}); return err },
-		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{ParentNode: "n"}, metal.Page{}); return err },
-		func() error { _, err := s.Nodes(ctx, metal.NodeFilter{ChassisUUID: "c"}, metal.Page{}); return err },
+		func() error { _, err := s.Nodes(ctx, nil, metal.NodeFilter{ParentNode: "n"}, metal.Page{}); return err },
 		func() error {
-			_, err := s.Nodes(ctx, metal.NodeFilter{Shards: []string{"a", "b"}}, metal.Page{})
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{ChassisUUID: "c"}, metal.Page{})
+			return err
+		},
+		func() error {
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{Shards: []string{"a", "b"}}, metal.Page{})
 			return err
 		},
 		func() error { _, err := s.Document(ctx, nil, "n", metal.Inventory); return missed(err) },

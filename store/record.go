@@ -3,6 +3,7 @@ package store
 import (
 	"strings"
 
+	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
 )
@@ -42,6 +43,20 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 // Chassis keeps cases.
 func (s *Store) Chassis() metal.Table[metal.Chassis, metal.ChassisFilter] {
 	return table[metal.Chassis, metal.ChassisFilter]{s, chassis}
+}
+
+// HoldChassis is metal.Store's. What it writes says nothing new, but no transaction that
+// began meanwhile can remove the row any more, not even one of PostgreSQL that does not see this one.
+func (s *Store) HoldChassis(t job.Tx, id string) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.exec(`UPDATE chassis SET version = version WHERE id = $1`, id)
+	if err == nil && rows == 0 {
+		err = chassis.missing(id)
+	}
+	return err
 }
 
 var chassis = &kind[metal.Chassis, metal.ChassisFilter]{

@@ -114,7 +114,7 @@ func TestOwnSavepoints(t *testing.T) {
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
 		t.Fatalf("told %v", errs)
 	}
-	all, err := s.Nodes(t.Context(), metal.NodeFilter{}, metal.Page{})
+	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, metal.Page{})
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d nodes: %v", len(all), err)
 	}

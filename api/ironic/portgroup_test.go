@@ -1,10 +1,12 @@
 package ironic_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -227,4 +229,25 @@ func TestPortLinks(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.ProvisionState = metal.Inspecting })
 	id := w.want(200, "GET", "/v1/ports", "1.1", "").object(t)["ports"].([]any)[0].(map[string]any)["uuid"].(string)
 	w.refuse([]refusal{{"PATCH", "/v1/ports/" + id, "1.82", `[{"op":"add","path":"/extra/a","value":1}]`, 409, "inspecting"}})
+}
+
+// TestChassisRace removes a chassis while a node is made in it: one of both is refused.
+func TestChassisRace(t *testing.T) {
+	w := newWorld(t)
+	for i := range 20 {
+		c := &metal.Chassis{}
+		if err := w.config.Chassis.Create(t.Context(), c, metal.Asker{}); err != nil {
+			t.Fatal(err)
+		}
+		var made, removed error
+		var both sync.WaitGroup
+		both.Go(func() {
+			made = w.nodes.Create(context.Background(), &metal.Node{Name: fmt.Sprint("in", i), Driver: "fake-hardware", ChassisUUID: c.ID}, metal.Asker{})
+		})
+		both.Go(func() { removed = w.config.Chassis.Remove(context.Background(), c.ID, metal.Asker{}) })
+		both.Wait()
+		if (made == nil) == (removed == nil) {
+			t.Fatalf("made: %v, removed: %v", made, removed)
+		}
+	}
 }

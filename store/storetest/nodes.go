@@ -226,7 +226,7 @@ func testReservation(b *bench) {
 		b.Helper()
 		n, err := b.s.Node(b.ctx, nil, "a")
 		b.ok(err)
-		list, err := b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{})
+		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{})
 		b.ok(err)
 		for _, n := range append(list, n) {
 			if n.Reservation != reservation || n.Conductor != conductor {
@@ -334,7 +334,7 @@ func testNodeFilters(b *bench) {
 		{metal.NodeFilter{InstanceName: "web-1"}, "full"},
 		{metal.NodeFilter{Owner: "' OR 1=1 --"}, ""},
 	} {
-		got, err := b.s.Nodes(b.ctx, c.f, metal.Page{SortKey: "name"})
+		got, err := b.s.Nodes(b.ctx, nil, c.f, metal.Page{SortKey: "name"})
 		b.ok(err)
 		if ids(got) != c.want {
 			b.Errorf("filter %+v: have %q, want %q", c.f, ids(got), c.want)
@@ -361,12 +361,12 @@ func testNodePages(b *bench) {
 	}
 	for _, key := range nodeSortKeys {
 		for _, desc := range []bool{false, true} {
-			whole, err := b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{SortKey: key, Desc: desc})
+			whole, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: key, Desc: desc})
 			b.ok(err)
 			var paged []string
 			page := metal.Page{SortKey: key, Desc: desc, Limit: 3}
 			for range 5 {
-				got, err := b.s.Nodes(b.ctx, metal.NodeFilter{}, page)
+				got, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, page)
 				b.ok(err)
 				for _, n := range got {
 					paged = append(paged, n.ID)
@@ -385,19 +385,19 @@ func testNodePages(b *bench) {
 			}
 		}
 	}
-	byName, err := b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{SortKey: "name"})
+	byName, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "name"})
 	b.ok(err)
 	if !slices.IsSortedFunc(byName, func(x, y *metal.Node) int { return strings.Compare(x.Name, y.Name) }) {
 		b.Error("not sorted by the bytes of names")
 	}
-	_, err = b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{SortKey: "extra"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "extra"})
 	b.refused(err, problem.Invalid, "")
-	_, err = b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{SortKey: "name; DROP TABLE node"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "name; DROP TABLE node"})
 	b.refused(err, problem.Invalid, "")
-	_, err = b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{Marker: "nobody"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{Marker: "nobody"})
 	b.refused(err, problem.NotFound, "Node nobody could not be found.")
-	last, err := b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{Marker: (func() string {
-		all, _ := b.s.Nodes(b.ctx, metal.NodeFilter{}, metal.Page{})
+	last, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{Marker: (func() string {
+		all, _ := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{})
 		return all[10].ID
 	})()})
 	b.ok(err)

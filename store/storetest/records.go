@@ -229,6 +229,45 @@ func testChassis(b *bench) {
 	shelf[metal.Chassis, metal.ChassisFilter]{b.s.Chassis(), "Chassis", full, (*metal.Chassis).Head, nil, []string{"description"}}.test(b)
 }
 
+// testChassisHeld: between the look that a chassis is empty and its removal a node is put
+// into it. Where an engine lets both transactions be open, only one of them comes to something.
+func testChassisHeld(b *bench) {
+	b.do(func(tx job.Tx) error {
+		return b.s.Chassis().Insert(tx, &metal.Chassis{Record: metal.Record{ID: "rack"}})
+	})
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.HoldChassis(tx, "ghost") }), problem.NotFound, "Chassis ghost could not be found.")
+	other := b.other()
+	move := func() {
+		b.ok(other.Do(b.ctx, func(tx job.Tx) error {
+			if err := other.HoldChassis(tx, "rack"); err != nil {
+				return err
+			}
+			return other.InsertNode(tx, &metal.Node{ID: "n", ChassisUUID: "rack", ProvisionState: metal.Enroll})
+		}))
+	}
+	if !b.db.Shared {
+		move()
+	}
+	looks, found := 0, 0
+	b.do(func(tx job.Tx) error {
+		r, err := b.s.Chassis().Get(b.ctx, tx, "rack")
+		if err != nil {
+			return err
+		}
+		in, err := b.s.Nodes(b.ctx, tx, metal.NodeFilter{ChassisUUID: "rack"}, metal.Page{Limit: 1})
+		if looks++; looks == 1 && b.db.Shared {
+			move()
+		}
+		if found = len(in); err != nil || found > 0 {
+			return err
+		}
+		return b.s.Chassis().Delete(tx, r)
+	})
+	if _, err := b.s.Chassis().Get(b.ctx, nil, "rack"); err != nil || found != 1 {
+		b.Errorf("%d nodes were found in the chassis after %d looks: %v", found, looks, err)
+	}
+}
+
 func testConnectors(b *bench) {
 	b.node("a", func(n *metal.Node) { n.Lessee = "o" })
 	full := func(i int) *metal.Connector {

@@ -72,7 +72,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 	}{
 		{"node", testNode}, {"node names", testNodeNames}, {"node version", testNodeVersion}, {"node delete", testNodeDelete}, {"node marks", testNodeMarks},
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
-		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"volume connector", testConnectors}, {"volume target", testTargets},
+		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"chassis held", testChassisHeld}, {"volume connector", testConnectors}, {"volume target", testTargets},
 		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments},
 		{"goes with node", testGoesWithNode}, {"shards", testShards},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},

@@ -203,7 +203,7 @@ func testHostileText(b *bench) {
 		}
 		_, err = b.s.Node(b.ctx, nil, in)
 		b.refused(err, problem.NotFound, "")
-		list, err := b.s.Nodes(b.ctx, metal.NodeFilter{DescriptionContains: in}, metal.Page{})
+		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{DescriptionContains: in}, metal.Page{})
 		b.ok(err)
 		if !slices.ContainsFunc(list, func(l *metal.Node) bool { return l.ID == n.ID }) {
 			b.Errorf("not found by its description %q", in)
