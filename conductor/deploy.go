@@ -20,6 +20,7 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "choose the road", Do: c.act(c.road(c.deploysByRamdisk)), NoUndo: checksOnly},
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave former volumes", Do: c.act(c.leaveFormerVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.leaveRescue), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the provisioning network", Do: c.act(ifRamdisk(c.joinProvisioning)), Undo: c.act(ifRamdisk(c.detach(driver.Provisioning))), Deadline: networkDeadline},
 			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},

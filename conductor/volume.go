@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"context"
+	"maps"
 
 	"salvor/driver"
 	"salvor/job"
@@ -60,7 +61,10 @@ func (c *Conductor) planVolumes(ctx context.Context, m *machine, v metal.VolumeP
 		return job.From(err)
 	}
 	if plan == nil {
-		return job.Done(c.edit(ctx, m.node.ID, voidBoot))
+		return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
+			voidBoot(n)
+			markVolumes(n, true) // before the machine is told of them
+		}))
 	}
 	return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) { n.BootNumber, n.Plan = number, plan }))
 }
@@ -82,13 +86,39 @@ func (c *Conductor) refreshVolumes(ctx context.Context, m *machine) error {
 	return boot.RefreshVolumes(ctx, m.node, v)
 }
 
+// volumesMark in driver_internal_info tells that the machine itself may hold volumes, which outlive their records.
+const volumesMark = "salvor_volumes_set"
+
+func markVolumes(n *metal.Node, set bool) {
+	if (n.InternalInfo[volumesMark] != nil) == set {
+		return
+	}
+	info := maps.Clone(n.InternalInfo)
+	if info == nil {
+		info = metal.Object{}
+	}
+	if delete(info, volumesMark); set {
+		info[volumesMark] = true
+	}
+	n.InternalInfo = info
+}
+
 // leaveVolumes has the machine forget its volumes, whatever became of the records.
 func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	boot, ok := m.boot.(driver.VolumeBoot)
-	if !ok || !m.info.FromVolumes(m.node) {
+	if !ok || !m.info.FromVolumes(m.node) && m.node.InternalInfo[volumesMark] == nil {
 		return job.Done()
 	}
-	return job.From(boot.CleanUpVolumes(ctx, m.node))
+	return job.From(boot.CleanUpVolumes(ctx, m.node), c.edit(ctx, m.node.ID, func(n *metal.Node) { markVolumes(n, false) }))
+}
+
+// leaveFormerVolumes is for a system that is built again on its disk: a target that is gone, and its secret, would stay in
+// the machine, and boot.
+func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
+		return job.From(err)
+	}
+	return c.leaveVolumes(ctx, r, m)
 }
 
 // dropTargets clears the targets with the instance, as instance_info; connectors are the machine's own and stay.

@@ -28,6 +28,9 @@ func (b volumeBoot) CheckVolumes(_ context.Context, _ *metal.Node, v metal.Volum
 }
 
 func (b volumeBoot) PlanVolumes(n *metal.Node, ports []*metal.Port, _ metal.VolumePlan, number int64) (*metal.BootPlan, error) {
+	if n.Extra["initiator"] != nil {
+		return nil, nil // the machine finds its volume without us
+	}
 	return &metal.BootPlan{Road: metal.RoadIPXE, Path: "volumes", BootNumber: number, Persistent: true, Volumes: true, MACs: []string{ports[0].Address}}, nil
 }
 
@@ -199,5 +202,32 @@ func TestSweepVolumes(t *testing.T) {
 				})
 			})
 		})
+	}
+}
+
+// TestFormerVolumesAreForgotten: a node that is built again on its disk leaves nothing of its volume in its own initiator,
+// whether its storage interface still knows volumes or not.
+func TestFormerVolumesAreForgotten(t *testing.T) {
+	t.Parallel()
+	for _, storage := range []string{"volumes", "bench"} {
+		b := newVolumeBench(t, metal.Available)
+		change(t, b, func(n *metal.Node) { n.Extra = metal.Object{"initiator": true} })
+		b.run(t)
+		if err := b.ask(t, metal.Deploy); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.until(t, metal.Active); n.Plan != nil || b.runs() != benchTarget || n.InternalInfo[volumesMark] != true {
+			t.Fatalf("on its volume: %v, %s", n.InternalInfo, b.picture(t))
+		}
+		if err := b.store.Do(context.Background(), b.con.dropTargets(context.Background(), b.node)); err != nil {
+			t.Fatal(err)
+		}
+		change(t, b, func(n *metal.Node) { n.Interfaces["storage"] = storage })
+		if err := b.ask(t, metal.Rebuild); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.until(t, metal.Active); b.runs() != "system" || b.volume != "" || len(n.InternalInfo) != 0 {
+			t.Errorf("%s: on its disk: %v, %s", storage, n.InternalInfo, b.picture(t))
+		}
 	}
 }
