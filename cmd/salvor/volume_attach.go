@@ -58,6 +58,8 @@ type storageSource interface {
 	attach(ctx context.Context, ask volumeAsk) (volumeTarget, error)
 	// detach takes an export back. One that is not there any more is success.
 	detach(ctx context.Context, ask volumeAsk) error
+	// owns refuses a target that attach did not make: what is registered can be changed by others.
+	owns(t *volumeTarget) error
 }
 
 // volumeFlags are those of attach and detach.
@@ -220,6 +222,9 @@ func (v *volumeFlags) detach(c *call) error {
 	properties, _ := r["properties"].(map[string]any)
 	ask.VolumeID = r.Text("volume_id")
 	ask.Target = &volumeTarget{VolumeType: r.Text("volume_type"), VolumeID: ask.VolumeID, Properties: properties, Extra: extra}
+	if err := source.owns(ask.Target); err != nil {
+		return fmt.Errorf("volume target %s: %w", r.Text("uuid"), err)
+	}
 	if err := c.api.Delete(c.context(), client.VolumeTargets, r.Text("uuid")); err != nil {
 		return err
 	}

@@ -90,3 +90,27 @@ func TestDetachKnowsItsOwn(t *testing.T) {
 		t.Errorf("%d %s", status, complaint)
 	}
 }
+
+// TestDetachAtTgtKnowsItsName: an export that attach did not name is neither taken away nor forgotten.
+func TestDetachAtTgtKnowsItsName(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	script := "#!/bin/sh\necho \"$*\" >>" + log + "\ncase \"$*\" in *target*show) echo Target 3: iqn.2026-01.org.salvor:v1; echo Target 4: iqn.2026-01.org.other:v9;; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for iqn, want := range map[string]string{"iqn.2026-01.org.salvor:v1": "--op delete --force --tid 3", "iqn.2026-01.org.other:v9": "", "iqn.2026-01.org.salvor:v2": "", "": ""} {
+		_ = os.Remove(log)
+		f := volumeAPI(`{"targets": [{"uuid": "t", "volume_id": "v1", "volume_type": "iscsi", "properties": {"target_iqn": "`+iqn+`"}, "extra": {"salvor_source": "tgt"}}]}`, "")
+		_, complaint, status := salvor(t, f, "", "volume", "detach", "m1", "--source", "tgt")
+		text, _ := os.ReadFile(log)
+		forgotten := strings.Contains(strings.Join(f.asked, "\n"), "DELETE ")
+		if want != "" && (status != 0 || !strings.Contains(string(text), want) || !forgotten) {
+			t.Errorf("%s: %d %s; tgtadm %s", iqn, status, complaint, text)
+		}
+		if want == "" && (status != 1 || len(text) != 0 || forgotten || !strings.Contains(complaint, "--iqn-prefix")) {
+			t.Errorf("%s: %d %s; tgtadm %s; asked %v", iqn, status, complaint, text, f.asked)
+		}
+	}
+}

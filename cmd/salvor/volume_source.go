@@ -45,6 +45,9 @@ func (s commandSource) detach(ctx context.Context, ask volumeAsk) error {
 	return err
 }
 
+// owns leaves it to the program to know its volumes.
+func (s commandSource) owns(*volumeTarget) error { return nil }
+
 func (s commandSource) run(ctx context.Context, ask volumeAsk) ([]byte, error) {
 	text, err := json.Marshal(ask)
 	if err != nil {
@@ -122,7 +125,7 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 		return volumeTarget{}, err
 	}
 	id := firstOf(ask.VolumeID, randomWord(8))
-	name, secret := s.prefix+":"+id, randomWord(8)
+	name, secret := s.name(id), randomWord(8)
 	user := tgtAccount(name)
 	existing, err := s.targets(ctx)
 	if err != nil {
@@ -157,8 +160,23 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 }
 
 func (s *tgtSource) detach(ctx context.Context, ask volumeAsk) error {
-	name, _ := ask.Target.Properties["target_iqn"].(string)
+	if err := s.owns(ask.Target); err != nil {
+		return err
+	}
+	name := s.name(ask.Target.VolumeID)
 	return s.remove(ctx, name, tgtAccount(name))
+}
+
+// name is a target's, by its volume.
+func (s *tgtSource) name(volumeID string) string { return s.prefix + ":" + volumeID }
+
+// owns holds an export to the name that attach gave it: the daemon may serve others' too.
+func (s *tgtSource) owns(t *volumeTarget) error {
+	name, _ := t.Properties["target_iqn"].(string)
+	if want := s.name(t.VolumeID); t.VolumeID == "" || name != want {
+		return problem.Invalidf("its target_iqn is %.255q, not %.255q: nothing is taken away at tgt; if it was attached with another prefix, say --iqn-prefix", name, want)
+	}
+	return nil
 }
 
 // tgtAccount names the account of a target by the target: the API masks it, so detach could not read it there.
