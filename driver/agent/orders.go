@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
+	"strings"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -67,7 +71,7 @@ func (o Orders) List(ctx context.Context, n *metal.Node, a driver.Agent) ([]wire
 
 // with holds a conversation; its errors name the order and the node.
 func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conversation) error) error {
-	var secrets []secret.Value
+	secrets := imageSecrets(n)
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
@@ -85,6 +89,52 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 // clean makes what an agent says of a failure fit to be shown.
 func clean(c *conversation, e *wire.CommandError) {
 	if e != nil {
-		e.Type, e.Message, e.Details = c.said(e.Type), c.said(e.Message), driver.SaidUpTo(maxDetails, e.Details, c.secrets...)
+		e.Type, e.Message, e.Details = c.said(withoutKeys(e.Type)), c.said(withoutKeys(e.Message)), driver.SaidUpTo(maxDetails, withoutKeys(e.Details), c.secrets...)
 	}
+}
+
+// What URLs carry beside a place is what opens it: a signature, or a user's password. An agent may have been led on to
+// URLs that nobody here knows.
+var (
+	urlQuery = regexp.MustCompile(`\?[^\s"'<>?]*=[^\s"'<>)]*`)
+	urlUser  = regexp.MustCompile(`://[^\s/"'<>]*@`)
+)
+
+func withoutKeys(text string) string {
+	return urlUser.ReplaceAllLiteralString(urlQuery.ReplaceAllLiteralString(text, "?"+secret.Mask), "://"+secret.Mask+"@")
+}
+
+// shortKey is how long a part of a URL must be to be hidden wherever it stands: less is hidden in URLs only.
+const shortKey = 6
+
+// imageSecrets are the parts of the node's images that open them.
+func imageSecrets(n *metal.Node) []secret.Value {
+	var words []string
+	for _, key := range []string{"image_source", "kernel", "ramdisk", "configdrive", "image_checksum"} {
+		u, err := url.Parse(metal.Text(n.InstanceInfo[key]))
+		if err != nil || u.Host == "" {
+			continue
+		}
+		words = append(words, u.RawQuery)
+		for _, values := range u.Query() {
+			words = append(words, values...)
+		}
+		if password, ok := u.User.Password(); ok {
+			words = append(words, u.User.String(), password)
+		}
+	}
+	header := metal.Text(n.InstanceInfo["image_request_authorization"])
+	words = append(words, header)
+	if plain, err := base64.StdEncoding.DecodeString(header); err == nil {
+		_, credential, _ := strings.Cut(string(plain), " ")
+		words = append(words, string(plain), credential)
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return len(w) < shortKey })
+	// The longest first: a part that is hidden before would leave the rest of the whole.
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
+	out := make([]secret.Value, 0, len(words)+1)
+	for _, w := range words {
+		out = append(out, secret.New(w))
+	}
+	return out
 }
