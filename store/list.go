@@ -26,7 +26,8 @@ var nodeSort = map[string]string{
 
 // page adds the window to a query whose table has the alias a: rows are ordered by
 // the key and, where it is equal, by their insertion, so that a marker names one place.
-func (c *clause) page(p metal.Page, table, a string, sortable map[string]string) (order string, err error) {
+// marker is the condition for the marker's row, as m.
+func (c *clause) page(p metal.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
 	column, ok := sortable[p.SortKey]
 	if !ok {
 		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting", p.SortKey)
@@ -41,7 +42,7 @@ func (c *clause) page(p metal.Page, table, a string, sortable map[string]string)
 		order = fmt.Sprintf(" ORDER BY %s.%s %s, %s.num %s", a, column, way, a, way)
 	}
 	if p.Marker != "" {
-		c.and(fmt.Sprintf("(%s) %s (SELECT %s FROM %s m WHERE m.id = %s)", key, after, strings.ReplaceAll(key, a+".", "m."), table, c.arg(p.Marker)))
+		c.and(fmt.Sprintf("(%s) %s (SELECT %s FROM %s m WHERE %s)", key, after, strings.ReplaceAll(key, a+".", "m."), table, marker))
 	}
 	if p.Limit > 0 {
 		order += " LIMIT " + c.count(p.Limit)
@@ -60,7 +61,8 @@ func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p metal
 func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	c.nodes(f)
-	order, err := c.page(p, "node", "n", nodeSort)
+	mine := func(c *clause) string { return c.mine(nodeOf, f.Project) }
+	order, err := c.page(p, "node", "n", c.marker(p, mine), nodeSort)
 	if err != nil {
 		return nil, err
 	}
@@ -69,11 +71,51 @@ func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter
 		return nil, err
 	}
 	if len(out) == 0 && p.Marker != "" {
-		if ok, err := s.exists(ctx, t, "node", p.Marker); err != nil || !ok {
+		if ok, err := s.marked(ctx, t, "node", p, mine); err != nil || !ok {
 			return nil, missing(err, "Node %s could not be found.", p.Marker)
 		}
 	}
 	return out, nil
+}
+
+// nodeOf is what the row m that a marker names must be for a project that a list is confined to:
+// a marker that the project may not see is one that is not there. %s is the project.
+const nodeOf = `(m.owner = %[1]s OR m.lessee = %[1]s)`
+
+// mine is the condition of a marker for a project; empty for none.
+func (c *clause) mine(condition, project string) string {
+	if project == "" {
+		return ""
+	}
+	return fmt.Sprintf(condition, c.arg(project))
+}
+
+// mineOf is mine for children of nodes, in a list of one node's or of a project's.
+func (c *clause) mineOf(node, project string) string {
+	if node != "" {
+		return "m.node_id = " + c.arg(node)
+	}
+	return c.mine(`m.node_id IN (SELECT id FROM node WHERE owner = %[1]s OR lessee = %[1]s)`, project)
+}
+
+// marker is the condition for the row of the marker; mine adds that of the confinement.
+func (c *clause) marker(p metal.Page, mine func(*clause) string) string {
+	if p.Marker == "" {
+		return ""
+	}
+	condition := "m.id = " + c.arg(p.Marker)
+	if own := mine(c); own != "" {
+		condition += " AND " + own
+	}
+	return condition
+}
+
+// marked tells whether the marker's row is there.
+func (s *Store) marked(ctx context.Context, t job.Tx, table string, p metal.Page, mine func(*clause) string) (found bool, err error) {
+	c := &clause{}
+	text := `SELECT 1 FROM ` + table + ` m WHERE ` + c.marker(p, mine)
+	err = s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, text, c.args...)
+	return found, err
 }
 
 // Shards is metal.Store's.

@@ -37,6 +37,12 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 		{[]string{"name"}, func(p *metal.Port) string { return "A port with name " + p.Name + " already exists." }},
 	},
 	node: func(p *metal.Port) string { return p.NodeID },
+	mine: func(c *clause, f metal.PortFilter) string {
+		if f.PortgroupID != "" {
+			return "m.portgroup_id = " + c.arg(f.PortgroupID)
+		}
+		return c.mineOf(f.NodeID, f.Project)
+	},
 	narrow: func(c *clause, f metal.PortFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.address", strings.ToLower(f.Address))
@@ -93,13 +99,6 @@ func (s *Store) NodesOfMACs(ctx context.Context, macs []string) ([]string, error
 		return nil, fmt.Errorf("nodes of %d addresses: %w", len(macs), err)
 	}
 	return out, nil
-}
-
-// exists tells whether a table has a row with the id.
-func (s *Store) exists(ctx context.Context, t job.Tx, table, id string) (bool, error) {
-	found := false
-	err := s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, `SELECT 1 FROM `+table+` WHERE id = $1`, id)
-	return found, err
 }
 
 // missing is err, or that there is no such row.

@@ -33,6 +33,7 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 		{[]string{"name"}, func(g *metal.Portgroup) string { return "A portgroup with name " + g.Name + " already exists." }},
 	},
 	node: func(g *metal.Portgroup) string { return g.NodeID },
+	mine: func(c *clause, f metal.PortgroupFilter) string { return c.mineOf(f.NodeID, f.Project) },
 	narrow: func(c *clause, f metal.PortgroupFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.rare("t.address", strings.ToLower(f.Address))
@@ -119,6 +120,7 @@ var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
 	keys: []key[metal.Runbook]{{[]string{"name"}, func(r *metal.Runbook) string {
 		return "A runbook with name " + r.Name + " already exists."
 	}}},
+	mine: func(c *clause, f metal.RunbookFilter) string { return c.mine("(m.owner = %s OR m.public)", f.Project) },
 	narrow: func(c *clause, f metal.RunbookFilter) {
 		if f.Project != "" {
 			c.and(`(t.owner = ` + c.arg(f.Project) + ` OR t.public)`)
@@ -174,6 +176,7 @@ var allocations = &kind[metal.Allocation, metal.AllocationFilter]{
 			return "Node " + a.NodeID + " is already claimed by another allocation."
 		}},
 	},
+	mine: func(c *clause, f metal.AllocationFilter) string { return c.mine("m.owner = %s", f.Owner) },
 	narrow: func(c *clause, f metal.AllocationFilter) {
 		c.rare("t.node_id", f.NodeID)
 		c.equal("t.resource_class", f.ResourceClass)

@@ -41,6 +41,8 @@ type kind[R, F any] struct {
 	// node gives the parent; nil where there is none.
 	node   func(r *R) string
 	narrow func(c *clause, f F)
+	// mine is the condition for a marker m in a list that is confined to a project; nil: no list is.
+	mine func(c *clause, f F) string
 }
 
 // head is where the common fields of a record are.
@@ -331,7 +333,13 @@ func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p metal.Page) ([]
 func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	t.k.narrow(c, f)
-	order, err := c.page(p, t.k.table, "t", t.k.sortable())
+	mine := func(c *clause) string {
+		if t.k.mine == nil {
+			return ""
+		}
+		return t.k.mine(c, f)
+	}
+	order, err := c.page(p, t.k.table, "t", c.marker(p, mine), t.k.sortable())
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +350,7 @@ func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p met
 	out, err := read(tail, c.args)
 	if err == nil && len(out) == 0 && p.Marker != "" {
 		var ok bool
-		if ok, err = t.s.exists(ctx, tx, t.k.table, p.Marker); err == nil && !ok {
+		if ok, err = t.s.marked(ctx, tx, t.k.table, p, mine); err == nil && !ok {
 			err = t.k.missing(p.Marker)
 		}
 	}

@@ -22,6 +22,7 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 		return fmt.Sprintf("A volume connector with type '%s' and connector ID '%s' already exists.", v.Type, v.ConnectorID)
 	}}},
 	node: func(v *metal.Connector) string { return v.NodeID },
+	mine: func(c *clause, f metal.ConnectorFilter) string { return c.mineOf(f.NodeID, f.Project) },
 	narrow: func(c *clause, f metal.ConnectorFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.type", f.Type)
@@ -49,6 +50,7 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 		return fmt.Sprintf("A volume target with boot index '%d' for the same node already exists.", v.BootIndex)
 	}}},
 	node: func(v *metal.Target) string { return v.NodeID },
+	mine: func(c *clause, f metal.TargetFilter) string { return c.mineOf(f.NodeID, f.Project) },
 	narrow: func(c *clause, f metal.TargetFilter) {
 		c.equal("t.node_id", f.NodeID)
 		c.equal("t.volume_type", f.VolumeType)

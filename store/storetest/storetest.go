@@ -74,7 +74,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"node reservation", testReservation}, {"node filters", testNodeFilters}, {"node pages", testNodePages}, {"boot plan", testBootPlan},
 		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"chassis held", testChassisHeld}, {"volume connector", testConnectors}, {"volume target", testTargets},
 		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments},
-		{"goes with node", testGoesWithNode}, {"shards", testShards},
+		{"goes with node", testGoesWithNode}, {"shards", testShards}, {"foreign markers", testForeignMarkers},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},

@@ -1,0 +1,61 @@
+package storetest
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"salvor/secret"
+	"salvor/store"
+)
+
+// blank is a database with its tables and nothing in them, made once, with its key.
+type blank struct {
+	file []byte
+	key  *secret.Key
+}
+
+var template = sync.OnceValues(func() (blank, error) {
+	dir, err := os.MkdirTemp("", "storetest")
+	if err != nil {
+		return blank{}, err
+	}
+	defer os.RemoveAll(dir)
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		return blank{}, err
+	}
+	path := filepath.Join(dir, "s.db")
+	s, err := store.Open(context.Background(), "sqlite:"+path, key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return blank{}, err
+	}
+	if err := s.Close(); err != nil {
+		return blank{}, err
+	}
+	file, err := os.ReadFile(path)
+	return blank{file, key}, err
+})
+
+// SQLite opens a fresh store in a file of the test's own, with the key of its secrets. Its
+// tables are copied: a test that needs hundreds of stores does not migrate each of them.
+func SQLite(t testing.TB) (*store.Store, *secret.Key) {
+	t.Helper()
+	made, err := template()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := os.WriteFile(path, made.file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, made.key
+}
