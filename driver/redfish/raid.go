@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -42,6 +43,7 @@ type drive struct {
 type volume struct {
 	ID            string `json:"Id"`
 	Name          string
+	DisplayName   string
 	RAIDType      string
 	VolumeType    string
 	CapacityBytes *float64
@@ -92,7 +94,7 @@ func (s *session) controllers() ([]*controller, error) {
 			if _, err := s.get(at.Path, v); err != nil {
 				return nil, err
 			}
-			if v.level() != "" {
+			if v.level() != "" || strings.HasPrefix(v.Name, ownVolume) || strings.HasPrefix(v.DisplayName, ownVolume) {
 				c.volumes = append(c.volumes, v)
 			}
 		}
@@ -131,6 +133,9 @@ func (r RAID) RAIDConfig(ctx context.Context, n *metal.Node) (metal.Object, erro
 		disks := []any{}
 		for _, c := range all {
 			for _, v := range c.volumes {
+				if v.level() == "" {
+					continue // it is being made
+				}
 				size := 0.0
 				if v.CapacityBytes != nil {
 					size = float64(int64(*v.CapacityBytes / gib))
@@ -197,53 +202,16 @@ func (s *session) deleteVolumes(n *metal.Node, all []*controller, which func(*vo
 	return false, nil
 }
 
-// logicalDisk is one of the target configuration.
-type logicalDisk struct {
-	level, name, controller, media, protocol string
-	bytes                                    float64 // 0: all that there is
-	count                                    int
-	disks                                    []string
-	share                                    bool
-}
-
-func wantedDisk(v any) (logicalDisk, error) {
-	o, _ := v.(map[string]any)
-	w := logicalDisk{level: metal.Text(o["raid_level"]), name: metal.Text(o["volume_name"]), controller: metal.Text(o["controller"]), share: o["share_physical_disks"] == true}
-	w.media = strings.ToUpper(metal.Text(o["disk_type"]))
-	w.protocol = strings.ToUpper(metal.Text(o["interface_type"]))
-	if size, ok := o["size_gb"].(float64); ok {
-		w.bytes = size * gib
-	}
-	if count, ok := o["number_of_physical_disks"].(float64); ok {
-		w.count = int(count)
-	}
-	list, _ := o["physical_disks"].([]any)
-	for _, e := range list {
-		id, ok := e.(string)
-		if !ok {
-			return w, problem.Invalidf("physical_disks must be ids of drives")
-		}
-		w.disks = append(w.disks, id)
-	}
-	return w, nil
-}
-
 // create makes the volumes of the target configuration that are not there yet, one in each call.
 func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wait bool, err error) {
 	targets, err := driver.WantedDisks(n, step)
 	if err != nil {
 		return false, err
 	}
-	var missing []logicalDisk
 	taken := map[*volume]bool{}
-	for _, t := range targets {
-		w, err := wantedDisk(t)
-		if err != nil {
-			return false, err
-		}
-		if !w.found(all, taken) {
-			missing = append(missing, w)
-		}
+	missing, err := missingDisks(n, targets, all, taken)
+	if err != nil {
+		return false, err
 	}
 	if step.Args["delete_existing"] == true && len(missing) > 0 {
 		if wait, err := s.deleteVolumes(n, all, func(v *volume) bool { return !taken[v] }); wait || err != nil {
@@ -275,21 +243,6 @@ func (s *session) create(n *metal.Node, step metal.Step, all []*controller) (wai
 	return true, nil
 }
 
-// found looks for a volume that is the wanted one and takes it.
-func (w logicalDisk) found(all []*controller, taken map[*volume]bool) bool {
-	for _, c := range all {
-		for _, v := range c.volumes {
-			// What a controller makes of a size is a little more or less.
-			fits := w.bytes == 0 || v.CapacityBytes != nil && *v.CapacityBytes > w.bytes*0.95 && *v.CapacityBytes < w.bytes*1.05
-			if !taken[v] && v.level() == w.level && fits && (w.name == "" || v.Name == w.name) && (w.controller == "" || w.controller == c.ID) {
-				taken[v] = true
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // make asks a controller for one volume.
 func (s *session) make(w logicalDisk, all []*controller) error {
 	i := slices.IndexFunc(levels, func(l struct {
@@ -314,10 +267,13 @@ func (s *session) make(w logicalDisk, all []*controller) error {
 		if w.bytes > 0 {
 			body["CapacityBytes"] = int64(w.bytes)
 		}
-		if w.name != "" {
-			body["Name"] = w.name
-		}
+		body["Name"] = cmp.Or(w.name, w.own)
 		_, err := s.post(c.Volumes.Path, body)
+		if w.name == "" && problem.Is(err, problem.Invalid) {
+			// Some controllers name volumes themselves. What is refused was not made.
+			delete(body, "Name")
+			_, err = s.post(c.Volumes.Path, body)
+		}
 		return err
 	}
 	return problem.Invalidf("no controller has the disks for a logical disk of RAID level %s and %d GiB", w.level, int64(w.bytes/gib))
