@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -93,7 +92,7 @@ func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string
 	if a.ID == "" {
 		a.ID = uuid.NewString()
 	}
-	for range 5 {
+	for range 10 {
 		err := s.tryAllocate(ctx, a, who)
 		if !errors.Is(err, errChanged) {
 			return err
@@ -222,76 +221,17 @@ func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, who Asker) error 
 }
 
 // fits tells whether the node may be taken now.
-func (a *Allocation) fits(n *Node) bool {
+func (a *Allocation) fits(n *Node) bool { return a.wants(n) && n.hasTraits(a.Traits) }
+
+// wants is fits but for the traits.
+func (a *Allocation) wants(n *Node) bool {
 	return n.ProvisionState == Available && n.InstanceUUID == "" && n.AllocationID == "" && !n.Maintenance && n.PowerState != PowerUnknown &&
-		n.ResourceClass == a.ResourceClass && n.hasTraits(a.Traits) &&
-		(len(a.CandidateNodes) == 0 || slices.Contains(a.CandidateNodes, n.ID)) &&
+		n.ResourceClass == a.ResourceClass && (len(a.CandidateNodes) == 0 || slices.Contains(a.CandidateNodes, n.ID)) &&
 		(a.Owner == "" || n.Owner == a.Owner || n.Lessee == a.Owner)
 }
 
 func (n *Node) hasTraits(traits []string) bool {
 	return !slices.ContainsFunc(traits, func(t string) bool { return !slices.Contains(n.Traits, t) })
-}
-
-// maxFitting is how many nodes that fit are looked at: enough that others cannot be
-// faster with all of them.
-const maxFitting = 200
-
-// fitting lists nodes that fit, in random order so that requests at the same time do not
-// all try the same one, a node of the allocation's name first. With none it says why, and
-// gives one that is worked on and may fit soon: a node whose power is just being switched, say.
-func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string, busy *Node, why string, err error) {
-	no := false
-	f := NodeFilter{ResourceClass: a.ResourceClass, ProvisionState: Available, Associated: &no, Maintenance: &no, Project: a.Owner}
-	free, named := 0, ""
-	p := Page{Limit: 1000}
-	for {
-		page, err := s.nodes.store.Nodes(ctx, nil, f, p)
-		if err != nil {
-			return nil, nil, "", err
-		}
-		for _, n := range page {
-			if n.PowerState != PowerUnknown && (len(a.CandidateNodes) == 0 || slices.Contains(a.CandidateNodes, n.ID)) {
-				free++
-			}
-			if n.Reservation != "" {
-				if soon := *n; n.PowerState == PowerUnknown && n.TargetPower != PowerUnknown {
-					soon.PowerState = n.TargetPower
-					n = &soon
-				}
-				if a.fits(n) {
-					busy = n
-				}
-				continue
-			}
-			if !a.fits(n) {
-				continue
-			}
-			if a.Name != "" && n.Name == a.Name {
-				named = n.ID
-			} else {
-				ids = append(ids, n.ID)
-			}
-		}
-		if len(page) < p.Limit {
-			break
-		}
-		p.Marker = page[len(page)-1].ID
-	}
-	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	ids = ids[:min(len(ids), maxFitting)]
-	if named != "" {
-		ids = slices.Insert(ids, 0, named)
-	}
-	switch {
-	case free > 0:
-		why = "no suitable nodes have the requested traits " + strings.Join(a.Traits, ", ")
-	case len(a.CandidateNodes) > 0:
-		why = "none of the requested nodes are available and match the resource class " + a.ResourceClass
-	default:
-		why = "no available nodes match the resource class " + a.ResourceClass
-	}
-	return ids, busy, why, nil
 }
 
 // backfill writes an allocation down for a node that is active already.

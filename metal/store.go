@@ -22,6 +22,10 @@ type NodeFilter struct {
 	// Shards keeps nodes of any of these shards; InstanceName those of this display name.
 	Shards       []string
 	InstanceName string
+	// Traits leaves out nodes that lack any of these; a few that lack some may stay, so look again.
+	Traits []string
+	// Powered keeps nodes whose power state is known, or is just being set.
+	Powered bool
 }
 
 // Page is a window of a sorted list: the rows after the one with the id Marker.

@@ -155,6 +155,12 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	if f.NoChildren {
 		c.and(`n.parent_node = ''`)
 	}
+	for _, trait := range f.Traits { // the body's JSON names it, though maybe elsewhere
+		c.and(`n.body LIKE ` + c.arg(`%"`+likeWord(trait)+`"%`) + ` ESCAPE '!'`)
+	}
+	if f.Powered {
+		c.and(`(n.power_state <> '' OR n.target_power <> '')`)
+	}
 	c.any("n.shard", f.Shards)
 	c.filled("n.instance_uuid", f.Associated)
 	c.filled("n.shard", f.Sharded)

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/store"
 )
 
 // machines adds available nodes of a class, named after their numbers.
@@ -275,4 +278,95 @@ func TestAllocationsHoldTogether(t *testing.T) {
 		}
 		w.oneEach(t, class, len(live), len(live)+len(failed))
 	})
+}
+
+// counted counts the nodes that are read.
+type counted struct {
+	*store.Store
+	nodes atomic.Int64
+}
+
+func (s *counted) Nodes(ctx context.Context, tx job.Tx, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+	out, err := s.Store.Nodes(ctx, tx, f, p)
+	s.nodes.Add(int64(len(out)))
+	return out, err
+}
+
+// TestAllocationReadsFewNodes: however many are available, and wherever the one with the traits is.
+func TestAllocationReadsFewNodes(t *testing.T) {
+	w := newWorld(t)
+	w.park(1500)
+	s := &counted{Store: w.store}
+	now := func() time.Time { return born }
+	service := metal.NewAllocations(s, metal.NewNodes(s, w.store, w.secret, metal.NewDirectory(w.store, now, time.Second, 0), metal.Options{}, now))
+	last := fmt.Sprintf("crowd-%d", 1499)
+	w.edit(last, func(n *metal.Node) { n.Traits = []string{"CUSTOM_GPU"} })
+	w.edit("crowd-7", func(n *metal.Node) { n.Extra = metal.Object{"note": "CUSTOM_GPU"} }) // has none
+	for _, tt := range []struct {
+		a     metal.Allocation
+		state metal.AllocationState
+		node  string
+		most  int64
+	}{
+		{metal.Allocation{ResourceClass: "c"}, metal.AllocationDone, "", 100},
+		{metal.Allocation{ResourceClass: "c", Traits: []string{"CUSTOM_GPU"}}, metal.AllocationDone, last, 2},
+		{metal.Allocation{ResourceClass: "c", Traits: []string{"CUSTOM_GPU"}}, metal.AllocationError, "", 1},
+		{metal.Allocation{ResourceClass: "c", Traits: []string{"CUSTOM_NONE"}}, metal.AllocationError, "", 1},
+		{metal.Allocation{ResourceClass: "c", Name: "crowd-1400"}, metal.AllocationDone, "crowd-1400", 100},
+		{metal.Allocation{ResourceClass: "none"}, metal.AllocationError, "", 0},
+	} {
+		s.nodes.Store(0)
+		a := tt.a
+		if err := service.Create(t.Context(), &a, "", metal.Asker{}); err != nil || a.State != tt.state {
+			t.Fatalf("%+v: %+v, %v", tt.a, a, err)
+		}
+		if tt.node != "" {
+			if n, err := w.nodes.Node(t.Context(), a.NodeID); err != nil || n.Name != tt.node {
+				t.Errorf("%+v: took %+v, %v", tt.a, n, err)
+			}
+		}
+		if got := s.nodes.Load(); got > tt.most {
+			t.Errorf("%+v: %d nodes were read, want at most %d", tt.a, got, tt.most)
+		}
+	}
+}
+
+// park adds available nodes of the class c.
+func (w *world) park(n int) {
+	w.Helper()
+	err := w.store.Do(context.Background(), func(tx job.Tx) error {
+		for i := range n {
+			node := &metal.Node{ID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "crowd", i)).String(), Name: fmt.Sprint("crowd-", i), Driver: "fake-hardware",
+				ResourceClass: "c", ProvisionState: metal.Available, PowerState: metal.PowerOff, CreatedAt: born, ProvisionedAt: born,
+				DriverInfo: metal.Object{"redfish_address": "https://192.0.2.1", "redfish_password": "secret"}, Properties: metal.Object{"cpu_arch": "x86_64"}}
+			if err := w.store.InsertNode(tx, node); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// BenchmarkAllocation claims one of ten thousand, by any and by a trait that the last one has.
+func BenchmarkAllocation(b *testing.B) {
+	for _, trait := range []string{"", "CUSTOM_GPU"} {
+		b.Run("trait="+trait, func(b *testing.B) {
+			w := newWorld(b)
+			w.park(10_000)
+			body := `{"resource_class":"c"}`
+			if trait != "" {
+				body = `{"resource_class":"c","traits":["` + trait + `"]}`
+				w.edit("crowd-9999", func(n *metal.Node) { n.Traits = []string{trait} })
+			}
+			for b.Loop() {
+				made := w.want(201, "POST", "/v1/allocations", "1.60", body).object(b)
+				b.StopTimer()
+				w.want(204, "DELETE", "/v1/allocations/"+made["uuid"].(string), "1.60", "")
+				b.StartTimer()
+			}
+		})
+	}
 }

@@ -332,6 +332,10 @@ func testNodeFilters(b *bench) {
 		{metal.NodeFilter{Shards: []string{"s", "t"}}, "full"},
 		{metal.NodeFilter{Shards: []string{}}, ""},
 		{metal.NodeFilter{InstanceName: "web-1"}, "full"},
+		{metal.NodeFilter{Traits: []string{"B"}}, "full"},
+		{metal.NodeFilter{Traits: []string{"A", "C"}}, ""},
+		{metal.NodeFilter{Traits: []string{"A%"}}, ""},
+		{metal.NodeFilter{Powered: true}, "full"},
 		{metal.NodeFilter{Owner: "' OR 1=1 --"}, ""},
 	} {
 		got, err := b.s.Nodes(b.ctx, nil, c.f, metal.Page{SortKey: "name"})
