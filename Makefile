@@ -14,7 +14,7 @@ help: ## list what can be made
 build: ## build bin/salvor and bin/salvor-agent, static
 	$(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
 
-test: packages lint build test-race e2e ## all that proves salvor: what the README and CI run
+test: packages lint build test-race sweep e2e ## all that proves salvor: what the README and CI run
 
 packages: ## install the Debian packages that the tests use, where they are missing
 	test/install.sh
@@ -45,6 +45,9 @@ test-unit test-race e2e interop soak bench: export SALVOR_BIN = $(CURDIR)/bin
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
+sweep: ## every crash, repetition and failure of every action of every operation
+	$(GO) test -timeout 10m ./conductor
+
 e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses
 	test/e2e.sh
 
@@ -74,4 +77,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race e2e interop states api bench soak demo tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo tools clean

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/store/storetest"
 )
 
 // bench is a machine in memory behind every interface of a driver, with an agent in
@@ -178,16 +178,8 @@ const timeout = 5 * time.Minute
 // newBench makes a node in a state on a fresh SQLite store.
 func newBench(t *testing.T, state metal.State) *bench {
 	t.Helper()
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	st, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "s.db"), key, store.Options{NoSync: true, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st, key := storetest.SQLite(t)
 	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, refuses: map[driver.Net]error{}, store: st, key: key}
 	directory := metal.NewDirectory(st, time.Now, 0, 0)
 	b.nodes = metal.NewNodes(st, st, key, directory, metal.Options{RestrictLookup: true}, time.Now)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"salvor/metal"
 	"salvor/secret"
 	"salvor/store"
+	"salvor/store/storetest"
 	"salvor/test/program"
 )
 
@@ -73,15 +73,7 @@ func catalog() metal.Catalog {
 }
 
 func newWorld(t testing.TB) *world {
-	key, err := secret.NewKey(secret.GenerateKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(context.Background(), "sqlite:"+filepath.Join(t.TempDir(), "salvor.db"), key, store.Options{Logger: slog.New(slog.DiscardHandler), NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s, key := storetest.SQLite(t)
 	w := &world{TB: t, store: s, log: &program.Buffer{}}
 	description, err := json.Marshal(catalog())
 	if err != nil {
