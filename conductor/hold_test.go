@@ -71,6 +71,19 @@ func TestServiceFromAHold(t *testing.T) {
 	}
 }
 
+// TestServiceAfterARamdiskThatStayed: its boot is not taken for the system's.
+func TestServiceAfterARamdiskThatStayed(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.ServiceFailed)
+	b.device, b.media = rescue.Boot{Device: "cdrom", Persistent: true}, "earlier"
+	change(t, b, func(n *metal.Node) { n.BootNumber, n.Plan = 1, &metal.BootPlan{Path: "earlier", BootNumber: 1} })
+	b.run(t)
+	b.withSteps(t, metal.Service, "")
+	if n := b.pokes(t, metal.Active); b.device.Device != "" || b.running != "system" || n.Plan != nil {
+		t.Errorf("given back: %s", b.picture(t))
+	}
+}
+
 // TestWaitsAreNotLocked: a wait step leaves the node free to be aborted; one without seconds ends with the ramdisk's next word.
 func TestWaitsAreNotLocked(t *testing.T) {
 	t.Parallel()

@@ -44,24 +44,27 @@ func (c *Conductor) service() job.Definition {
 // servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back by the same road, whatever
 // this one was asked.
 func servesByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
-	if plan := m.node.Plan; plan != nil && !plan.Persistent {
+	if holdsRamdisk(m.node) {
 		return true, nil
 	}
 	return stepsByRamdisk(ctx, r, m)
 }
 
+// holdsRamdisk tells whether the node's boot is that of a ramdisk which is not its system.
+func holdsRamdisk(n *metal.Node) bool { return n.Plan != nil && !n.Plan.Persistent }
+
 // dropRamdisk takes away what a service that was given up for this one had set up, so that what fails after it is as
 // in a service of its own.
 func (c *Conductor) dropRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.node.Plan == nil || m.node.Plan.Persistent {
+	if !holdsRamdisk(m.node) {
 		return job.Done()
 	}
 	return c.cleanUpRamdisk(ctx, r, m)
 }
 
 func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.manage == nil || r.Memo[metal.BootNote] != "" {
-		return job.Done()
+	if m.manage == nil || r.Memo[metal.BootNote] != "" || holdsRamdisk(m.node) {
+		return job.Done() // a ramdisk's boot is not the system's
 	}
 	boot, err := m.manage.BootDevice(ctx, m.node)
 	if err != nil && !problem.Is(err, problem.Unsupported) {
