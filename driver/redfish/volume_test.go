@@ -2,7 +2,6 @@ package redfish
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -69,7 +68,7 @@ func (c *roughController) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	text, _ := json.Marshal(doc)
-	_, _ = io.WriteString(w, string(text))
+	_, _ = w.Write(text)
 }
 
 // TestVolumesBearOurName: who dies between asking for a volume and noting that, leaves one that is not made again.
