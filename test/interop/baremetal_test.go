@@ -55,7 +55,7 @@ func deployed(o *operator) {
 	o.same(node, "provision_state", "enroll", "driver_info", map[string]any{"fake_password": "******"},
 		"properties", map[string]any{"cpus": 4.0}, "resource_class", "big", "rescue_interface", "fake")
 	uuid, _ := node["uuid"].(string)
-	port := o.object("port create 52:54:00:5A:17:01 --node " + uuid + " --local-link-connection switch_id=0a:1b:2c:3d:4e:5f -f json")
+	port := o.object("port create 52:54:00:5A:17:01 --node " + uuid + " --local-link-connection switch_id=0a:1b:2c:3d:4e:5f --local-link-connection port_id=Eth1 -f json")
 	o.same(port, "address", "52:54:00:5a:17:01", "node_uuid", uuid, "pxe_enabled", true)
 	o.same(o.row("port list --node deployed -f json", "UUID", port["uuid"]), "Address", "52:54:00:5a:17:01")
 	checks := o.list("node validate deployed -f json")
