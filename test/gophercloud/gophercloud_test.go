@@ -5,8 +5,12 @@ package gophercloud
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,10 +38,26 @@ type world struct {
 	ctx context.Context
 	api *gophercloud.ServiceClient
 	bmc string // address of a Redfish BMC
+	url string // of the server
 }
 
 func newWorld(t *testing.T) *world {
-	s := program.Serve(t, "[DEFAULT]\nenabled_hardware_types = redfish,fake-hardware\n[conductor]\nautomated_clean = true\n")
+	images := t.TempDir()
+	for _, name := range []string{"kernel", "ramdisk"} {
+		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots it here"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := program.Serve(t, fmt.Sprintf(`
+[DEFAULT]
+enabled_hardware_types = redfish,fake-hardware
+[conductor]
+automated_clean = true
+deploy_kernel = %[1]s/kernel
+deploy_ramdisk = %[1]s/ramdisk
+[ramdisk]
+listen = 127.0.0.1:0
+`, images))
 	api, err := noauth.NewBareMetalNoAuth(noauth.EndpointOpts{IronicEndpoint: s.URL + "/v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(server.Close)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
-	return &world{t, ctx, api, server.URL}
+	return &world{t, ctx, api, server.URL, s.URL}
 }
 
 func (w *world) want(err error) {
@@ -301,9 +321,41 @@ func TestHardware(t *testing.T) {
 	w.want(nodes.InjectNMI(w.ctx, w.api, id).ExtractErr())
 
 	w.refused(nodes.GetInventory(w.ctx, w.api, id).Err, http.StatusNotFound)
+	w.inventory(id)
 	w.subscriptions(id)
 	raid := nodes.RAIDConfigOpts{LogicalDisks: []nodes.LogicalDisk{{RAIDLevel: nodes.RAID1, IsRootVolume: yes(true)}}}
 	w.want(nodes.SetRAIDConfig(w.ctx, w.api, id, raid).ExtractErr())
+}
+
+// inventory is what the ramdisk of an inspection brings; the test is that ramdisk.
+func (w *world) inventory(id string) {
+	w.Helper()
+	patch := nodes.UpdateOpts{nodes.UpdateOperation{Op: nodes.AddOp, Path: "/inspect_interface", Value: "agent"}}
+	_, err := nodes.Update(w.ctx, w.api, id, patch).Extract()
+	w.want(err)
+	w.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetInspect}, nodes.InspectWait)
+	found := `{"inventory": {"interfaces": [{"name": "eth0", "mac_address": "52:54:00:00:00:09", "has_carrier": true}],
+		"cpu": {"count": 4, "architecture": "x86_64"}, "memory": {"physical_mb": 8192, "total": 8589934592},
+		"disks": [{"name": "/dev/sda", "size": 53687091200}], "boot": {"current_boot_mode": "uefi", "pxe_interface": "52:54:00:00:00:09"}, "hostname": "found"}}`
+	r, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.url+"/v1/continue_inspection?node_uuid="+id, strings.NewReader(found))
+	w.want(err)
+	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.84")
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	w.want(err)
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusAccepted {
+		w.Fatalf("continue_inspection: %s", answer.Status)
+	}
+	n := w.reach(id, nodes.Manageable)
+	if n.Properties["cpu_arch"] != "x86_64" || n.Properties["memory_mb"] == nil {
+		w.Errorf("inspection left the properties %v", n.Properties)
+	}
+	brought, err := nodes.GetInventory(w.ctx, w.api, id).Extract()
+	w.want(err)
+	if brought.Inventory.CPU.Count != 4 || len(brought.Inventory.Interfaces) != 1 || brought.Inventory.Hostname != "found" {
+		w.Errorf("inventory: %+v", brought.Inventory)
+	}
 }
 
 func (w *world) subscriptions(id string) {
