@@ -34,9 +34,6 @@ type kind[R, F any] struct {
 	removable func(*call, *R) error
 	// hides is the rule of the policy without which a part of each record is not shown; empty: nothing is hidden.
 	hides string
-	// firstOnly holds only the first operation of a patch to the version, as Ironic does with
-	// portgroups (its check of mode and properties looks no further) and tempest relies on.
-	firstOnly bool
 	// bare lets a creation come without a body.
 	bare bool
 

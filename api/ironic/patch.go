@@ -98,8 +98,7 @@ func parseOp(v any) (patchOp, error) {
 
 // checkPaths refuses what may not be patched, or not in this version. known gives an
 // attribute's first version.
-// gated says how many operations are held to the versions; all are held to the names.
-func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version, gated int) error {
+func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
 	for i := range ops {
 		name := ops[i].attr()
 		since, ok := known[name]
@@ -113,7 +112,7 @@ func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version, gated i
 			slices.Sort(names)
 			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s", shorten(ops[i].Path), strings.Join(names, ", "))
 		}
-		if since > c.version && i < gated {
+		if since > c.version {
 			return newerField(name, since)
 		}
 		if err := c.checkEscapes(ops[i].Path); err != nil {
@@ -236,7 +235,7 @@ func (s *server) patchNode(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkPaths(ops, nodePatchPaths, len(ops)); err != nil {
+	if err := c.checkPaths(ops, nodePatchPaths); err != nil {
 		return err
 	}
 	if c.version < 25 && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/chassis_uuid" && (o.Op == "remove" || o.Value == nil) }) {

@@ -9,7 +9,7 @@ import (
 
 // portgroups are NICs that are bonded to one.
 var portgroups = define(kind[metal.Portgroup, metal.PortgroupFilter]{
-	name: "portgroup", path: "portgroups", list: "portgroups", since: 23, detail: 43, detailPath: true, firstOnly: true,
+	name: "portgroup", path: "portgroups", list: "portgroups", since: 23, detail: 43, detailPath: true,
 	service: func(s *server) *metal.Portgroups { return s.Portgroups },
 	blank:   func(*call) *metal.Portgroup { return &metal.Portgroup{StandalonePorts: true} },
 	fields: slices.Concat([]field[metal.Portgroup]{

@@ -199,11 +199,7 @@ func (k *kind[R, F]) patch(c *call) error {
 	if err != nil {
 		return err
 	}
-	gated := len(ops)
-	if k.firstOnly {
-		gated = 1
-	}
-	if err := c.checkPaths(ops, k.patchPaths, gated); err != nil {
+	if err := c.checkPaths(ops, k.patchPaths); err != nil {
 		return err
 	}
 	r, err := k.service(c.s).Update(c.r.Context(), ident, c.who, func(r *R) error { return k.apply(c, r, ops) })
