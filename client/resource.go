@@ -11,8 +11,9 @@ import (
 // Collection is a kind of resource: where its list lies, and the key of the items in it.
 type Collection struct{ Path, Envelope string }
 
-// The collections beside nodes.
+// The collections that there are.
 var (
+	Nodes            = Collection{"/v1/nodes", "nodes"}
 	Ports            = Collection{"/v1/ports", "ports"}
 	Portgroups       = Collection{"/v1/portgroups", "portgroups"}
 	Chassis          = Collection{"/v1/chassis", "chassis"}
@@ -24,18 +25,9 @@ var (
 	InspectionRules  = Collection{"/v1/inspection_rules", "inspection_rules"}
 	Drivers          = Collection{"/v1/drivers", "drivers"}
 	Conductors       = Collection{"/v1/conductors", "conductors"}
-	Shards           = Collection{"/v1/shards", "shards"}
 )
 
 func (col Collection) item(id string) string { return col.Path + "/" + url.PathEscape(id) }
-
-// Below is a list below one resource, such as a node's children.
-func (col Collection) Below(id, list, envelope string) Collection {
-	return Collection{col.item(id) + "/" + list, envelope}
-}
-
-// Nodes is where nodes lie.
-var Nodes = Collection{"/v1/nodes", "nodes"}
 
 // List reads a list, page after page.
 func (c *Client) List(ctx context.Context, col Collection, q Query) ([]Record, error) {
