@@ -15,6 +15,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/agent"
 )
 
@@ -154,7 +155,7 @@ func (b *bench) withSteps(t *testing.T, v metal.Verb, steps string) {
 	default:
 		args.DeploySteps = json.RawMessage(steps)
 	}
-	if err := b.nodes.Provision(context.Background(), b.node, v, string(v), args, metal.Asker{User: "test"}); err != nil {
+	if err := b.nodes.Provision(context.Background(), b.node, v, string(v), args, record.Asker{User: "test"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/wire/agent"
 )
 
@@ -38,7 +39,7 @@ func TestStepWithoutEnd(t *testing.T) {
 	})
 	b.run(t)
 	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply"}]`), DisableRamdisk: true}
-	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, metal.Asker{}); err != nil {
+	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	n := b.until(t, metal.ServiceFailed)
@@ -75,10 +76,10 @@ func TestNICOfAnother(t *testing.T) {
 	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
 	ctx := context.Background()
 	other := &metal.Node{ID: "00000000-0000-4000-8000-000000000001", Driver: "bench", ProvisionState: metal.Manageable}
-	if err := b.nodes.Create(ctx, other, metal.Asker{}); err != nil {
+	if err := b.nodes.Create(ctx, other, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := metal.NewPorts(b.store, b.store, b.nodes).Create(ctx, &metal.Port{NodeID: other.ID, Address: "52:54:00:00:00:07"}, metal.Asker{}); err != nil {
+	if err := metal.NewPorts(b.store, b.store, b.nodes).Create(ctx, &metal.Port{NodeID: other.ID, Address: "52:54:00:00:00:07"}, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t)
@@ -86,7 +87,7 @@ func TestNICOfAnother(t *testing.T) {
 	if n := b.pokes(t, metal.Manageable); n.Properties["cpus"] != 4.0 {
 		t.Errorf("found nothing: %s", b.picture(t))
 	}
-	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil || len(ports) != 1 {
 		t.Errorf("ports %v, %v", ports, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -171,7 +172,7 @@ func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
 	if !ok {
 		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
 	}
-	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, metal.Page{Limit: 1000})
+	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, record.Page{Limit: 1000})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/agent"
 )
 
@@ -58,7 +59,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 	if f.rest.Error != nil && *f.rest.Error != "" {
 		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", clip(*f.rest.Error)))
 	}
-	rules, err := c.Store.InspectionRules().List(ctx, nil, metal.InspectionRuleFilter{}, metal.Page{Limit: 1000})
+	rules, err := c.Store.InspectionRules().List(ctx, nil, metal.InspectionRuleFilter{}, record.Page{Limit: 1000})
 	if err != nil {
 		return job.From(err)
 	}
@@ -187,7 +188,7 @@ func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touch
 				continue
 			}
 			// What another node has stays with it: adapters inside of machines often share one address.
-			there, err := c.Store.PortTable().List(ctx, tx, metal.PortFilter{Address: n.mac}, metal.Page{Limit: 1})
+			there, err := c.Store.PortTable().List(ctx, tx, metal.PortFilter{Address: n.mac}, record.Page{Limit: 1})
 			if err != nil {
 				return err
 			}
@@ -236,14 +237,14 @@ func (c *Conductor) takeConnectors(ctx context.Context, f findings, m *machine) 
 			if w.ConnectorID == "" || len(w.ConnectorID) > 255 {
 				continue
 			}
-			there, err := c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, ConnectorID: w.ConnectorID}, metal.Page{Limit: 1})
+			there, err := c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, ConnectorID: w.ConnectorID}, record.Page{Limit: 1})
 			if err != nil {
 				return err
 			}
 			if len(there) > 0 {
 				continue
 			}
-			w.Record, w.NodeID = metal.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, m.node.ID
+			w.Record, w.NodeID = record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, m.node.ID
 			if err := c.Store.Connectors().Insert(tx, &w); err != nil {
 				return fmt.Errorf("volume connector %s: %w", w.Type, err)
 			}

@@ -13,6 +13,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -135,7 +136,7 @@ func (b *bench) say(t *testing.T, q metal.Question) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	id, err := b.nodes.Ask(ctx, b.node, q, metal.Asker{})
+	id, err := b.nodes.Ask(ctx, b.node, q, record.Asker{})
 	if err != nil {
 		return "", err
 	}
@@ -159,7 +160,7 @@ func TestSweepHardware(t *testing.T) {
 			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				w := b.world(q.Kind, func(t *testing.T) {
-					if _, err := b.nodes.Ask(context.Background(), b.node, q, metal.Asker{}); err != nil {
+					if _, err := b.nodes.Ask(context.Background(), b.node, q, record.Asker{}); err != nil {
 						t.Fatal(err)
 					}
 				}, func(t *testing.T) {
@@ -311,12 +312,12 @@ func TestNoPowerOff(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.DisablePowerOff = true })
 	for _, target := range []metal.PowerTarget{metal.TurnOff, metal.SoftOff, metal.SoftReboot} {
-		if err := b.nodes.SetPower(t.Context(), b.node, target, 0, metal.Asker{}); !problem.Is(err, problem.Invalid) {
+		if err := b.nodes.SetPower(t.Context(), b.node, target, 0, record.Asker{}); !problem.Is(err, problem.Invalid) {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
 	b.run(t)
-	if err := b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, metal.Asker{}); err != nil {
+	if err := b.nodes.SetPower(t.Context(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.ends(t); n.PowerState != metal.PowerOn || b.gear.restarts != 1 {

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -42,7 +43,7 @@ func TestServiceFromAHold(t *testing.T) {
 		b.withSteps(t, metal.Service, hold)
 		b.pokes(t, metal.ServiceHold)
 		args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(c.steps), DisableRamdisk: c.alone}
-		if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, metal.Asker{}); err != nil {
+		if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
 			t.Fatal(err)
 		}
 		n := b.pokes(t, metal.Active)

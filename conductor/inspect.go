@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
@@ -77,7 +78,7 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, mac := range macs {
-			p := &metal.Port{Record: metal.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe}
+			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -54,7 +55,7 @@ func (b *bench) until(t *testing.T, want metal.State) *metal.Node {
 
 func (b *bench) ask(t *testing.T, v metal.Verb) error {
 	t.Helper()
-	return b.nodes.Provision(context.Background(), b.node, v, string(v), metal.ProvisionArgs{RescuePassword: secret.New("let me in")}, metal.Asker{User: "test"})
+	return b.nodes.Provision(context.Background(), b.node, v, string(v), metal.ProvisionArgs{RescuePassword: secret.New("let me in")}, record.Asker{User: "test"})
 }
 
 // waiting brings the bench into rescue wait.
@@ -97,7 +98,7 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 		t.Errorf("the token of the aborted boot still counts: %v", err)
 	}
 	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot} {
-		err := b.nodes.SetPower(context.Background(), b.node, target, 0, metal.Asker{})
+		err := b.nodes.SetPower(context.Background(), b.node, target, 0, record.Asker{})
 		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "unrescue") {
 			t.Errorf("%s in rescue failed: %v; want a conflict that names unrescue", target, err)
 		}
@@ -160,7 +161,7 @@ func TestRescueTimesOut(t *testing.T) {
 func TestPowerAndPatchPassWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, metal.Asker{}); err != nil {
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.Reboot, 0, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	n := b.until(t, metal.RescueWait)
@@ -228,7 +229,7 @@ func TestAtTheDoor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
 	for password, want := range map[string]problem.Kind{"": problem.Invalid, "  ": problem.Invalid, "a\nb": problem.Invalid, strings.Repeat("x", 2000): problem.Invalid} {
-		err := b.nodes.Provision(context.Background(), b.node, metal.ToRescue, "rescue", metal.ProvisionArgs{RescuePassword: secret.New(password)}, metal.Asker{})
+		err := b.nodes.Provision(context.Background(), b.node, metal.ToRescue, "rescue", metal.ProvisionArgs{RescuePassword: secret.New(password)}, record.Asker{})
 		if problem.KindOf(err) != want {
 			t.Errorf("password %q: %v", password, err)
 		}
@@ -281,13 +282,13 @@ func TestMaintenanceHoldsARescue(t *testing.T) {
 	}
 	b.until(t, metal.RescueWait)
 	ctx := context.Background()
-	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", metal.Asker{}); err != nil {
+	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	b.untilWaits(t, "the end of maintenance")
 	b.poke()
 	b.untilWaits(t, "the end of maintenance")
-	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", metal.Asker{}); err != nil {
+	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	b.until(t, metal.Rescue)
@@ -296,7 +297,7 @@ func TestMaintenanceHoldsARescue(t *testing.T) {
 func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
 	t.Parallel()
 	b := waiting(t)
-	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", metal.Asker{}); err != nil {
+	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "hands off", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.until(t, metal.RescueFailed); !strings.Contains(n.LastError, "maintenance") {
@@ -321,7 +322,7 @@ func (b *bench) untilWaits(t *testing.T, what string) {
 func TestArgumentsHoldNoConfigDrive(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Available)
-	err := b.nodes.Provision(context.Background(), b.node, metal.Deploy, "active", metal.ProvisionArgs{ConfigDrive: json.RawMessage(`"hush"`)}, metal.Asker{})
+	err := b.nodes.Provision(context.Background(), b.node, metal.Deploy, "active", metal.ProvisionArgs{ConfigDrive: json.RawMessage(`"hush"`)}, record.Asker{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +337,7 @@ func TestPowerWithoutDriver(t *testing.T) {
 	b := newBench(t, metal.Active)
 	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"power": "none-such"} })
 	b.run(t)
-	if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, metal.Asker{}); err != nil {
+	if err := b.nodes.SetPower(context.Background(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.until(t, metal.Active); !strings.Contains(n.LastError, "no power interface") {

@@ -10,6 +10,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -150,7 +151,7 @@ func TestStepOfAnInterface(t *testing.T) {
 	b.con = New(Config{Store: b.store, Nodes: b.nodes, Key: b.key, Drivers: []driver.HardwareType{hw}, Log: b.con.Log, Now: time.Now, Agents: b, StepPoll: time.Millisecond})
 	b.run(t)
 	args := metal.ProvisionArgs{ServiceSteps: json.RawMessage(`[{"interface": "bios", "step": "apply", "args": {"secret": 1}}]`), DisableRamdisk: true}
-	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, metal.Asker{}); err != nil {
+	if err := b.nodes.Provision(context.Background(), b.node, metal.Service, "service", args, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	n := b.ends(t)
@@ -225,11 +226,11 @@ func TestFindings(t *testing.T) {
 		}
 	}
 	ctx := context.Background()
-	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, metal.Page{Limit: 10, SortKey: "address"})
+	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10, SortKey: "address"})
 	if err != nil || len(ports) != 2 || ports[0].PXEEnabled || !ports[1].PXEEnabled {
 		t.Errorf("ports %+v, %v: the one that booted is 07", ports, err)
 	}
-	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil || len(connectors) != 3 {
 		t.Errorf("connectors %v, %v", connectors, err)
 	}
@@ -304,7 +305,7 @@ func TestConfigDrives(t *testing.T) {
 		verb        metal.Verb
 		drive, want string
 	}{{metal.Deploy, "", `"http://drives/old"`}, {metal.Rebuild, `{"user_data": "x"}`, `{"user_data": "x"}`}, {metal.Rebuild, "", `{"user_data": "x"}`}} {
-		if err := b.nodes.Provision(context.Background(), b.node, c.verb, string(c.verb), metal.ProvisionArgs{ConfigDrive: json.RawMessage(c.drive)}, metal.Asker{}); err != nil {
+		if err := b.nodes.Provision(context.Background(), b.node, c.verb, string(c.verb), metal.ProvisionArgs{ConfigDrive: json.RawMessage(c.drive)}, record.Asker{}); err != nil {
 			t.Fatal(err)
 		}
 		if n := b.ends(t); n.ProvisionState != metal.Active || b.agent.drive != c.want {

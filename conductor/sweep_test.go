@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -96,7 +97,7 @@ func TestSweepPower(t *testing.T) {
 			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				return b.world("power", func(t *testing.T) {
-					if err := b.nodes.SetPower(context.Background(), b.node, target, time.Minute, metal.Asker{}); err != nil {
+					if err := b.nodes.SetPower(context.Background(), b.node, target, time.Minute, record.Asker{}); err != nil {
 						t.Fatal(err)
 					}
 				}, func(t *testing.T) {

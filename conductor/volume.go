@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/agent"
 )
 
@@ -124,7 +125,7 @@ func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machi
 // dropTargets clears the targets with the instance, as instance_info; connectors are the machine's own and stay.
 func (c *Conductor) dropTargets(ctx context.Context, nodeID string) func(job.Tx) error {
 	return func(tx job.Tx) error {
-		targets, err := c.Store.Targets().List(ctx, tx, metal.TargetFilter{NodeID: nodeID}, metal.Page{Limit: 1000})
+		targets, err := c.Store.Targets().List(ctx, tx, metal.TargetFilter{NodeID: nodeID}, record.Page{Limit: 1000})
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -66,7 +67,7 @@ func newVolumeBench(t *testing.T, state metal.State) *bench {
 		n.Properties = metal.Object{"capabilities": "iscsi_boot:true"}
 	})
 	err := b.store.Do(context.Background(), func(tx job.Tx) error {
-		head := func(id string) metal.Record { return metal.Record{ID: id, CreatedAt: time.Now()} }
+		head := func(id string) record.Record { return record.Record{ID: id, CreatedAt: time.Now()} }
 		if err := b.store.Connectors().Insert(tx, &metal.Connector{Record: head("6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e61"), NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-01.org.salvor:m1"}); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (b *bench) runs() string {
 func (b *bench) editTarget(t *testing.T, key string, value any) {
 	t.Helper()
 	err := b.store.Do(context.Background(), func(tx job.Tx) error {
-		all, err := b.store.Targets().List(context.Background(), tx, metal.TargetFilter{NodeID: b.node}, metal.Page{Limit: 10})
+		all, err := b.store.Targets().List(context.Background(), tx, metal.TargetFilter{NodeID: b.node}, record.Page{Limit: 10})
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func TestVolumeIsTheSystem(t *testing.T) {
 		t.Fatalf("put back: %s", b.picture(t))
 	}
 	b.editTarget(t, "target_iqn", benchTarget+"-2")
-	if err := b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, metal.Asker{}); err != nil {
+	if err := b.nodes.SetPower(ctx, b.node, metal.Reboot, 0, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(30 * time.Second); b.runs() != benchTarget+"-2"; time.Sleep(5 * time.Millisecond) {
@@ -147,8 +148,8 @@ func TestVolumeIsTheSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(t, metal.Available)
-	targets, err := b.store.Targets().List(ctx, nil, metal.TargetFilter{NodeID: b.node}, metal.Page{Limit: 10})
-	connectors, err2 := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	targets, err := b.store.Targets().List(ctx, nil, metal.TargetFilter{NodeID: b.node}, record.Page{Limit: 10})
+	connectors, err2 := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil || err2 != nil || len(targets) != 0 || len(connectors) != 1 || b.volume != "" {
 		t.Errorf("taken down: %d targets, %d connectors, %v %v, %s", len(targets), len(connectors), err, err2, b.picture(t))
 	}

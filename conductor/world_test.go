@@ -18,6 +18,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
@@ -193,11 +194,11 @@ func newBench(t *testing.T, state metal.State) *bench {
 		t.Fatal(err)
 	}
 	n := &metal.Node{ID: uuid.NewString(), Driver: "bench", ProvisionState: state, TargetProvision: state.Info().Target, PowerState: metal.PowerOn}
-	if err := b.nodes.Create(context.Background(), n, metal.Asker{}); err != nil {
+	if err := b.nodes.Create(context.Background(), n, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	b.node = n.ID
-	err = metal.NewPorts(st, st, b.nodes).Create(context.Background(), &metal.Port{NodeID: n.ID, Address: "52:54:00:00:00:01", PXEEnabled: true}, metal.Asker{})
+	err = metal.NewPorts(st, st, b.nodes).Create(context.Background(), &metal.Port{NodeID: n.ID, Address: "52:54:00:00:00:01", PXEEnabled: true}, record.Asker{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func (b *bench) picture(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, metal.Page{Limit: 10, SortKey: "address"})
+	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10, SortKey: "address"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func (b *bench) picture(t *testing.T) string {
 	if _, err := b.store.Document(ctx, nil, b.node, metal.Steps); err == nil {
 		steps = "some"
 	}
-	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, metal.Page{Limit: 10})
+	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +280,7 @@ func (b *bench) start(t *testing.T, v metal.Verb) {
 	if v == metal.ToRescue {
 		args.RescuePassword = secret.New("let me in")
 	}
-	if err := b.nodes.Provision(ctx, b.node, v, string(v), args, metal.Asker{User: "test"}); err != nil {
+	if err := b.nodes.Provision(ctx, b.node, v, string(v), args, record.Asker{User: "test"}); err != nil {
 		t.Fatal(err)
 	}
 }

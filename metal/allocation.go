@@ -11,6 +11,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // AllocationState is how far an allocation is.
@@ -24,7 +25,7 @@ const (
 
 // Allocation is a claim on any node that fits.
 type Allocation struct {
-	Record
+	record.Record
 	Name           string
 	NodeID         string // empty until one is found
 	ResourceClass  string
@@ -47,15 +48,15 @@ type AllocationFilter struct {
 // makes the allocation, so two of them can never have the same one, and none stays
 // half done when a conductor ends.
 type Allocations struct {
-	*Collection[Allocation, AllocationFilter]
+	*record.Collection[Allocation, AllocationFilter]
 	nodes *Nodes
 }
 
 // NewAllocations makes the service.
 func NewAllocations(store Store, nodes *Nodes) *Allocations {
-	s := &Allocations{newCollection("allocation", store.Allocations(), nodes), nodes}
-	s.check = checkAllocation
-	s.admit = func(ctx context.Context, tx job.Tx, c Change[Allocation]) error {
+	s := &Allocations{record.NewCollection("allocation", store.Allocations(), nodes.jobs, nodes.now), nodes}
+	s.Check = checkAllocation
+	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Allocation]) error {
 		if c.New != nil || c.Old.NodeID == "" {
 			return nil
 		}
@@ -66,7 +67,7 @@ func NewAllocations(store Store, nodes *Nodes) *Allocations {
 
 func checkAllocation(a *Allocation) error {
 	switch {
-	case a.Name != "" && (!nodeName.MatchString(a.Name) || IsUUID(a.Name)):
+	case a.Name != "" && (!nodeName.MatchString(a.Name) || record.IsUUID(a.Name)):
 		return problem.Invalidf("Cannot save allocation with invalid name '%.100s': use letters, digits and . _ ~ - (at most 255), and no UUID", a.Name)
 	case len(a.ResourceClass) > 80:
 		return problem.Invalidf("resource_class is longer than 80 characters")
@@ -79,7 +80,7 @@ func checkAllocation(a *Allocation) error {
 // Create takes a node for the allocation; where none fits the allocation is kept in
 // state error, and says why. With backfill, a node that is in use already is written
 // down as the allocation's, or the creation fails.
-func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string, who Asker) error {
+func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string, who record.Asker) error {
 	if err := s.candidates(ctx, a); err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (s *Allocations) Create(ctx context.Context, a *Allocation, backfill string
 	}
 	for range 10 {
 		err := s.tryAllocate(ctx, a, who)
-		if !errors.Is(err, errChanged) {
+		if !errors.Is(err, record.ErrChanged) {
 			return err
 		}
 	}
@@ -130,8 +131,8 @@ func (s *Allocations) candidates(ctx context.Context, a *Allocation) error {
 }
 
 // tryAllocate looks for nodes that fit and claims the first one that still does; Locked if
-// somebody works on all of them just now, errChanged if others were faster with all of them.
-func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker) error {
+// somebody works on all of them just now, record.ErrChanged if others were faster with all of them.
+func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who record.Asker) error {
 	fit, busy, why, err := s.fitting(ctx, a)
 	if err != nil {
 		return err
@@ -162,10 +163,10 @@ func (s *Allocations) tryAllocate(ctx context.Context, a *Allocation, who Asker)
 				return n, nil
 			}
 		}
-		return nil, cmp.Or(busy, errChanged)
+		return nil, cmp.Or(busy, record.ErrChanged)
 	})
 	if errors.Is(err, errTaken) {
-		return errChanged
+		return record.ErrChanged
 	}
 	if err == nil {
 		*a = draft
@@ -178,17 +179,17 @@ func failedAllocation(a *Allocation, why string) string {
 }
 
 // insert makes the allocation with the node that pick gives, in one transaction.
-func (s *Allocations) insert(ctx context.Context, a *Allocation, who Asker, pick func(job.Tx) (*Node, error)) error {
-	if err := s.ready(a); err != nil {
+func (s *Allocations) insert(ctx context.Context, a *Allocation, who record.Asker, pick func(job.Tx) (*Node, error)) error {
+	if err := s.Ready(a); err != nil {
 		return err
 	}
-	return s.jobs.Do(ctx, func(tx job.Tx) error {
+	return s.nodes.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := pick(tx)
 		if err != nil {
 			return err
 		}
 		a.State, a.NodeID = AllocationDone, n.ID
-		if err := s.table.Insert(tx, a); err != nil {
+		if err := s.nodes.store.Allocations().Insert(tx, a); err != nil {
 			return err
 		}
 		return s.claim(tx, a, n, who)
@@ -199,7 +200,7 @@ func (s *Allocations) insert(ctx context.Context, a *Allocation, who Asker, pick
 var errTaken = problem.Conflictf("the node was changed by somebody else; ask again")
 
 // claim writes the allocation down on its node.
-func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, who Asker) error {
+func (s *Allocations) claim(tx job.Tx, a *Allocation, n *Node, who record.Asker) error {
 	n.AllocationID, n.InstanceUUID = a.ID, a.ID
 	info := make(Object, len(n.InstanceInfo)+1)
 	for k, v := range n.InstanceInfo {
@@ -235,7 +236,7 @@ func (n *Node) hasTraits(traits []string) bool {
 }
 
 // backfill writes an allocation down for a node that is active already.
-func (s *Allocations) backfill(ctx context.Context, a *Allocation, ident string, who Asker) error {
+func (s *Allocations) backfill(ctx context.Context, a *Allocation, ident string, who record.Asker) error {
 	n, err := s.nodes.store.Node(ctx, nil, ident)
 	if problem.Is(err, problem.NotFound) {
 		return problem.Invalidf("Node %.100s could not be found.", ident)
@@ -285,7 +286,7 @@ func (a *Allocation) backfills(n *Node) error {
 }
 
 // release frees the node of an allocation that is removed.
-func (s *Allocations) release(ctx context.Context, tx job.Tx, a *Allocation, who Asker) error {
+func (s *Allocations) release(ctx context.Context, tx job.Tx, a *Allocation, who record.Asker) error {
 	n, err := s.nodes.store.Node(ctx, tx, a.NodeID)
 	if problem.Is(err, problem.NotFound) {
 		return nil
@@ -318,7 +319,7 @@ func (s *Allocations) OfNode(ctx context.Context, ident string) (*Allocation, er
 	if n.AllocationID == "" {
 		return nil, problem.NotFoundf("Allocation for node %.100s was not found", ident)
 	}
-	return s.table.Get(ctx, nil, n.AllocationID)
+	return s.nodes.store.Allocations().Get(ctx, nil, n.AllocationID)
 }
 
 // dropAllocation removes the allocation of a node whose instance is gone: the claim

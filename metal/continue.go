@@ -9,6 +9,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Sighting is how a ramdisk that inspects says which machine it runs on.
@@ -43,7 +44,7 @@ func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory
 		if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
 			return err
 		}
-		return s.note(tx, n.ID, Asker{}, "contact", "the ramdisk brought what it found")
+		return s.note(tx, n.ID, record.Asker{}, "contact", "the ramdisk brought what it found")
 	})
 	return n, err
 }
@@ -89,7 +90,7 @@ func (s *Nodes) sighted(ctx context.Context, seen Sighting) (string, error) {
 		return found, nil
 	}
 	for _, state := range []State{InspectWait, Inspecting} {
-		nodes, err := s.store.Nodes(ctx, nil, NodeFilter{ProvisionState: state}, Page{Limit: 1000})
+		nodes, err := s.store.Nodes(ctx, nil, NodeFilter{ProvisionState: state}, record.Page{Limit: 1000})
 		if err != nil {
 			return "", err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 // maxFitting is how many nodes are looked at in one go: enough that others cannot be faster
@@ -99,7 +100,7 @@ func (s *Allocations) seeNodes(ctx context.Context, look *search, idents []strin
 // seeAvailable looks at the nodes that the store finds likely, page by page until some fit.
 func (s *Allocations) seeAvailable(ctx context.Context, look *search) error {
 	no := false
-	a, p := look.a, Page{Limit: maxFitting}
+	a, p := look.a, record.Page{Limit: maxFitting}
 	f := NodeFilter{ResourceClass: a.ResourceClass, ProvisionState: Available, Associated: &no, Maintenance: &no, Project: a.Owner, Traits: a.Traits, Powered: true}
 	for {
 		page, err := s.seePage(ctx, look, f, p)
@@ -115,14 +116,14 @@ func (s *Allocations) seeAvailable(ctx context.Context, look *search) error {
 		return nil
 	}
 	f.Traits = nil // one that is there without the traits tells why there is none with them
-	_, err := s.seePage(ctx, look, f, Page{Limit: 1})
+	_, err := s.seePage(ctx, look, f, record.Page{Limit: 1})
 	return err
 }
 
-func (s *Allocations) seePage(ctx context.Context, look *search, f NodeFilter, p Page) ([]*Node, error) {
+func (s *Allocations) seePage(ctx context.Context, look *search, f NodeFilter, p record.Page) ([]*Node, error) {
 	page, err := s.nodes.store.Nodes(ctx, nil, f, p)
 	if p.Marker != "" && problem.Is(err, problem.NotFound) {
-		return nil, errChanged // the last one of the page before is gone
+		return nil, record.ErrChanged // the last one of the page before is gone
 	}
 	for _, n := range page {
 		look.see(n)

@@ -9,6 +9,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -180,7 +181,7 @@ func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
 		if !first {
 			return nil
 		}
-		return s.note(tx, n.ID, Asker{}, "contact", "first heartbeat of boot "+itoa(n.BootNumber)+" from "+h.URL)
+		return s.note(tx, n.ID, record.Asker{}, "contact", "first heartbeat of boot "+itoa(n.BootNumber)+" from "+h.URL)
 	})
 }
 

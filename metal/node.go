@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -118,7 +119,7 @@ type Contact struct {
 
 // Port is a NIC of a node.
 type Port struct {
-	Record
+	record.Record
 	NodeID           string
 	Address          string // MAC, lower case
 	PXEEnabled       bool

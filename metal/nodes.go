@@ -12,15 +12,9 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
-
-// Jobs is what machines need of the job floor.
-type Jobs interface {
-	job.Transactor
-	job.Queue
-	job.Timeline
-}
 
 // Options are the choices that configuration makes for machines.
 type Options struct {
@@ -36,14 +30,11 @@ type Options struct {
 	AllowDeletingAvailable bool
 }
 
-// Asker is who asked for a change, for the timeline.
-type Asker struct{ RequestID, User string }
-
 // Nodes is the service that changes nodes by the rules. It is the only writer of
 // provision states.
 type Nodes struct {
 	store     Store
-	jobs      Jobs
+	jobs      record.Jobs
 	key       *secret.Key
 	directory *Directory
 	opts      Options
@@ -52,7 +43,7 @@ type Nodes struct {
 }
 
 // NewNodes makes the service.
-func NewNodes(store Store, jobs Jobs, key *secret.Key, directory *Directory, opts Options, now func() time.Time) *Nodes {
+func NewNodes(store Store, jobs record.Jobs, key *secret.Key, directory *Directory, opts Options, now func() time.Time) *Nodes {
 	return &Nodes{store: store, jobs: jobs, key: key, directory: directory, opts: opts, now: now}
 }
 
@@ -62,7 +53,7 @@ func (s *Nodes) Node(ctx context.Context, ident string) (*Node, error) {
 }
 
 // List reads a page of nodes.
-func (s *Nodes) List(ctx context.Context, f NodeFilter, p Page) ([]*Node, error) {
+func (s *Nodes) List(ctx context.Context, f NodeFilter, p record.Page) ([]*Node, error) {
 	return s.store.Nodes(ctx, nil, f, p)
 }
 
@@ -80,7 +71,7 @@ func (s *Nodes) Mark(ctx context.Context, ident string) (NodeMark, error) {
 }
 
 // Marks reads the marks of a page of nodes.
-func (s *Nodes) Marks(ctx context.Context, f NodeFilter, p Page) ([]NodeMark, error) {
+func (s *Nodes) Marks(ctx context.Context, f NodeFilter, p record.Page) ([]NodeMark, error) {
 	return s.store.ListNodeMarks(ctx, f, p)
 }
 
@@ -94,14 +85,11 @@ var (
 	words255 = 255
 )
 
-// IsUUID tells whether an identifier is a UUID in its usual form and not a name.
-func IsUUID(s string) bool { return len(s) == 36 && uuid.Validate(s) == nil }
-
 func checkName(name string) error {
 	if name == "" {
 		return nil
 	}
-	if !nodeName.MatchString(name) || IsUUID(name) {
+	if !nodeName.MatchString(name) || record.IsUUID(name) {
 		return problem.Invalidf("name %q is not valid: use letters, digits and . _ ~ - (at most 255), and no UUID", name)
 	}
 	return nil
@@ -109,11 +97,11 @@ func checkName(name string) error {
 
 // Create adds a node in the given state (enroll, or available for clients that are
 // older than enroll), its interfaces checked against what live conductors offer.
-func (s *Nodes) Create(ctx context.Context, n *Node, who Asker) error {
+func (s *Nodes) Create(ctx context.Context, n *Node, who record.Asker) error {
 	if n.ID == "" {
 		n.ID = uuid.NewString()
 	}
-	if !IsUUID(n.ID) {
+	if !record.IsUUID(n.ID) {
 		return problem.Invalidf("Expected UUID for uuid: %.100s", n.ID)
 	}
 	n.ID = strings.ToLower(n.ID)
@@ -222,10 +210,10 @@ func Locked(n *Node) error {
 
 // Update changes a record: change edits a copy, which is then checked and saved if
 // nobody else changed the node meanwhile (else change runs again on the newer one).
-func (s *Nodes) Update(ctx context.Context, ident string, who Asker, change func(*Node) error) (*Node, error) {
+func (s *Nodes) Update(ctx context.Context, ident string, who record.Asker, change func(*Node) error) (*Node, error) {
 	for range 5 {
 		n, err := s.tryUpdate(ctx, ident, who, change)
-		if err == errChanged {
+		if err == record.ErrChanged {
 			continue
 		}
 		return n, err
@@ -233,9 +221,7 @@ func (s *Nodes) Update(ctx context.Context, ident string, who Asker, change func
 	return nil, problem.Conflictf("node %s keeps changing; ask again", ident)
 }
 
-var errChanged = problem.Conflictf("the node was changed by somebody else")
-
-func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change func(*Node) error) (*Node, error) {
+func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, change func(*Node) error) (*Node, error) {
 	old, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return nil, err
@@ -262,7 +248,7 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who Asker, change f
 			return err
 		}
 		if now.Version != old.Version {
-			return errChanged
+			return record.ErrChanged
 		}
 		if now.Reservation != "" {
 			return Locked(now)
@@ -302,7 +288,7 @@ func (s *Nodes) checkRehome(old, n *Node) error {
 }
 
 // Remove deletes a node, with its ports and history, in the states that allow it.
-func (s *Nodes) Remove(ctx context.Context, ident string, who Asker) error {
+func (s *Nodes) Remove(ctx context.Context, ident string, who record.Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, ident)
 		if err != nil {
@@ -336,7 +322,7 @@ func (s *Nodes) Remove(ctx context.Context, ident string, who Asker) error {
 }
 
 // SetMaintenance switches maintenance on or off; it is allowed in every state and beside every job.
-func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reason string, who Asker) error {
+func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reason string, who record.Asker) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, ident)
 		if err != nil {
@@ -360,7 +346,7 @@ func (s *Nodes) SetMaintenance(ctx context.Context, ident string, on bool, reaso
 }
 
 // note writes a row of the node's timeline.
-func (s *Nodes) note(tx job.Tx, nodeID string, who Asker, kind, words string) error {
+func (s *Nodes) note(tx job.Tx, nodeID string, who record.Asker, kind, words string) error {
 	return s.jobs.Append(tx, job.Event{Subject: job.Node(nodeID), At: s.now(), Type: kind, Text: words, Severity: "info", RequestID: who.RequestID, User: who.User})
 }
 
@@ -389,7 +375,7 @@ func (s *Nodes) Advance(ctx context.Context, tx job.Tx, nodeID string, e Event, 
 	if err := s.store.SaveNode(tx, n); err != nil {
 		return err
 	}
-	return s.noteState(tx, n, Asker{})
+	return s.noteState(tx, n, record.Asker{})
 }
 
 // Edit changes a node inside a job's transaction without moving it.
@@ -412,7 +398,7 @@ func (s *Nodes) enter(n *Node, to State) {
 	n.ProvisionState, n.TargetProvision, n.ProvisionedAt = to, target, s.now()
 }
 
-func (s *Nodes) noteState(tx job.Tx, n *Node, who Asker) error {
+func (s *Nodes) noteState(tx job.Tx, n *Node, who record.Asker) error {
 	e := job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "state", Text: string(n.ProvisionState), Severity: "info", RequestID: who.RequestID, User: who.User}
 	if n.LastError != "" {
 		e.Severity, e.Text = "error", string(n.ProvisionState)+": "+n.LastError

@@ -8,27 +8,27 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Ports is the service that changes ports by the rules.
-type Ports = Collection[Port, PortFilter]
+type Ports = record.Collection[Port, PortFilter]
 
 // NewPorts makes the service.
-func NewPorts(store Store, jobs Jobs, nodes *Nodes) *Ports {
-	s := newCollection[Port, PortFilter]("port", store.PortTable(), nodes)
-	s.jobs = jobs
-	s.check = (*Port).check
+func NewPorts(store Store, jobs record.Jobs, nodes *Nodes) *Ports {
+	s := record.NewCollection[Port, PortFilter]("port", store.PortTable(), jobs, nodes.now)
+	s.Check = (*Port).check
 	rules := portRules{store, nodes}
-	s.admit = rules.admit
-	s.settle = func(_ context.Context, tx job.Tx, c Change[Port]) error {
-		p := c.newest()
-		return nodes.note(tx, p.NodeID, c.Who, "request", "port "+p.Address+" "+c.done())
+	s.Admit = rules.admit
+	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Port]) error {
+		p := c.Newest()
+		return nodes.note(tx, p.NodeID, c.Who, "request", "port "+p.Address+" "+c.Done())
 	}
 	return s
 }
 
 // IsName tells whether an identifier has the form of a name.
-func IsName(s string) bool { return nodeName.MatchString(s) && !IsUUID(s) }
+func IsName(s string) bool { return nodeName.MatchString(s) && !record.IsUUID(s) }
 
 // ParseMAC reads a 48 bit MAC in any usual form and writes it in lower case with colons.
 func ParseMAC(s string) (string, error) {
@@ -96,8 +96,8 @@ type portRules struct {
 
 // admit refuses changes of a locked node's ports. A port of a node in use can neither go
 // nor change what its boot and its networks depend on, unless the node is in maintenance.
-func (r portRules) admit(ctx context.Context, tx job.Tx, c Change[Port]) error {
-	n, err := r.nodes.parent(ctx, tx, c.oldest().NodeID, c.Old == nil)
+func (r portRules) admit(ctx context.Context, tx job.Tx, c record.Change[Port]) error {
+	n, err := r.nodes.parent(ctx, tx, c.Oldest().NodeID, c.Old == nil)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r portRules) admit(ctx context.Context, tx job.Tx, c Change[Port]) error {
 }
 
 // admitWiring refuses a change of how a port is connected while its node's networks are in use.
-func (r portRules) admitWiring(ctx context.Context, tx job.Tx, c Change[Port], n *Node) error {
+func (r portRules) admitWiring(ctx context.Context, tx job.Tx, c record.Change[Port], n *Node) error {
 	was, is := c.Old, c.New
 	if n.ProvisionState == Inspecting {
 		return problem.Conflictf("Cannot update port %q on %q while it is in state %q.", was.ID, n.ID, n.ProvisionState)

@@ -6,11 +6,12 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Portgroup is a set of NICs of a node that the switch and the system bond to one.
 type Portgroup struct {
-	Record
+	record.Record
 	NodeID          string
 	Name            string
 	Address         string // MAC, lower case; empty: none of its own
@@ -32,7 +33,7 @@ type PortgroupFilter struct {
 
 // Chassis groups nodes that share a case.
 type Chassis struct {
-	Record
+	record.Record
 	Description string
 	Extra       Object
 }
@@ -41,20 +42,20 @@ type Chassis struct {
 type ChassisFilter struct{}
 
 // Portgroups is the service that changes portgroups by the rules.
-type Portgroups = Collection[Portgroup, PortgroupFilter]
+type Portgroups = record.Collection[Portgroup, PortgroupFilter]
 
 // NewPortgroups makes the service.
 func NewPortgroups(store Store, nodes *Nodes) *Portgroups {
-	s := newCollection("portgroup", store.Portgroups(), nodes)
-	s.check = (*Portgroup).check
+	s := record.NewCollection("portgroup", store.Portgroups(), nodes.jobs, nodes.now)
+	s.Check = (*Portgroup).check
 	rules := portRules{store, nodes}
-	s.admit = rules.admitGroup
-	s.settle = func(ctx context.Context, tx job.Tx, c Change[Portgroup]) error {
+	s.Admit = rules.admitGroup
+	s.Settle = func(ctx context.Context, tx job.Tx, c record.Change[Portgroup]) error {
 		if err := rules.spreadNetwork(ctx, tx, c); err != nil {
 			return err
 		}
-		g := c.newest()
-		return nodes.note(tx, g.NodeID, c.Who, "request", "portgroup "+g.ID+" "+c.done())
+		g := c.Newest()
+		return nodes.note(tx, g.NodeID, c.Who, "request", "portgroup "+g.ID+" "+c.Done())
 	}
 	return s
 }
@@ -81,8 +82,8 @@ var rewired = []State{Enroll, Inspecting, InspectWait, Manageable}
 
 // admitGroup refuses changes of a locked node's portgroups, the removal and the move of
 // one with ports in it, and a move of a node's wiring while the node is in use.
-func (r portRules) admitGroup(ctx context.Context, tx job.Tx, c Change[Portgroup]) error {
-	n, err := r.nodes.parent(ctx, tx, c.oldest().NodeID, c.Old == nil)
+func (r portRules) admitGroup(ctx context.Context, tx job.Tx, c record.Change[Portgroup]) error {
+	n, err := r.nodes.parent(ctx, tx, c.Oldest().NodeID, c.Old == nil)
 	if err != nil || c.Old == nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (r portRules) admitGroup(ctx context.Context, tx job.Tx, c Change[Portgroup
 }
 
 // spreadNetwork gives the members of a portgroup the physical network that was set on it.
-func (r portRules) spreadNetwork(ctx context.Context, tx job.Tx, c Change[Portgroup]) error {
+func (r portRules) spreadNetwork(ctx context.Context, tx job.Tx, c record.Change[Portgroup]) error {
 	if c.Old == nil || c.New == nil || c.Old.PhysicalNetwork == c.New.PhysicalNetwork {
 		return nil
 	}
@@ -140,7 +141,7 @@ func (r portRules) spreadNetwork(ctx context.Context, tx job.Tx, c Change[Portgr
 
 // members are the ports in a portgroup.
 func (r portRules) members(ctx context.Context, tx job.Tx, group string) ([]*Port, error) {
-	return r.store.PortTable().List(ctx, tx, PortFilter{PortgroupID: group}, Page{})
+	return r.store.PortTable().List(ctx, tx, PortFilter{PortgroupID: group}, record.Page{})
 }
 
 // admitMember holds a port to the portgroup that it is in: of the same node, on the same
@@ -178,16 +179,16 @@ func (r portRules) admitMember(ctx context.Context, tx job.Tx, p *Port) error {
 }
 
 // ChassisService changes chassis by the rules.
-type ChassisService = Collection[Chassis, ChassisFilter]
+type ChassisService = record.Collection[Chassis, ChassisFilter]
 
 // NewChassis makes the service. A chassis with nodes in it stays.
 func NewChassis(store Store, nodes *Nodes) *ChassisService {
-	s := newCollection("chassis", store.Chassis(), nodes)
-	s.admit = func(ctx context.Context, tx job.Tx, c Change[Chassis]) error {
+	s := record.NewCollection("chassis", store.Chassis(), nodes.jobs, nodes.now)
+	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Chassis]) error {
 		if c.New != nil {
 			return nil
 		}
-		in, err := store.Nodes(ctx, tx, NodeFilter{ChassisUUID: c.Old.ID}, Page{Limit: 1})
+		in, err := store.Nodes(ctx, tx, NodeFilter{ChassisUUID: c.Old.ID}, record.Page{Limit: 1})
 		if err == nil && len(in) > 0 {
 			err = problem.Invalidf("Cannot complete the requested action because chassis %s contains nodes.", c.Old.ID)
 		}

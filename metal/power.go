@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -49,7 +50,7 @@ type PowerArgs struct {
 }
 
 // SetPower asks for a change of power: a command, which runs beside a waiting operation.
-func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, timeout time.Duration, who Asker) error {
+func (s *Nodes) SetPower(ctx context.Context, ident string, target PowerTarget, timeout time.Duration, who record.Asker) error {
 	if !target.Known() {
 		return problem.Invalidf(`The requested action "%s" is no power target; use power on, power off, rebooting, soft rebooting or soft power off.`, target)
 	}
@@ -112,7 +113,7 @@ type Question struct {
 }
 
 // Ask inserts the job of a question, whose answer the caller may wait for, and returns its id.
-func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who Asker) (string, error) {
+func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who record.Asker) (string, error) {
 	raw, err := json.Marshal(q.Args)
 	if err != nil {
 		return "", err

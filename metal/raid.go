@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // LogicalDiskProperties describe what a logical disk of a RAID configuration may hold.
@@ -124,7 +125,7 @@ func physicalDisks(list []any) bool {
 
 // SetTargetRAID sets the RAID configuration that the next raid.create_configuration is to make; an empty one is none.
 // Unsupported where the node's driver knows no RAID.
-func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, who Asker) error {
+func (s *Nodes) SetTargetRAID(ctx context.Context, ident string, config Object, who record.Asker) error {
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err

@@ -6,11 +6,12 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // rulesLeft is a table that takes removals back with its transaction, and counts transactions.
 type rulesLeft struct {
-	Table[InspectionRule, InspectionRuleFilter]
+	record.Table[InspectionRule, InspectionRuleFilter]
 	rules    []*InspectionRule
 	bad      string
 	begun    int
@@ -26,7 +27,7 @@ func (*openTx) OpaqueTx() {}
 
 // transactions are those of a table.
 type transactions struct {
-	Jobs
+	record.Jobs
 	of *rulesLeft
 }
 
@@ -41,7 +42,7 @@ func (t transactions) Do(_ context.Context, fn func(job.Tx) error) error {
 	return err
 }
 
-func (s *rulesLeft) List(_ context.Context, tx job.Tx, _ InspectionRuleFilter, _ Page) ([]*InspectionRule, error) {
+func (s *rulesLeft) List(_ context.Context, tx job.Tx, _ InspectionRuleFilter, _ record.Page) ([]*InspectionRule, error) {
 	s.outsider = s.outsider || tx != s.inside
 	return s.rules, nil
 }
@@ -60,10 +61,10 @@ func TestClearIsOneTransaction(t *testing.T) {
 	for bad, want := range map[string]int{"": 3, "b": 0} {
 		s := &rulesLeft{bad: bad}
 		for _, id := range []string{"a", "b", "c"} {
-			s.rules = append(s.rules, &InspectionRule{Record: Record{ID: id}})
+			s.rules = append(s.rules, &InspectionRule{Record: record.Record{ID: id}})
 		}
-		rules := newCollection[InspectionRule, InspectionRuleFilter]("inspection rule", s, &Nodes{jobs: transactions{of: s}})
-		if err := rules.Clear(t.Context(), Asker{}); (err != nil) != (bad != "") || s.begun != 1 || len(s.gone) != want || s.outsider {
+		rules := record.NewCollection[InspectionRule, InspectionRuleFilter]("inspection rule", s, transactions{of: s}, nil)
+		if err := rules.Clear(t.Context(), record.Asker{}); (err != nil) != (bad != "") || s.begun != 1 || len(s.gone) != want || s.outsider {
 			t.Errorf("%d of 3 are gone in %d transactions, read outside of them %v: %v", len(s.gone), s.begun, s.outsider, err)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 // InspectionRule acts on what an inspection found, where its conditions hold.
 type InspectionRule struct {
-	Record
+	record.Record
 	Description string
 	Priority    int    // highest first
 	Phase       string // main
@@ -27,12 +28,12 @@ type InspectionRuleFilter struct{ Phase, Scope string }
 const PhaseMain = "main"
 
 // InspectionRules is the service of inspection rules.
-type InspectionRules = Collection[InspectionRule, InspectionRuleFilter]
+type InspectionRules = record.Collection[InspectionRule, InspectionRuleFilter]
 
 // NewInspectionRules makes the service.
 func NewInspectionRules(store Store, nodes *Nodes) *InspectionRules {
-	s := newCollection("inspection rule", store.InspectionRules(), nodes)
-	s.check = func(r *InspectionRule) error {
+	s := record.NewCollection("inspection rule", store.InspectionRules(), nodes.jobs, nodes.now)
+	s.Check = func(r *InspectionRule) error {
 		if r.Phase == "" {
 			r.Phase = PhaseMain
 		}

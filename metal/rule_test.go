@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 // decode reads JSON for a table.
@@ -30,13 +31,13 @@ func someFindings(t testing.TB) *Findings {
 			DriverInfo: Object{"redfish_address": "https://10.0.3.7", "redfish_password": "hush"},
 			Properties: Object{"capabilities": "raid:true,boot_mode:bios"}, Extra: Object{"rack": 7.0},
 		},
-		Ports:     []*Port{{Record: Record{ID: "p1"}, Address: "52:54:00:00:00:01", PXEEnabled: true}},
+		Ports:     []*Port{{Record: record.Record{ID: "p1"}, Address: "52:54:00:00:00:01", PXEEnabled: true}},
 		Inventory: decode[Object](t, foundInventory), Plugin: Object{"root_disk": map[string]any{"name": "/dev/sda"}},
 	}
 }
 
 func ruleOf(t testing.TB, conditions, actions string) *InspectionRule {
-	return &InspectionRule{Record: Record{ID: "r"}, Conditions: decode[[]any](t, conditions), Actions: decode[[]any](t, actions)}
+	return &InspectionRule{Record: record.Record{ID: "r"}, Conditions: decode[[]any](t, conditions), Actions: decode[[]any](t, actions)}
 }
 
 func TestConditions(t *testing.T) {
@@ -228,7 +229,7 @@ func FuzzRules(f *testing.F) {
 			t.Skip()
 		}
 		found := someFindings(t)
-		r := &InspectionRule{Record: Record{ID: "r"}, Conditions: body.Conditions, Actions: body.Actions}
+		r := &InspectionRule{Record: record.Record{ID: "r"}, Conditions: body.Conditions, Actions: body.Actions}
 		if err := Apply([]*InspectionRule{r}, found); err != nil && !problem.Is(err, problem.Invalid) {
 			t.Fatalf("%s: %v", text, err)
 		}

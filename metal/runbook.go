@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Step is one step of cleaning, deployment or service.
@@ -23,7 +24,7 @@ type Step struct {
 
 // DeployTemplate is a list of deploy steps, chosen by an instance's trait (in instance_info) of the same name.
 type DeployTemplate struct {
-	Record
+	record.Record
 	Name  string
 	Steps []Step // their args are sealed by the store
 	Extra Object
@@ -34,7 +35,7 @@ type DeployTemplateFilter struct{ Names []string }
 
 // Runbook is a list of clean or service steps that operators run by name.
 type Runbook struct {
-	Record
+	record.Record
 	Name           string
 	Description    string
 	Steps          []Step // their args are sealed by the store
@@ -55,12 +56,12 @@ func ParseTemplateSteps(v any) ([]Step, error) { return ParseSteps(templateStepF
 func ParseRunbookSteps(v any) ([]Step, error) { return ParseSteps(runbookStepForm, v) }
 
 // DeployTemplates is the service of deploy templates.
-type DeployTemplates = Collection[DeployTemplate, DeployTemplateFilter]
+type DeployTemplates = record.Collection[DeployTemplate, DeployTemplateFilter]
 
 // NewDeployTemplates makes the service.
 func NewDeployTemplates(store Store, nodes *Nodes) *DeployTemplates {
-	s := newCollection("deploy template", store.DeployTemplates(), nodes)
-	s.check = func(t *DeployTemplate) error {
+	s := record.NewCollection("deploy template", store.DeployTemplates(), nodes.jobs, nodes.now)
+	s.Check = func(t *DeployTemplate) error {
 		if err := CheckTrait(t.Name); err != nil {
 			return problem.Invalidf("Deploy template invalid: its name must be a trait. %w", err)
 		}
@@ -73,14 +74,14 @@ func NewDeployTemplates(store Store, nodes *Nodes) *DeployTemplates {
 var runbookName = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,255}$`)
 
 // Runbooks is the service of runbooks.
-type Runbooks = Collection[Runbook, RunbookFilter]
+type Runbooks = record.Collection[Runbook, RunbookFilter]
 
 // NewRunbooks makes the service.
 func NewRunbooks(store Store, nodes *Nodes) *Runbooks {
-	s := newCollection("runbook", store.Runbooks(), nodes)
-	s.check = func(r *Runbook) error {
+	s := record.NewCollection("runbook", store.Runbooks(), nodes.jobs, nodes.now)
+	s.Check = func(r *Runbook) error {
 		switch {
-		case !runbookName.MatchString(r.Name) || IsUUID(r.Name):
+		case !runbookName.MatchString(r.Name) || record.IsUUID(r.Name):
 			return problem.Invalidf("Runbook invalid: name %.100q; use letters, digits and . _ ~ - (at most 255), and no UUID", r.Name)
 		case len(r.Description) > 255:
 			return problem.Invalidf("Runbook invalid: description is longer than 255 characters")
@@ -98,7 +99,7 @@ func NewRunbooks(store Store, nodes *Nodes) *Runbooks {
 		}
 		return runbookStepForm.check(r.Steps)
 	}
-	s.clone = func(r *Runbook) *Runbook {
+	s.Clone = func(r *Runbook) *Runbook {
 		c := *r
 		c.Traits = slices.Clone(r.Traits)
 		return &c
@@ -136,5 +137,5 @@ func (s *Nodes) TemplatesFor(ctx context.Context, tx job.Tx, n *Node) ([]*Deploy
 	if len(n.Traits) == 0 {
 		return nil, nil
 	}
-	return s.store.DeployTemplates().List(ctx, tx, DeployTemplateFilter{Names: n.Traits}, Page{Limit: len(n.Traits)})
+	return s.store.DeployTemplates().List(ctx, tx, DeployTemplateFilter{Names: n.Traits}, record.Page{Limit: len(n.Traits)})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 func TestSteps(t *testing.T) {
@@ -54,7 +55,7 @@ func TestSteps(t *testing.T) {
 }
 
 func TestRunbooksGoByOrderAndTraits(t *testing.T) {
-	r := &Runbook{Record: Record{ID: "r"}, Name: "CUSTOM_R", Steps: []Step{{Step: "c", Order: 3}, {Step: "a", Order: 1}, {Step: "b", Order: 1}}}
+	r := &Runbook{Record: record.Record{ID: "r"}, Name: "CUSTOM_R", Steps: []Step{{Step: "c", Order: 3}, {Step: "a", Order: 1}, {Step: "b", Order: 1}}}
 	var got []string
 	for _, s := range r.Ordered() {
 		got = append(got, s.Step)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/record"
 )
 
 // NodeFilter narrows a list of nodes; zero fields do not narrow.
@@ -28,14 +29,6 @@ type NodeFilter struct {
 	Powered bool
 }
 
-// Page is a window of a sorted list: the rows after the one with the id Marker.
-type Page struct {
-	Limit   int
-	Marker  string // UUID; problem.NotFound if there is no such row
-	SortKey string // the store's word for a column; problem.Invalid if it cannot be sorted by
-	Desc    bool
-}
-
 // NodeStore keeps nodes. Every method may be given a nil tx where it only reads.
 type NodeStore interface {
 	// InsertNode adds a node; a taken UUID, name or instance UUID is problem.Conflict.
@@ -47,7 +40,7 @@ type NodeStore interface {
 	// DeleteNode removes the node with its ports, contact, timeline and ended jobs, WHERE version is the node's.
 	DeleteNode(tx job.Tx, n *Node) error
 	// Nodes lists; one query a page whatever its length.
-	Nodes(ctx context.Context, tx job.Tx, f NodeFilter, p Page) ([]*Node, error)
+	Nodes(ctx context.Context, tx job.Tx, f NodeFilter, p record.Page) ([]*Node, error)
 	NodeMarks
 }
 
@@ -56,7 +49,7 @@ type NodeMarks interface {
 	// NodeMark reads by UUID or name; problem.NotFound if there is none.
 	NodeMark(ctx context.Context, ident string) (NodeMark, error)
 	// ListNodeMarks is Nodes without the records themselves.
-	ListNodeMarks(ctx context.Context, f NodeFilter, p Page) ([]NodeMark, error)
+	ListNodeMarks(ctx context.Context, f NodeFilter, p record.Page) ([]NodeMark, error)
 	// MarkedNodes reads nodes by the Num of their marks; those that are gone meanwhile are left out.
 	MarkedNodes(ctx context.Context, nums []int64) (map[int64]*Node, error)
 }
@@ -64,7 +57,7 @@ type NodeMarks interface {
 // NodeMark is a Mark with all that a view of a node shows beside its record: Heard is the Revision of the
 // node's Contact, the others are as in Node.
 type NodeMark struct {
-	Mark
+	record.Mark
 	Heard                  int64
 	Reservation, Conductor string
 }
@@ -78,7 +71,7 @@ type PortStore interface {
 	SavePort(tx job.Tx, p *Port) error
 	DeletePort(tx job.Tx, p *Port) error
 	// Ports lists; zero fields of the filter do not narrow.
-	Ports(ctx context.Context, f PortFilter, p Page) ([]*Port, error)
+	Ports(ctx context.Context, f PortFilter, p record.Page) ([]*Port, error)
 	// NodesOfMACs lists the ids of the nodes that have a port with any of these addresses, each once.
 	NodesOfMACs(ctx context.Context, macs []string) ([]string, error)
 }
@@ -118,17 +111,17 @@ type Store interface {
 	PlanStore
 	DocumentStore
 	// PortTable shows the ports as the table that they are.
-	PortTable() Table[Port, PortFilter]
-	Portgroups() Table[Portgroup, PortgroupFilter]
-	Chassis() Table[Chassis, ChassisFilter]
+	PortTable() record.Table[Port, PortFilter]
+	Portgroups() record.Table[Portgroup, PortgroupFilter]
+	Chassis() record.Table[Chassis, ChassisFilter]
 	// HoldChassis keeps others from removing the chassis before the transaction ends; problem.NotFound if there is none.
 	HoldChassis(tx job.Tx, id string) error
-	Connectors() Table[Connector, ConnectorFilter]
-	Targets() Table[Target, TargetFilter]
-	Allocations() Table[Allocation, AllocationFilter]
-	DeployTemplates() Table[DeployTemplate, DeployTemplateFilter]
-	Runbooks() Table[Runbook, RunbookFilter]
-	InspectionRules() Table[InspectionRule, InspectionRuleFilter]
+	Connectors() record.Table[Connector, ConnectorFilter]
+	Targets() record.Table[Target, TargetFilter]
+	Allocations() record.Table[Allocation, AllocationFilter]
+	DeployTemplates() record.Table[DeployTemplate, DeployTemplateFilter]
+	Runbooks() record.Table[Runbook, RunbookFilter]
+	InspectionRules() record.Table[InspectionRule, InspectionRuleFilter]
 	// Shards counts the nodes of each shard, by name; the empty name stands for nodes without one.
 	Shards(ctx context.Context) ([]Shard, error)
 }

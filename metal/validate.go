@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"fmt"
+	"salvor/record"
 	"strings"
 )
 
@@ -24,7 +25,7 @@ func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity
 	if err != nil {
 		return nil, err
 	}
-	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
+	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, record.Page{Limit: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -63,7 +64,7 @@ func maintenanceForbids(v Verb) bool {
 // Provision takes a verb: the state, the job that works it off and the timeline
 // change in one transaction, or nothing does. The rescue password is hashed before
 // and only the hash goes on, sealed with the job.
-func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string, args ProvisionArgs, who Asker) error {
+func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string, args ProvisionArgs, who record.Asker) error {
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -229,7 +230,7 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
 			return err
 		}
 	}
-	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, Page{Limit: 1})
+	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, record.Page{Limit: 1})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // A VIF is a tenant's end of a network. Attached to a node it holds one of its ports,
@@ -94,11 +95,11 @@ func wired(internal, extra Object, id string) (Object, Object) {
 const maxOutlets = 1000
 
 func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]outlet, error) {
-	ports, err := s.store.Ports(ctx, PortFilter{NodeID: nodeID}, Page{Limit: maxOutlets})
+	ports, err := s.store.Ports(ctx, PortFilter{NodeID: nodeID}, record.Page{Limit: maxOutlets})
 	if err != nil {
 		return nil, err
 	}
-	groups, err := s.store.Portgroups().List(ctx, nil, PortgroupFilter{NodeID: nodeID}, Page{Limit: maxOutlets})
+	groups, err := s.store.Portgroups().List(ctx, nil, PortgroupFilter{NodeID: nodeID}, record.Page{Limit: maxOutlets})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 }
 
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
-func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who Asker) error {
+func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who record.Asker) error {
 	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []outlet) error {
 		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
 			return nil
@@ -143,7 +144,7 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who Asker) e
 }
 
 // DetachVIF takes a VIF off a node.
-func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who Asker) error {
+func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who record.Asker) error {
 	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []outlet) error {
 		i := slices.IndexFunc(all, func(o outlet) bool { return o.vif() == id })
 		if i < 0 && s.wireless(ctx, n, all) {
@@ -208,17 +209,17 @@ func freeOutlet(n *Node, all []outlet, v VIF) (outlet, error) {
 
 // rewire changes a node's outlets in a transaction that raises the node's version, so
 // that of two at once one looks again.
-func (s *Nodes) rewire(ctx context.Context, ident string, who Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
 	for range 5 {
 		err := s.tryRewire(ctx, ident, who, words, change)
-		if err != errChanged {
+		if err != record.ErrChanged {
 			return err
 		}
 	}
 	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryRewire(ctx context.Context, ident string, who Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
 	before, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err
@@ -236,7 +237,7 @@ func (s *Nodes) tryRewire(ctx context.Context, ident string, who Asker, words st
 			return Locked(n)
 		}
 		if n.Version != before.Version {
-			return errChanged
+			return record.ErrChanged
 		}
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err

@@ -12,12 +12,13 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
 // Connector is the initiator's side of a volume: how the node is known to a storage system.
 type Connector struct {
-	Record
+	record.Record
 	NodeID      string
 	Type        string // iqn, ip, mac, wwnn, wwpn, net-id, port, portgroup, or what an operator calls it
 	ConnectorID string // unique among all of its type
@@ -29,7 +30,7 @@ type ConnectorFilter struct{ NodeID, Type, ConnectorID, Project string }
 
 // Target is the disk's side of a volume: where the node finds it.
 type Target struct {
-	Record
+	record.Record
 	NodeID     string
 	VolumeType string // iscsi, fibre_channel
 	VolumeID   string
@@ -45,38 +46,38 @@ type TargetFilter struct {
 }
 
 // Connectors is the service that changes volume connectors by the rules.
-type Connectors = Collection[Connector, ConnectorFilter]
+type Connectors = record.Collection[Connector, ConnectorFilter]
 
 // Targets is the service that changes volume targets by the rules.
-type Targets = Collection[Target, TargetFilter]
+type Targets = record.Collection[Target, TargetFilter]
 
 // NewConnectors makes the service. A strict one takes connectors of known types and forms only.
 func NewConnectors(store Store, nodes *Nodes, strict bool) *Connectors {
-	s := newCollection("volume connector", store.Connectors(), nodes)
-	s.check = func(c *Connector) error {
+	s := record.NewCollection("volume connector", store.Connectors(), nodes.jobs, nodes.now)
+	s.Check = func(c *Connector) error {
 		if err := c.check(); err != nil || !strict {
 			return err
 		}
 		return c.CheckForm()
 	}
-	s.admit = func(ctx context.Context, tx job.Tx, c Change[Connector]) error {
-		return nodes.admitVolume(ctx, tx, s.name, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }))
+	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Connector]) error {
+		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }))
 	}
-	s.settle = func(_ context.Context, tx job.Tx, c Change[Connector]) error {
-		return nodes.noteVolume(tx, s.name, c.newest().ID, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Who)
+	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Connector]) error {
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Connector) string { return r.NodeID }), c.Who)
 	}
 	return s
 }
 
 // NewTargets makes the service.
 func NewTargets(store Store, nodes *Nodes) *Targets {
-	s := newCollection("volume target", store.Targets(), nodes)
-	s.check = (*Target).check
-	s.admit = func(ctx context.Context, tx job.Tx, c Change[Target]) error {
-		return nodes.admitVolume(ctx, tx, s.name, volumeChangeOf(c, func(r *Target) string { return r.NodeID }))
+	s := record.NewCollection("volume target", store.Targets(), nodes.jobs, nodes.now)
+	s.Check = (*Target).check
+	s.Admit = func(ctx context.Context, tx job.Tx, c record.Change[Target]) error {
+		return nodes.admitVolume(ctx, tx, s.Name, volumeChangeOf(c, func(r *Target) string { return r.NodeID }))
 	}
-	s.settle = func(_ context.Context, tx job.Tx, c Change[Target]) error {
-		return nodes.noteVolume(tx, s.name, c.newest().ID, volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Who)
+	s.Settle = func(_ context.Context, tx job.Tx, c record.Change[Target]) error {
+		return nodes.noteVolume(tx, s.Name, c.Newest().ID, volumeChangeOf(c, func(r *Target) string { return r.NodeID }), c.Who)
 	}
 	return s
 }
@@ -84,8 +85,8 @@ func NewTargets(store Store, nodes *Nodes) *Targets {
 // volumeChange is what a change of a connector or target means for nodes: from is empty for a creation, to for a removal.
 type volumeChange struct{ done, from, to string }
 
-func volumeChangeOf[R any](c Change[R], node func(*R) string) volumeChange {
-	v := volumeChange{done: c.done()}
+func volumeChangeOf[R any](c record.Change[R], node func(*R) string) volumeChange {
+	v := volumeChange{done: c.Done()}
 	if c.Old != nil {
 		v.from = node(c.Old)
 	}
@@ -127,7 +128,7 @@ func (s *Nodes) admitVolume(ctx context.Context, tx job.Tx, word string, v volum
 }
 
 // noteVolume writes the timelines of the nodes that a change touches. What the record holds stays out of them.
-func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, who Asker) error {
+func (s *Nodes) noteVolume(tx job.Tx, word, id string, v volumeChange, who record.Asker) error {
 	words := word + " " + id + " " + v.done
 	if v.from != "" && v.to != "" && v.from != v.to {
 		if err := s.note(tx, v.from, who, "request", word+" "+id+" moved to node "+v.to); err != nil {
@@ -168,9 +169,9 @@ var connectorForms = map[string]struct {
 	"mac":       {"a MAC address", func(s string) bool { _, err := ParseMAC(s); return err == nil }},
 	"wwnn":      {wwnForm, wwn.MatchString},
 	"wwpn":      {wwnForm, wwn.MatchString},
-	"net-id":    {"the UUID of a network", IsUUID},
-	"port":      {"the UUID of a port", IsUUID},
-	"portgroup": {"the UUID of a portgroup", IsUUID},
+	"net-id":    {"the UUID of a network", record.IsUUID},
+	"port":      {"the UUID of a port", record.IsUUID},
+	"portgroup": {"the UUID of a portgroup", record.IsUUID},
 }
 
 const wwnForm = "a World Wide Name: 16 hexadecimal digits, with or without colons between the pairs"
@@ -192,7 +193,7 @@ func (c *Connector) CheckForm() error {
 
 // checkConnectors holds all connectors of a node to their forms.
 func (s *Nodes) checkConnectors(ctx context.Context, nodeID string) error {
-	all, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: nodeID}, Page{Limit: 1000})
+	all, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: nodeID}, record.Page{Limit: 1000})
 	for _, c := range all {
 		if err == nil {
 			err = c.CheckForm()

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"salvor/problem"
+	"salvor/record"
 )
 
 const testInitiator = "iqn.2026-01.org.salvor:m1"
@@ -31,7 +32,7 @@ func iscsiTarget(index int, more Object) *Target {
 		}
 		p[k] = v
 	}
-	return &Target{Record: Record{ID: fmt.Sprint("t", index)}, VolumeType: "iscsi", VolumeID: "v", BootIndex: index, Properties: p}
+	return &Target{Record: record.Record{ID: fmt.Sprint("t", index)}, VolumeType: "iscsi", VolumeID: "v", BootIndex: index, Properties: p}
 }
 
 func TestPlanVolumesReadsEveryForm(t *testing.T) {

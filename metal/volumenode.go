@@ -6,6 +6,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // FromVolumes tells whether the node's storage interface has it boot from its volume targets.
@@ -28,11 +29,11 @@ func (s *Nodes) volumePlan(ctx context.Context, n *Node, d DriverInfo) (VolumePl
 	if !d.FromVolumes(n) {
 		return VolumePlan{}, nil
 	}
-	targets, err := s.store.Targets().List(ctx, nil, TargetFilter{NodeID: n.ID}, Page{Limit: 1000})
+	targets, err := s.store.Targets().List(ctx, nil, TargetFilter{NodeID: n.ID}, record.Page{Limit: 1000})
 	if err != nil {
 		return VolumePlan{}, err
 	}
-	connectors, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: n.ID}, Page{Limit: 1000})
+	connectors, err := s.store.Connectors().List(ctx, nil, ConnectorFilter{NodeID: n.ID}, record.Page{Limit: 1000})
 	if err != nil {
 		return VolumePlan{}, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/store"
 	"salvor/store/storetest"
 )
@@ -168,7 +169,7 @@ func nodeList(b *testing.B, s *store.Store) {
 	fill(b, s, 1500)
 	b.ResetTimer()
 	for range b.N {
-		got, err := s.Nodes(b.Context(), nil, metal.NodeFilter{}, metal.Page{Limit: 1000})
+		got, err := s.Nodes(b.Context(), nil, metal.NodeFilter{}, record.Page{Limit: 1000})
 		if err != nil || len(got) != 1000 {
 			b.Fatal(len(got), err)
 		}

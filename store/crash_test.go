@@ -12,6 +12,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -99,7 +100,7 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("job %s, which was committed: %v", id, err)
 		}
 	}
-	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, metal.Page{})
+	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, record.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // nodeSort maps the words that nodes can be sorted by to columns; both the names
@@ -27,7 +28,7 @@ var nodeSort = map[string]string{
 // page adds the window to a query whose table has the alias a: rows are ordered by
 // the key and, where it is equal, by their insertion, so that a marker names one place.
 // marker is the condition for the marker's row, as m.
-func (c *clause) page(p metal.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
+func (c *clause) page(p record.Page, table, a, marker string, sortable map[string]string) (order string, err error) {
 	column, ok := sortable[p.SortKey]
 	if !ok {
 		return "", problem.Invalidf("The sort_key value %q is an invalid field for sorting", p.SortKey)
@@ -51,14 +52,14 @@ func (c *clause) page(p metal.Page, table, a, marker string, sortable map[string
 }
 
 // Nodes is metal.NodeStore's.
-func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+func (s *Store) Nodes(ctx context.Context, t job.Tx, f metal.NodeFilter, p record.Page) ([]*metal.Node, error) {
 	return nodePage(ctx, s, t, f, p, func(tail string, args []any) ([]*metal.Node, error) {
 		return s.nodes(ctx, t, selectNodes+tail, args...)
 	})
 }
 
 // nodePage reads a page of nodes; tail is all of the query from WHERE on.
-func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
+func nodePage[T any](ctx context.Context, s *Store, t job.Tx, f metal.NodeFilter, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	c.nodes(f)
 	mine := func(c *clause) string { return c.mine(nodeOf, f.Project) }
@@ -99,7 +100,7 @@ func (c *clause) mineOf(node, project string) string {
 }
 
 // marker is the condition for the row of the marker; mine adds that of the confinement.
-func (c *clause) marker(p metal.Page, mine func(*clause) string) string {
+func (c *clause) marker(p record.Page, mine func(*clause) string) string {
 	if p.Marker == "" {
 		return ""
 	}
@@ -111,7 +112,7 @@ func (c *clause) marker(p metal.Page, mine func(*clause) string) string {
 }
 
 // marked tells whether the marker's row is there.
-func (s *Store) marked(ctx context.Context, t job.Tx, table string, p metal.Page, mine func(*clause) string) (found bool, err error) {
+func (s *Store) marked(ctx context.Context, t job.Tx, table string, p record.Page, mine func(*clause) string) (found bool, err error) {
 	c := &clause{}
 	text := `SELECT 1 FROM ` + table + ` m WHERE ` + c.marker(p, mine)
 	err = s.read(ctx, t, func(*sql.Rows) error { found = true; return nil }, text, c.args...)

@@ -8,6 +8,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // selectNodeMarks reads what a node's view is known by: of the wide row only its key and version.
@@ -44,7 +45,7 @@ func (s *Store) NodeMark(ctx context.Context, ident string) (metal.NodeMark, err
 }
 
 // ListNodeMarks is metal.NodeMarks's.
-func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p metal.Page) ([]metal.NodeMark, error) {
+func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.NodeMark, error) {
 	return nodePage(ctx, s, nil, f, p, func(tail string, args []any) ([]metal.NodeMark, error) {
 		return s.nodeMarks(ctx, selectNodeMarks+tail, args...)
 	})
@@ -96,11 +97,11 @@ func inSlices(nums []int64, read func(list string, args []any) error) error {
 }
 
 // Marks is metal.Table's.
-func (t table[R, F]) Marks(ctx context.Context, f F, p metal.Page) ([]metal.Mark, error) {
-	return page(ctx, t, nil, f, p, func(tail string, args []any) ([]metal.Mark, error) {
-		var out []metal.Mark
+func (t table[R, F]) Marks(ctx context.Context, f F, p record.Page) ([]record.Mark, error) {
+	return page(ctx, t, nil, f, p, func(tail string, args []any) ([]record.Mark, error) {
+		var out []record.Mark
 		err := t.s.read(ctx, nil, func(r *sql.Rows) error {
-			var m metal.Mark
+			var m record.Mark
 			err := r.Scan(&m.Num, &m.ID, &m.Version)
 			out = append(out, m)
 			return err

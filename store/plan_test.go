@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -86,26 +87,29 @@ func TestNoScan(t *testing.T) {
 		func() error { _, err := s.MarkedNodes(ctx, []int64{1, 2}); return err },
 		func() error { _, err := s.PortTable().Marked(ctx, []int64{1, 2}); return err },
 		func() error {
-			_, err := s.ListNodeMarks(ctx, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{})
+			_, err := s.ListNodeMarks(ctx, metal.NodeFilter{InstanceUUID: "i"}, record.Page{})
 			return err
 		},
 		func() error { _, err := s.NodeByMAC(ctx, "m"); return err },
 		func() error { _, err := s.NodeByBootPath(ctx, "p"); return err },
 		func() error {
-			_, err := s.Nodes(ctx, nil, metal.NodeFilter{InstanceUUID: "i"}, metal.Page{})
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{InstanceUUID: "i"}, record.Page{})
 			return err
 		},
 		func() error { _, err := s.Contacts(ctx, []string{"n", "m"}); return err },
-		func() error { _, err := s.Ports(ctx, metal.PortFilter{NodeID: "n"}, metal.Page{Limit: 9}); return err },
+		func() error { _, err := s.Ports(ctx, metal.PortFilter{NodeID: "n"}, record.Page{Limit: 9}); return err },
 		func() error { _, err := s.NodesOfMACs(ctx, []string{"m"}); return err },
-		func() error { _, err := s.Ports(ctx, metal.PortFilter{PortgroupID: "g"}, metal.Page{}); return err },
-		func() error { _, err := s.Nodes(ctx, nil, metal.NodeFilter{ParentNode: "n"}, metal.Page{}); return err },
+		func() error { _, err := s.Ports(ctx, metal.PortFilter{PortgroupID: "g"}, record.Page{}); return err },
 		func() error {
-			_, err := s.Nodes(ctx, nil, metal.NodeFilter{ChassisUUID: "c"}, metal.Page{})
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{ParentNode: "n"}, record.Page{})
 			return err
 		},
 		func() error {
-			_, err := s.Nodes(ctx, nil, metal.NodeFilter{Shards: []string{"a", "b"}}, metal.Page{})
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{ChassisUUID: "c"}, record.Page{})
+			return err
+		},
+		func() error {
+			_, err := s.Nodes(ctx, nil, metal.NodeFilter{Shards: []string{"a", "b"}}, record.Page{})
 			return err
 		},
 		func() error { _, err := s.Document(ctx, nil, "n", metal.Inventory); return missed(err) },
@@ -149,8 +153,8 @@ func TestNoScan(t *testing.T) {
 }
 
 // looks lists by a filter and finds one by its name.
-func looks[R, F any](ctx context.Context, t metal.Table[R, F], f F) error {
-	if _, err := t.List(ctx, nil, f, metal.Page{}); err != nil {
+func looks[R, F any](ctx context.Context, t record.Table[R, F], f F) error {
+	if _, err := t.List(ctx, nil, f, record.Page{}); err != nil {
 		return err
 	}
 	_, err := t.Get(ctx, nil, "nobody")

@@ -9,6 +9,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 var ports = &kind[metal.Port, metal.PortFilter]{
@@ -57,7 +58,7 @@ var ports = &kind[metal.Port, metal.PortFilter]{
 }
 
 // PortTable is metal.Store's.
-func (s *Store) PortTable() metal.Table[metal.Port, metal.PortFilter] {
+func (s *Store) PortTable() record.Table[metal.Port, metal.PortFilter] {
 	return table[metal.Port, metal.PortFilter]{s, ports}
 }
 
@@ -76,7 +77,7 @@ func (s *Store) SavePort(t job.Tx, p *metal.Port) error { return s.PortTable().S
 func (s *Store) DeletePort(t job.Tx, p *metal.Port) error { return s.PortTable().Delete(t, p) }
 
 // Ports is metal.PortStore's.
-func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p metal.Page) ([]*metal.Port, error) {
+func (s *Store) Ports(ctx context.Context, f metal.PortFilter, p record.Page) ([]*metal.Port, error) {
 	return s.PortTable().List(ctx, nil, f, p)
 }
 

@@ -5,11 +5,12 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/secret"
 )
 
 // Portgroups is metal.Store's, as are the tables below.
-func (s *Store) Portgroups() metal.Table[metal.Portgroup, metal.PortgroupFilter] {
+func (s *Store) Portgroups() record.Table[metal.Portgroup, metal.PortgroupFilter] {
 	return table[metal.Portgroup, metal.PortgroupFilter]{s, portgroups}
 }
 
@@ -42,7 +43,7 @@ var portgroups = &kind[metal.Portgroup, metal.PortgroupFilter]{
 }
 
 // Chassis keeps cases.
-func (s *Store) Chassis() metal.Table[metal.Chassis, metal.ChassisFilter] {
+func (s *Store) Chassis() record.Table[metal.Chassis, metal.ChassisFilter] {
 	return table[metal.Chassis, metal.ChassisFilter]{s, chassis}
 }
 
@@ -70,7 +71,7 @@ var chassis = &kind[metal.Chassis, metal.ChassisFilter]{
 }
 
 // DeployTemplates keeps lists of deploy steps.
-func (s *Store) DeployTemplates() metal.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
+func (s *Store) DeployTemplates() record.Table[metal.DeployTemplate, metal.DeployTemplateFilter] {
 	return table[metal.DeployTemplate, metal.DeployTemplateFilter]{s, deployTemplates}
 }
 
@@ -97,7 +98,7 @@ var deployTemplates = &kind[metal.DeployTemplate, metal.DeployTemplateFilter]{
 func stepSecret(key string) bool { return key == "args" || secret.IsKey(key) }
 
 // Runbooks keeps lists of steps that operators run by name.
-func (s *Store) Runbooks() metal.Table[metal.Runbook, metal.RunbookFilter] {
+func (s *Store) Runbooks() record.Table[metal.Runbook, metal.RunbookFilter] {
 	return table[metal.Runbook, metal.RunbookFilter]{s, runbooks}
 }
 
@@ -129,7 +130,7 @@ var runbooks = &kind[metal.Runbook, metal.RunbookFilter]{
 }
 
 // InspectionRules keeps rules of inspections.
-func (s *Store) InspectionRules() metal.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
+func (s *Store) InspectionRules() record.Table[metal.InspectionRule, metal.InspectionRuleFilter] {
 	return table[metal.InspectionRule, metal.InspectionRuleFilter]{s, inspectionRules}
 }
 
@@ -151,7 +152,7 @@ var inspectionRules = &kind[metal.InspectionRule, metal.InspectionRuleFilter]{
 }
 
 // Allocations keeps claims on nodes.
-func (s *Store) Allocations() metal.Table[metal.Allocation, metal.AllocationFilter] {
+func (s *Store) Allocations() record.Table[metal.Allocation, metal.AllocationFilter] {
 	return table[metal.Allocation, metal.AllocationFilter]{s, allocations}
 }
 

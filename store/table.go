@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"salvor/job"
-	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // kind says how records of one kind lie in their table: R is the record, F narrows a list.
@@ -55,7 +55,7 @@ type head struct {
 // ofRecord is the head of records that embed metal.Record.
 func ofRecord[R any, P interface {
 	*R
-	Head() *metal.Record
+	Head() *record.Record
 }](r *R) head {
 	h := P(r).Head()
 	return head{&h.ID, &h.Version, &h.CreatedAt, &h.UpdatedAt}
@@ -323,14 +323,14 @@ func (t table[R, F]) Delete(tx job.Tx, r *R) error {
 }
 
 // List is metal.Table's.
-func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p metal.Page) ([]*R, error) {
+func (t table[R, F]) List(ctx context.Context, tx job.Tx, f F, p record.Page) ([]*R, error) {
 	return page(ctx, t, tx, f, p, func(tail string, args []any) ([]*R, error) {
 		return t.read(ctx, tx, t.k.selects()+tail, args...)
 	})
 }
 
 // page reads a page of a table; tail is all of the query that comes after the table's name.
-func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p metal.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
+func page[R, F, T any](ctx context.Context, t table[R, F], tx job.Tx, f F, p record.Page, read func(tail string, args []any) ([]T, error)) ([]T, error) {
 	c := &clause{}
 	t.k.narrow(c, f)
 	mine := func(c *clause) string {

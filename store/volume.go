@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"salvor/metal"
+	"salvor/record"
 )
 
 // Connectors keeps the initiators' sides of volumes.
-func (s *Store) Connectors() metal.Table[metal.Connector, metal.ConnectorFilter] {
+func (s *Store) Connectors() record.Table[metal.Connector, metal.ConnectorFilter] {
 	return table[metal.Connector, metal.ConnectorFilter]{s, connectors}
 }
 
@@ -32,7 +33,7 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 }
 
 // Targets keeps the disks' sides of volumes.
-func (s *Store) Targets() metal.Table[metal.Target, metal.TargetFilter] {
+func (s *Store) Targets() record.Table[metal.Target, metal.TargetFilter] {
 	return table[metal.Target, metal.TargetFilter]{s, targets}
 }
 

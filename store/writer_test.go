@@ -14,6 +14,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -63,7 +64,7 @@ func TestFailedCommit(t *testing.T) {
 		if _, err := tx.exec(`PRAGMA defer_foreign_keys = ON`); err != nil {
 			return err
 		}
-		return s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
+		return s.InsertPort(tx, &metal.Port{Record: record.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
 	}, func(job.Tx) error { return errors.New("own failure") })
 	for i, err := range errs[:3] {
 		if err == nil || !strings.Contains(err.Error(), "commit") {
@@ -114,7 +115,7 @@ func TestOwnSavepoints(t *testing.T) {
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
 		t.Fatalf("told %v", errs)
 	}
-	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, metal.Page{})
+	all, err := s.Nodes(t.Context(), nil, metal.NodeFilter{}, record.Page{})
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d nodes: %v", len(all), err)
 	}

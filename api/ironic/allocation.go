@@ -7,12 +7,13 @@ import (
 	"salvor/access"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // allocations are claims on any node that fits.
 var allocations = define(kind[metal.Allocation, metal.AllocationFilter]{
 	name: "allocation", path: "allocations", list: "allocations", since: 52,
-	service: func(s *server) *metal.Collection[metal.Allocation, metal.AllocationFilter] {
+	service: func(s *server) *record.Collection[metal.Allocation, metal.AllocationFilter] {
 		return s.Allocations.Collection
 	},
 	blank: func(c *call) *metal.Allocation { return &metal.Allocation{Owner: c.owner} },

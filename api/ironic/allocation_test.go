@@ -16,6 +16,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/store"
 )
 
@@ -212,7 +213,7 @@ func TestAllocationRace(t *testing.T) {
 	for range 30 {
 		all.Go(func() {
 			a := &metal.Allocation{ResourceClass: "c"}
-			if err := w.config.Allocations.Create(context.Background(), a, "", metal.Asker{}); err != nil {
+			if err := w.config.Allocations.Create(context.Background(), a, "", record.Asker{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -224,7 +225,7 @@ func TestAllocationRace(t *testing.T) {
 // oneEach proves that every active allocation has a node of its own that knows it.
 func (w *world) oneEach(t testing.TB, class string, active, total int) {
 	t.Helper()
-	list, err := w.config.Allocations.List(t.Context(), metal.AllocationFilter{ResourceClass: class}, metal.Page{Limit: 1000})
+	list, err := w.config.Allocations.List(t.Context(), metal.AllocationFilter{ResourceClass: class}, record.Page{Limit: 1000})
 	if err != nil || len(list) != total {
 		t.Fatalf("%d allocations, want %d: %v", len(list), total, err)
 	}
@@ -286,7 +287,7 @@ type counted struct {
 	nodes atomic.Int64
 }
 
-func (s *counted) Nodes(ctx context.Context, tx job.Tx, f metal.NodeFilter, p metal.Page) ([]*metal.Node, error) {
+func (s *counted) Nodes(ctx context.Context, tx job.Tx, f metal.NodeFilter, p record.Page) ([]*metal.Node, error) {
 	out, err := s.Store.Nodes(ctx, tx, f, p)
 	s.nodes.Add(int64(len(out)))
 	return out, err
@@ -317,7 +318,7 @@ func TestAllocationReadsFewNodes(t *testing.T) {
 	} {
 		s.nodes.Store(0)
 		a := tt.a
-		if err := service.Create(t.Context(), &a, "", metal.Asker{}); err != nil || a.State != tt.state {
+		if err := service.Create(t.Context(), &a, "", record.Asker{}); err != nil || a.State != tt.state {
 			t.Fatalf("%+v: %+v, %v", tt.a, a, err)
 		}
 		if tt.node != "" {

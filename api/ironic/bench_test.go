@@ -6,6 +6,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // crowd adds 1000 nodes as they look in life.
@@ -69,7 +70,7 @@ func BenchmarkStoreList(b *testing.B) {
 	w := newWorld(b)
 	w.crowd()
 	for b.Loop() {
-		if _, err := w.nodes.List(b.Context(), metal.NodeFilter{}, metal.Page{Limit: 1000}); err != nil {
+		if _, err := w.nodes.List(b.Context(), metal.NodeFilter{}, record.Page{Limit: 1000}); err != nil {
 			b.Fatal(err)
 		}
 	}

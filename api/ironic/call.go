@@ -16,6 +16,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/ironic"
 )
 
@@ -28,7 +29,7 @@ type call struct {
 	query   url.Values
 	version metal.Version
 	host    string // begins every link, no trailing slash
-	who     metal.Asker
+	who     record.Asker
 	user    access.Principal
 	project string // that a list is confined to; empty: to none
 	owner   string // project that what is created belongs to where the body names none
@@ -51,7 +52,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, noRoute(r, allowed))
 		return
 	}
-	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: metal.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
+	c := &call{s: s, w: w, r: r, args: args, host: s.hostURL(r), who: record.Asker{RequestID: info.ID, User: info.User.User}, user: info.User}
 	if err := c.begin(found); err != nil {
 		s.fail(w, r, err)
 		return
@@ -99,7 +100,7 @@ func (c *call) begin(found *route) error {
 		}
 	}
 	for i, a := range c.args {
-		if metal.IsUUID(a) {
+		if record.IsUUID(a) {
 			c.args[i] = strings.ToLower(a)
 		}
 		if err := api.CheckText(a); err != nil {

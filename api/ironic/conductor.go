@@ -9,6 +9,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/ironic"
 )
 
@@ -112,7 +113,7 @@ func (s *server) listConductors(c *call) error {
 }
 
 // conductorPage sorts and cuts the list, which is short enough to do here.
-func conductorPage(all []metal.LiveConductor, p metal.Page) ([]metal.LiveConductor, error) {
+func conductorPage(all []metal.LiveConductor, p record.Page) ([]metal.LiveConductor, error) {
 	rows := slices.Clone(all)
 	slices.SortStableFunc(rows, func(a, b metal.LiveConductor) int {
 		order := 0

@@ -8,6 +8,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/ironic"
 )
 
@@ -34,7 +35,7 @@ func (s *server) continueInspection(c *call) error {
 	if err != nil {
 		return err
 	}
-	if seen.NodeID = strings.ToLower(c.query.Get("node_uuid")); seen.NodeID != "" && !metal.IsUUID(seen.NodeID) {
+	if seen.NodeID = strings.ToLower(c.query.Get("node_uuid")); seen.NodeID != "" && !record.IsUUID(seen.NodeID) {
 		return problem.Invalidf("Expected a UUID but received %s.", shorten(seen.NodeID))
 	}
 	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 )
 
 const someInventory = `{"inventory":{"interfaces":[{"name":"eth0","mac_address":"52:54:00:AA:00:01"}],"bmc_address":"10.0.0.9","cpu":{"count":4}},"root_disk":{"name":"/dev/sda"},"logs":"large","error":null}`
@@ -59,7 +60,7 @@ func TestContinueInspection(t *testing.T) {
 	post(404, "", "1.84", none)
 	post(202, "?node_uuid="+strings.ToUpper(n.ID), "1.84", none)
 	again()
-	if err := w.ports.Create(t.Context(), &metal.Port{NodeID: n.ID, Address: "52:54:00:aa:00:01"}, metal.Asker{}); err != nil {
+	if err := w.ports.Create(t.Context(), &metal.Port{NodeID: n.ID, Address: "52:54:00:aa:00:01"}, record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	post(202, "", "1.84", none)

@@ -8,6 +8,7 @@ import (
 	"salvor/access"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // recordRoutes are the records without hardware, nodes as many (who is whose child, in
@@ -36,7 +37,7 @@ func (s *server) listChildren(c *call) error {
 		return err
 	}
 	ids := []string{}
-	p := metal.Page{Limit: 1000}
+	p := record.Page{Limit: 1000}
 	for {
 		nodes, err := s.Nodes.List(c.r.Context(), metal.NodeFilter{ParentNode: n.ID}, p)
 		if err != nil {
@@ -85,11 +86,11 @@ var eventWords = map[string]struct {
 	"event": {true, func(s string) bool {
 		return slices.Contains([]string{"network.bind_port", "network.unbind_port", "network.delete_port"}, s)
 	}},
-	"port_id":           {true, metal.IsUUID},
+	"port_id":           {true, record.IsUUID},
 	"mac_address":       {true, func(s string) bool { _, err := metal.ParseMAC(s); return err == nil }},
 	"status":            {true, nil},
-	"device_id":         {false, metal.IsUUID},
-	"binding:host_id":   {false, metal.IsUUID},
+	"device_id":         {false, record.IsUUID},
+	"binding:host_id":   {false, record.IsUUID},
 	"binding:vnic_type": {false, nil},
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // The builders of fields that many kinds of record have alike.
@@ -149,7 +150,7 @@ func nodeRef[R any](u use, at func(*R) *string) field[R] {
 		get:   func(r *R) any { return orNil(*at(r)) },
 		set: func(_ *call, r *R, v any) error {
 			word, err := wantText("node_uuid", v)
-			if err == nil && !metal.IsUUID(word) {
+			if err == nil && !record.IsUUID(word) {
 				err = problem.Invalidf("Invalid input for field/attribute node_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
 			}
 			*at(r) = strings.ToLower(word)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"salvor/metal"
+	"salvor/record"
 )
 
 // fragments keeps records as they were written into answers, each with the mark of the
@@ -160,7 +161,7 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 		for _, num := range nums {
 			if n := found[num]; n != nil {
 				nodes = append(nodes, n)
-				out[num] = fragment{mark: metal.NodeMark{Mark: metal.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
+				out[num] = fragment{mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
 			}
 		}
 		views, err := c.views(ctx, nodes, fields)
@@ -181,7 +182,7 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 }
 
 // texts gives records as they are shown with the fields.
-func (k *kind[R, F]) texts(c *call, marks []metal.Mark, fields []*field[R]) ([]string, error) {
+func (k *kind[R, F]) texts(c *call, marks []record.Mark, fields []*field[R]) ([]string, error) {
 	wide := make([]metal.NodeMark, len(marks))
 	for i, m := range marks {
 		wide[i].Mark = m
@@ -197,7 +198,7 @@ func (k *kind[R, F]) texts(c *call, marks []metal.Mark, fields []*field[R]) ([]s
 		for num, r := range found {
 			b = k.append(b[:0], c, r, fields)
 			h := k.head(r)
-			out[num] = fragment{metal.NodeMark{Mark: metal.Mark{Num: num, ID: h.ID, Version: h.Version}}, string(b)}
+			out[num] = fragment{metal.NodeMark{Mark: record.Mark{Num: num, ID: h.ID, Version: h.Version}}, string(b)}
 		}
 		return out, nil
 	})
@@ -220,7 +221,7 @@ var answers = sync.Pool{New: func() any { return new([]byte) }}
 const maxPooled = 8 << 20
 
 // list answers with a page: its records and, where it is full, the way to the next one.
-func (c *call) list(key, path string, p metal.Page, texts []string, last string) error {
+func (c *call) list(key, path string, p record.Page, texts []string, last string) error {
 	room, _ := answers.Get().(*[]byte)
 	defer func() {
 		if cap(*room) <= maxPooled {

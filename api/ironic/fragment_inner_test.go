@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"salvor/metal"
+	"salvor/record"
 )
 
 // TestFragmentsBounded: many hosts, many shapes and a fleet larger than the room take no more than they may, and the count of bytes is true.
@@ -23,7 +24,7 @@ func TestFragmentsBounded(t *testing.T) {
 	for i := range 200 {
 		all := map[int64]fragment{}
 		for num := range int64(100) {
-			all[int64(i%40)*100+num] = fragment{metal.NodeMark{Mark: metal.Mark{Num: num, Version: int64(i)}}, text}
+			all[int64(i%40)*100+num] = fragment{metal.NodeMark{Mark: record.Mark{Num: num, Version: int64(i)}}, text}
 		}
 		f.keep(view{path: "nodes", host: fmt.Sprint(i % 25), drivers: int64(i / 150)}, all)
 		if f.size != count() || f.size > maxFragments || len(f.views) > maxViews {
@@ -41,7 +42,7 @@ func TestFragmentsBounded(t *testing.T) {
 func TestFragmentsByMark(t *testing.T) {
 	var f fragments
 	v := view{path: "nodes"}
-	mark := metal.NodeMark{Mark: metal.Mark{Num: 7, ID: "a", Version: 3}, Heard: 2, Reservation: "r", Conductor: "c"}
+	mark := metal.NodeMark{Mark: record.Mark{Num: 7, ID: "a", Version: 3}, Heard: 2, Reservation: "r", Conductor: "c"}
 	f.keep(v, map[int64]fragment{7: {mark, "text"}})
 	if texts, missing := f.find(v, []metal.NodeMark{mark}); len(missing) != 0 || texts[0] != "text" {
 		t.Fatalf("%q %v", texts, missing)

@@ -9,6 +9,7 @@ import (
 	"salvor/api/ironic"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // TestNeverStale: whatever was answered before, an answer is the one that a server gives which never answered anything.
@@ -88,7 +89,7 @@ func (f *fleetOfThree) change(step int) {
 	case "target":
 		v := f.targets[id]
 		if v == nil {
-			v = &metal.Target{Record: metal.Record{ID: id}, NodeID: id, VolumeType: "iscsi", VolumeID: "v"}
+			v = &metal.Target{Record: record.Record{ID: id}, NodeID: id, VolumeType: "iscsi", VolumeID: "v"}
 			f.do(func(tx job.Tx) error { return s.Targets().Insert(tx, v) })
 		} else {
 			v.Properties = metal.Object{"step": float64(step)}

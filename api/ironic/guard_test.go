@@ -8,6 +8,7 @@ import (
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // TestBodyGuards: size and depth are refused before anything reads the body, in JSON that is encoded once.
@@ -46,7 +47,7 @@ func BenchmarkTargets1000(b *testing.B) {
 	err := w.store.Do(w.Context(), func(tx job.Tx) error {
 		for i := range 1000 {
 			v := &metal.Target{
-				Record: metal.Record{ID: fmt.Sprintf("22222222-2222-4333-8444-%012d", i), CreatedAt: born}, NodeID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), VolumeType: "iscsi", VolumeID: fmt.Sprintf("vol-%d", i),
+				Record: record.Record{ID: fmt.Sprintf("22222222-2222-4333-8444-%012d", i), CreatedAt: born}, NodeID: fmt.Sprintf("11111111-2222-4333-8444-%012d", i), VolumeType: "iscsi", VolumeID: fmt.Sprintf("vol-%d", i),
 				Properties: metal.Object{
 					"auth_method": "CHAP", "auth_username": "user", "auth_password": "hush", "target_iqn": "iqn.2026-01.org.salvor:x", "target_portal": "192.0.2.1:3260", "target_lun": 1.0, "access_mode": "rw", "encrypted": false,
 					"target_discovered": false, "qos_specs": nil,

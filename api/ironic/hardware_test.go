@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // withHardware makes the world's drivers able to what the fake hardware type can.
@@ -270,7 +271,7 @@ func TestVIFsOfPortgroups(t *testing.T) {
 	w.node(nil)
 	const group = "aaaaaaaa-2222-4333-8444-555555555555"
 	err := w.store.Do(t.Context(), func(tx job.Tx) error {
-		return w.store.Portgroups().Insert(tx, &metal.Portgroup{Record: metal.Record{ID: group, CreatedAt: born}, NodeID: nodeID, Name: "bond0", StandalonePorts: true})
+		return w.store.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: group, CreatedAt: born}, NodeID: nodeID, Name: "bond0", StandalonePorts: true})
 	})
 	if err != nil {
 		t.Fatal(err)

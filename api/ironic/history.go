@@ -15,6 +15,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/wire/ironic"
 )
 
@@ -142,7 +143,7 @@ func (c *call) allHistoryFields() []string {
 
 // historyPage reads one page. The timeline only goes forward, and is kept short enough
 // by age and count to be read whole for the other direction.
-func (c *call) historyPage(ctx context.Context, n *metal.Node, p metal.Page) ([]job.Event, error) {
+func (c *call) historyPage(ctx context.Context, n *metal.Node, p record.Page) ([]job.Event, error) {
 	after := int64(0)
 	if p.Marker != "" {
 		seq, ok := eventSeq(n.ID, p.Marker)

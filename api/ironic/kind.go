@@ -5,6 +5,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // kind describes one kind of record: R is the record, F narrows a list of them. All
@@ -15,7 +16,7 @@ type kind[R, F any] struct {
 	list  string        // the key of the list in answers: "connectors"
 	since metal.Version // of the endpoints; older versions see a 404
 	// service keeps the rules; every change goes through it.
-	service func(*server) *metal.Collection[R, F]
+	service func(*server) *record.Collection[R, F]
 	// blank is a record with its defaults, before a creation fills it.
 	blank func(*call) *R
 	// fields in the order of answers.
@@ -37,7 +38,7 @@ type kind[R, F any] struct {
 	// bare lets a creation come without a body.
 	bare bool
 
-	head       func(*R) *metal.Record
+	head       func(*R) *record.Record
 	index      map[string]int           // of fields, by name
 	sortKeys   map[string]metal.Version // fields that lists can be sorted by
 	patchPaths map[string]metal.Version // fields that PATCH takes
@@ -86,12 +87,12 @@ type parent[F any] struct {
 // recordOf is a pointer to a record that embeds metal.Record.
 type recordOf[R any] interface {
 	*R
-	Head() *metal.Record
+	Head() *record.Record
 }
 
 // define completes a kind with what follows from its fields.
 func define[R, F any, P recordOf[R]](k kind[R, F]) *kind[R, F] {
-	k.head = func(r *R) *metal.Record { return P(r).Head() }
+	k.head = func(r *R) *record.Record { return P(r).Head() }
 	k.index = make(map[string]int, len(k.fields))
 	k.sortKeys, k.patchPaths = map[string]metal.Version{}, map[string]metal.Version{}
 	for i, f := range k.fields {
@@ -163,7 +164,7 @@ func (k *kind[R, F]) show(c *call, status int, r *R) error {
 func (k *kind[R, F]) ident(c *call) (string, error) {
 	word := c.args[0]
 	switch {
-	case metal.IsUUID(word):
+	case record.IsUUID(word):
 		return word, nil
 	case k.noNames, c.version < k.namedSince:
 		return "", problem.Invalidf("Expected a UUID but received %s.", shorten(word))

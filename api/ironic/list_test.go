@@ -10,6 +10,7 @@ import (
 
 	"salvor/api/ironic"
 	"salvor/metal"
+	"salvor/record"
 )
 
 // fleet adds nodes n01 to nNN.
@@ -48,7 +49,7 @@ func TestPages(t *testing.T) {
 		next, _ := a.object(t)["next"].(string)
 		if path = strings.TrimPrefix(next, "http://salvor.example"); next != "" {
 			u, _ := url.Parse(next)
-			if q := u.Query(); q.Get("fields") != "name,uuid" || q.Get("limit") != "3" || q.Get("sort_dir") != "desc" || !metal.IsUUID(q.Get("marker")) {
+			if q := u.Query(); q.Get("fields") != "name,uuid" || q.Get("limit") != "3" || q.Get("sort_dir") != "desc" || !record.IsUUID(q.Get("marker")) {
 				t.Errorf("next: %s", next)
 			}
 		}

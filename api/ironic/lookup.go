@@ -6,6 +6,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/wire/ironic"
 )
@@ -22,7 +23,7 @@ func (s *server) lookup(c *call) error {
 		return err
 	}
 	id := strings.ToLower(c.query.Get("node_uuid"))
-	if id != "" && !metal.IsUUID(id) {
+	if id != "" && !record.IsUUID(id) {
 		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
 	}
 	macs, err := parseMACs(strings.Split(strings.Join(c.query["addresses"], ","), ","))
@@ -129,7 +130,7 @@ func (s *server) oldLookup(c *call) error {
 	if err != nil {
 		return err
 	}
-	if id = strings.ToLower(id); id != "" && !metal.IsUUID(id) {
+	if id = strings.ToLower(id); id != "" && !record.IsUUID(id) {
 		return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
 	}
 	if id == "" && len(macs) == 0 {

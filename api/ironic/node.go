@@ -8,6 +8,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // nodeSortKeys are the fields that nodes can be sorted by: those that are one word each.
@@ -124,7 +125,7 @@ func (c *call) nodeFilter() (metal.NodeFilter, error) {
 		}
 		*one.flag(&f) = b
 	}
-	if f.InstanceUUID != "" && !metal.IsUUID(f.InstanceUUID) {
+	if f.InstanceUUID != "" && !record.IsUUID(f.InstanceUUID) {
 		return f, problem.Invalidf("Expected a UUID but received %s.", shorten(f.InstanceUUID))
 	}
 	f.InstanceUUID = strings.ToLower(f.InstanceUUID)

@@ -5,6 +5,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -258,7 +259,7 @@ func setAutomatedClean(n *metal.Node, v any) error {
 
 func setChassis(n *metal.Node, v any) error {
 	word, err := wantText("chassis_uuid", v)
-	if err == nil && word != "" && !metal.IsUUID(word) {
+	if err == nil && word != "" && !record.IsUUID(word) {
 		err = problem.Invalidf("Invalid input for field/attribute chassis_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
 	}
 	n.ChassisUUID = strings.ToLower(word)
@@ -267,7 +268,7 @@ func setChassis(n *metal.Node, v any) error {
 
 func setInstanceUUID(n *metal.Node, v any) error {
 	word, err := wantText("instance_uuid", v)
-	if err == nil && word != "" && !metal.IsUUID(word) {
+	if err == nil && word != "" && !record.IsUUID(word) {
 		err = problem.Invalidf("Invalid input for field/attribute instance_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
 	}
 	n.InstanceUUID = strings.ToLower(word)

@@ -9,6 +9,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // pageArgs are the query arguments of every list.
@@ -16,8 +17,8 @@ var pageArgs = []string{"limit", "marker", "sort_key", "sort_dir", "fields", "de
 
 // page reads limit, marker, sort_key and sort_dir. keys are the fields that can be sorted
 // by, with their first versions.
-func (c *call) page(keys map[string]metal.Version) (metal.Page, error) {
-	p := metal.Page{Limit: c.s.MaxLimit, Marker: c.query.Get("marker")}
+func (c *call) page(keys map[string]metal.Version) (record.Page, error) {
+	p := record.Page{Limit: c.s.MaxLimit, Marker: c.query.Get("marker")}
 	if c.has("limit") {
 		n, err := strconv.Atoi(c.query.Get("limit"))
 		if err != nil {
@@ -52,7 +53,7 @@ func (c *call) page(keys map[string]metal.Version) (metal.Page, error) {
 }
 
 // next is the link to the page after a full one, its filters kept; empty otherwise.
-func (c *call) next(path string, p metal.Page, got int, last string) string {
+func (c *call) next(path string, p record.Page, got int, last string) string {
 	if got < p.Limit || got == 0 {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // permit says by which rules of the policy a path and all that lies below it is served.
@@ -133,7 +134,7 @@ func (c *call) permitted(r *route) error {
 		return nil
 	}
 	target, err := p.of(c, c.args[0])
-	if problem.Is(err, problem.NotFound) && !metal.IsUUID(c.args[0]) && !metal.IsName(c.args[0]) {
+	if problem.Is(err, problem.NotFound) && !record.IsUUID(c.args[0]) && !metal.IsName(c.args[0]) {
 		return nil // nothing can be called so, and the handler says it in its own words
 	}
 	if problem.Is(err, problem.NotFound) {

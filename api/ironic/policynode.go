@@ -8,6 +8,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // nodePatchRules are the rules of attributes of a node; the others are changed by node:update.
@@ -267,7 +268,7 @@ func ownerOfNodesAllocation(c *call, ident string) (access.Target, error) {
 	if err != nil {
 		return access.Target{}, err
 	}
-	all, err := c.s.Allocations.List(c.r.Context(), metal.AllocationFilter{NodeID: n.ID}, metal.Page{Limit: 1})
+	all, err := c.s.Allocations.List(c.r.Context(), metal.AllocationFilter{NodeID: n.ID}, record.Page{Limit: 1})
 	if err != nil || len(all) == 0 {
 		return nodeTarget(n), err
 	}

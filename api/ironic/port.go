@@ -7,6 +7,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // ports are the NICs of nodes.
@@ -56,7 +57,7 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 	filters: []filter[metal.PortFilter]{
 		nodeFilterOf("node", 6, func(f *metal.PortFilter) *string { return &f.NodeID }),
 		{name: "node_uuid", since: 1, set: func(c *call, f *metal.PortFilter, id string) error {
-			if !metal.IsUUID(id) {
+			if !record.IsUUID(id) {
 				return problem.Invalidf("Expected a UUID but received %s.", shorten(id))
 			}
 			n, err := c.nodeNamed(id)
@@ -127,7 +128,7 @@ func setPortNode(c *call, p *metal.Port, v any) error {
 
 func setPortgroup(_ *call, p *metal.Port, v any) error {
 	word, err := wantText("portgroup_uuid", v)
-	if err == nil && word != "" && !metal.IsUUID(word) {
+	if err == nil && word != "" && !record.IsUUID(word) {
 		err = problem.Invalidf("Invalid input for field/attribute portgroup_uuid. Value: '%s'. Expected a UUID but received %s.", shorten(word), shorten(word))
 	}
 	p.PortgroupID = strings.ToLower(word)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"salvor/metal"
+	"salvor/record"
 )
 
 const (
@@ -168,7 +169,7 @@ func TestPortgroupLife(t *testing.T) {
 func TestChassisLife(t *testing.T) {
 	w := newWorld(t)
 	w.node(func(n *metal.Node) { n.ProvisionState = metal.Enroll })
-	if empty := w.want(201, "POST", "/v1/chassis", "1.8", "").object(t); empty["description"] != nil || !metal.IsUUID(empty["uuid"].(string)) {
+	if empty := w.want(201, "POST", "/v1/chassis", "1.8", "").object(t); empty["description"] != nil || !record.IsUUID(empty["uuid"].(string)) {
 		t.Errorf("without a body: %v", empty)
 	}
 	w.want(201, "POST", "/v1/chassis", "1.8", `{"uuid":"`+chassisID+`","description":"rack 1","extra":{"a":1}}`)
@@ -236,15 +237,15 @@ func TestChassisRace(t *testing.T) {
 	w := newWorld(t)
 	for i := range 20 {
 		c := &metal.Chassis{}
-		if err := w.config.Chassis.Create(t.Context(), c, metal.Asker{}); err != nil {
+		if err := w.config.Chassis.Create(t.Context(), c, record.Asker{}); err != nil {
 			t.Fatal(err)
 		}
 		var made, removed error
 		var both sync.WaitGroup
 		both.Go(func() {
-			made = w.nodes.Create(context.Background(), &metal.Node{Name: fmt.Sprint("in", i), Driver: "fake-hardware", ChassisUUID: c.ID}, metal.Asker{})
+			made = w.nodes.Create(context.Background(), &metal.Node{Name: fmt.Sprint("in", i), Driver: "fake-hardware", ChassisUUID: c.ID}, record.Asker{})
 		})
-		both.Go(func() { removed = w.config.Chassis.Remove(context.Background(), c.ID, metal.Asker{}) })
+		both.Go(func() { removed = w.config.Chassis.Remove(context.Background(), c.ID, record.Asker{}) })
 		both.Wait()
 		if (made == nil) == (removed == nil) {
 			t.Fatalf("made: %v, removed: %v", made, removed)

@@ -2,9 +2,8 @@ package ironic
 
 import (
 	"net/http"
+	"salvor/record"
 	"strings"
-
-	"salvor/metal"
 )
 
 // Clients of before 1.91 may end every path with .json, which means nothing.
@@ -38,7 +37,7 @@ func (c *call) cutJSON(found *route) {
 	if !ok {
 		return
 	}
-	if metal.IsUUID(bare) {
+	if record.IsUUID(bare) {
 		*last = strings.ToLower(bare)
 		return
 	}

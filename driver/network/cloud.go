@@ -19,6 +19,7 @@ import (
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 )
 
@@ -165,7 +166,7 @@ func (c *Cloud) network(ctx context.Context, ident string) (string, error) {
 		return "", err
 	}
 	opts := networks.ListOpts{Name: ident}
-	if metal.IsUUID(ident) {
+	if record.IsUUID(ident) {
 		opts = networks.ListOpts{ID: ident}
 	}
 	pages, err := networks.List(client, opts).AllPages(ctx)
@@ -182,7 +183,7 @@ func (c *Cloud) network(ctx context.Context, ident string) (string, error) {
 		return "", problem.Invalidf("Neutron has %d networks called %q: name one by its UUID", len(found), ident)
 	}
 	c.mu.Lock()
-	if metal.IsUUID(ident) { // a name may come to mean another network
+	if record.IsUUID(ident) { // a name may come to mean another network
 		c.names[ident] = found[0].ID
 	}
 	c.mu.Unlock()

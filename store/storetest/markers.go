@@ -6,6 +6,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // testForeignMarkers: in a list that is confined to a project a marker of others is one that is not there.
@@ -14,7 +15,7 @@ func testForeignMarkers(b *bench) {
 		id := fmt.Sprint("m", i)
 		b.node(id, func(n *metal.Node) { n.Owner = owner })
 		b.do(func(tx job.Tx) error {
-			r := metal.Record{ID: id}
+			r := record.Record{ID: id}
 			for _, err := range []error{
 				b.s.InsertPort(tx, &metal.Port{Record: r, NodeID: id, Address: "52:54:00:00:00:0" + fmt.Sprint(i)}),
 				b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: r, NodeID: id}),
@@ -30,45 +31,45 @@ func testForeignMarkers(b *bench) {
 			return nil
 		})
 	}
-	for what, after := range map[string]func(metal.Page) (int, error){
-		"node": func(p metal.Page) (int, error) {
+	for what, after := range map[string]func(record.Page) (int, error){
+		"node": func(p record.Page) (int, error) {
 			return length(b.s.Nodes(b.ctx, nil, metal.NodeFilter{Project: "o"}, p))
 		},
-		"port": func(p metal.Page) (int, error) {
+		"port": func(p record.Page) (int, error) {
 			return length(b.s.PortTable().List(b.ctx, nil, metal.PortFilter{Project: "o"}, p))
 		},
-		"portgroup": func(p metal.Page) (int, error) {
+		"portgroup": func(p record.Page) (int, error) {
 			return length(b.s.Portgroups().List(b.ctx, nil, metal.PortgroupFilter{Project: "o"}, p))
 		},
-		"connector": func(p metal.Page) (int, error) {
+		"connector": func(p record.Page) (int, error) {
 			return length(b.s.Connectors().List(b.ctx, nil, metal.ConnectorFilter{Project: "o"}, p))
 		},
-		"target": func(p metal.Page) (int, error) {
+		"target": func(p record.Page) (int, error) {
 			return length(b.s.Targets().List(b.ctx, nil, metal.TargetFilter{Project: "o"}, p))
 		},
-		"allocation": func(p metal.Page) (int, error) {
+		"allocation": func(p record.Page) (int, error) {
 			return length(b.s.Allocations().List(b.ctx, nil, metal.AllocationFilter{Owner: "o"}, p))
 		},
-		"runbook": func(p metal.Page) (int, error) {
+		"runbook": func(p record.Page) (int, error) {
 			return length(b.s.Runbooks().List(b.ctx, nil, metal.RunbookFilter{Project: "o"}, p))
 		},
 	} {
 		for _, key := range []string{"", "uuid"} {
-			if n, err := after(metal.Page{Marker: "m0", SortKey: key}); n != 1 || err != nil {
+			if n, err := after(record.Page{Marker: "m0", SortKey: key}); n != 1 || err != nil {
 				b.Errorf("%ss after the own one: %d, %v", what, n, err)
 			}
-			if n, err := after(metal.Page{Marker: "m2", SortKey: key}); n != 0 || err != nil {
+			if n, err := after(record.Page{Marker: "m2", SortKey: key}); n != 0 || err != nil {
 				b.Errorf("%ss after the last own one: %d, %v", what, n, err)
 			}
 			for _, marker := range []string{"m1", "nobody"} {
-				_, err := after(metal.Page{Marker: marker, SortKey: key})
+				_, err := after(record.Page{Marker: marker, SortKey: key})
 				b.refused(err, problem.NotFound, "")
 			}
 		}
 	}
-	_, err := b.s.PortTable().List(b.ctx, nil, metal.PortFilter{NodeID: "m0"}, metal.Page{Marker: "m1"})
+	_, err := b.s.PortTable().List(b.ctx, nil, metal.PortFilter{NodeID: "m0"}, record.Page{Marker: "m1"})
 	b.refused(err, problem.NotFound, "Port m1 could not be found.")
-	_, err = b.s.PortTable().List(b.ctx, nil, metal.PortFilter{PortgroupID: "m0"}, metal.Page{Marker: "m1"})
+	_, err = b.s.PortTable().List(b.ctx, nil, metal.PortFilter{PortgroupID: "m0"}, record.Page{Marker: "m1"})
 	b.refused(err, problem.NotFound, "Port m1 could not be found.")
 }
 

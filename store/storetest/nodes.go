@@ -11,6 +11,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -129,7 +130,7 @@ func testNodeDelete(b *bench) {
 	n := b.node("a", func(n *metal.Node) { n.Plan = &metal.BootPlan{Path: "p", MACs: []string{"aa:aa:aa:aa:aa:aa"}} })
 	b.node("other")
 	b.do(func(tx job.Tx) error {
-		if err := b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "a", Address: "aa:aa:aa:aa:aa:aa"}); err != nil {
+		if err := b.s.InsertPort(tx, &metal.Port{Record: record.Record{ID: "p"}, NodeID: "a", Address: "aa:aa:aa:aa:aa:aa"}); err != nil {
 			return err
 		}
 		if err := b.s.SaveContact(tx, metal.Contact{NodeID: "a", AgentURL: "u"}); err != nil {
@@ -167,7 +168,7 @@ func testNodeMarks(b *bench) {
 		b.Helper()
 		m, err := b.s.NodeMark(b.ctx, "a")
 		b.ok(err)
-		all, err := b.s.ListNodeMarks(b.ctx, metal.NodeFilter{}, metal.Page{})
+		all, err := b.s.ListNodeMarks(b.ctx, metal.NodeFilter{}, record.Page{})
 		b.ok(err)
 		if len(all) != 2 || !slices.Contains(all, m) {
 			b.Fatalf("after %s: %v is not in the list %v", after, m, all)
@@ -226,7 +227,7 @@ func testReservation(b *bench) {
 		b.Helper()
 		n, err := b.s.Node(b.ctx, nil, "a")
 		b.ok(err)
-		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{})
+		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{})
 		b.ok(err)
 		for _, n := range append(list, n) {
 			if n.Reservation != reservation || n.Conductor != conductor {
@@ -338,7 +339,7 @@ func testNodeFilters(b *bench) {
 		{metal.NodeFilter{Powered: true}, "full"},
 		{metal.NodeFilter{Owner: "' OR 1=1 --"}, ""},
 	} {
-		got, err := b.s.Nodes(b.ctx, nil, c.f, metal.Page{SortKey: "name"})
+		got, err := b.s.Nodes(b.ctx, nil, c.f, record.Page{SortKey: "name"})
 		b.ok(err)
 		if ids(got) != c.want {
 			b.Errorf("filter %+v: have %q, want %q", c.f, ids(got), c.want)
@@ -365,10 +366,10 @@ func testNodePages(b *bench) {
 	}
 	for _, key := range nodeSortKeys {
 		for _, desc := range []bool{false, true} {
-			whole, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: key, Desc: desc})
+			whole, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: key, Desc: desc})
 			b.ok(err)
 			var paged []string
-			page := metal.Page{SortKey: key, Desc: desc, Limit: 3}
+			page := record.Page{SortKey: key, Desc: desc, Limit: 3}
 			for range 5 {
 				got, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, page)
 				b.ok(err)
@@ -389,19 +390,19 @@ func testNodePages(b *bench) {
 			}
 		}
 	}
-	byName, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "name"})
+	byName, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: "name"})
 	b.ok(err)
 	if !slices.IsSortedFunc(byName, func(x, y *metal.Node) int { return strings.Compare(x.Name, y.Name) }) {
 		b.Error("not sorted by the bytes of names")
 	}
-	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "extra"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: "extra"})
 	b.refused(err, problem.Invalid, "")
-	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{SortKey: "name; DROP TABLE node"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{SortKey: "name; DROP TABLE node"})
 	b.refused(err, problem.Invalid, "")
-	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{Marker: "nobody"})
+	_, err = b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{Marker: "nobody"})
 	b.refused(err, problem.NotFound, "Node nobody could not be found.")
-	last, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{Marker: (func() string {
-		all, _ := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, metal.Page{})
+	last, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{Marker: (func() string {
+		all, _ := b.s.Nodes(b.ctx, nil, metal.NodeFilter{}, record.Page{})
 		return all[10].ID
 	})()})
 	b.ok(err)

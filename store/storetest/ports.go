@@ -11,11 +11,12 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 func testPort(b *bench) {
 	b.node("a")
-	p := &metal.Port{Record: metal.Record{ID: "p1"}, NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
+	p := &metal.Port{Record: record.Record{ID: "p1"}, NodeID: "a", Address: "52:54:00:AA:00:01", PXEEnabled: true, LocalLink: metal.Object{"port_id": "tap0"},
 		PhysicalNetwork: "net", PortgroupID: "g", IsSmartNIC: true, Name: "nic", Description: "d", Vendor: "v", Category: "c", Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": "c"}}
 	insert := func(p *metal.Port) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.InsertPort(tx, p) })
@@ -28,11 +29,11 @@ func testPort(b *bench) {
 			b.Fatalf("port %s differs (-want +have):\n%s", ident, d)
 		}
 	}
-	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p1"}, NodeID: "a", Address: "x"}), problem.Conflict, "A port with UUID p1 already exists.")
-	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:01"}), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
-	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "x", Name: "nic"}), problem.Conflict, "A port with name nic already exists.")
-	b.refused(insert(&metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "ghost", Address: "x"}), problem.NotFound, "Node ghost could not be found.")
-	q := &metal.Port{Record: metal.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:02"}
+	b.refused(insert(&metal.Port{Record: record.Record{ID: "p1"}, NodeID: "a", Address: "x"}), problem.Conflict, "A port with UUID p1 already exists.")
+	b.refused(insert(&metal.Port{Record: record.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:01"}), problem.Conflict, "A port with MAC address 52:54:00:aa:00:01 already exists.")
+	b.refused(insert(&metal.Port{Record: record.Record{ID: "p2"}, NodeID: "a", Address: "x", Name: "nic"}), problem.Conflict, "A port with name nic already exists.")
+	b.refused(insert(&metal.Port{Record: record.Record{ID: "p2"}, NodeID: "ghost", Address: "x"}), problem.NotFound, "Node ghost could not be found.")
+	q := &metal.Port{Record: record.Record{ID: "p2"}, NodeID: "a", Address: "52:54:00:aa:00:02"}
 	b.ok(insert(q))
 	save := func(p *metal.Port) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SavePort(tx, p) })
@@ -55,7 +56,7 @@ func testPortPages(b *bench) {
 	b.node("b", func(n *metal.Node) { n.Lessee = "o" })
 	b.do(func(tx job.Tx) error {
 		for i := range 7 {
-			p := &metal.Port{Record: metal.Record{ID: fmt.Sprintf("p%d", (i*3)%7)}, NodeID: []string{"a", "b"}[i%2], Address: fmt.Sprintf("52:54:00:00:00:0%d", i), PXEEnabled: i%3 == 0}
+			p := &metal.Port{Record: record.Record{ID: fmt.Sprintf("p%d", (i*3)%7)}, NodeID: []string{"a", "b"}[i%2], Address: fmt.Sprintf("52:54:00:00:00:0%d", i), PXEEnabled: i%3 == 0}
 			if i == 6 {
 				p.PortgroupID = "g"
 			}
@@ -65,7 +66,7 @@ func testPortPages(b *bench) {
 		}
 		return nil
 	})
-	names := func(f metal.PortFilter, p metal.Page) []string {
+	names := func(f metal.PortFilter, p record.Page) []string {
 		b.Helper()
 		got, err := b.s.Ports(b.ctx, f, p)
 		b.ok(err)
@@ -77,9 +78,9 @@ func testPortPages(b *bench) {
 	}
 	for _, key := range []string{"", "id", "uuid", "address", "name", "node_uuid", "portgroup_uuid", "physical_network", "pxe_enabled", "is_smartnic", "description", "vendor", "category", "created_at", "updated_at"} {
 		for _, desc := range []bool{false, true} {
-			whole := names(metal.PortFilter{}, metal.Page{SortKey: key, Desc: desc})
+			whole := names(metal.PortFilter{}, record.Page{SortKey: key, Desc: desc})
 			var paged []string
-			page := metal.Page{SortKey: key, Desc: desc, Limit: 2}
+			page := record.Page{SortKey: key, Desc: desc, Limit: 2}
 			for range 4 {
 				paged = append(paged, names(metal.PortFilter{}, page)...)
 				page.Marker = paged[len(paged)-1]
@@ -97,7 +98,7 @@ func testPortPages(b *bench) {
 		{metal.PortFilter{Owner: "o"}, 4}, {metal.PortFilter{Project: "o"}, 7}, {metal.PortFilter{Project: "x"}, 0}, {metal.PortFilter{ConductorGroups: []string{"north"}}, 4},
 		{metal.PortFilter{Shards: []string{"s", "t"}}, 4},
 	} {
-		if got := names(c.f, metal.Page{}); len(got) != c.want {
+		if got := names(c.f, record.Page{}); len(got) != c.want {
 			b.Errorf("filter %+v: %v, want %d", c.f, got, c.want)
 		}
 	}
@@ -109,9 +110,9 @@ func testPortPages(b *bench) {
 			b.Errorf("nodes of %v: %v, %v, want %d", c.macs, got, err, c.want)
 		}
 	}
-	_, err := b.s.Ports(b.ctx, metal.PortFilter{}, metal.Page{SortKey: "extra"})
+	_, err := b.s.Ports(b.ctx, metal.PortFilter{}, record.Page{SortKey: "extra"})
 	b.refused(err, problem.Invalid, "")
-	_, err = b.s.Ports(b.ctx, metal.PortFilter{}, metal.Page{Marker: "nobody"})
+	_, err = b.s.Ports(b.ctx, metal.PortFilter{}, record.Page{Marker: "nobody"})
 	b.refused(err, problem.NotFound, "Port nobody could not be found.")
 }
 

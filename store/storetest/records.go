@@ -11,15 +11,16 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // shelf is what the suite needs to know of a table to hold it to the contract.
 type shelf[R, F any] struct {
-	table metal.Table[R, F]
+	table record.Table[R, F]
 	title string
 	// full gives a record with every field filled; i keeps its keys apart.
 	full func(i int) *R
-	head func(*R) *metal.Record
+	head func(*R) *record.Record
 	// named finds a record by another word than its UUID; empty: none.
 	named func(*R) string
 	// sort has the words of the wire to sort by.
@@ -75,7 +76,7 @@ func (h shelf[R, F]) test(b *bench) {
 		}
 		_, err := h.table.Get(b.ctx, tx, h.head(first).ID)
 		b.refused(err, problem.NotFound, "")
-		left, err := h.table.List(b.ctx, tx, *new(F), metal.Page{})
+		left, err := h.table.List(b.ctx, tx, *new(F), record.Page{})
 		if len(left) != n-1 {
 			b.Errorf("%d of %s are left of %d", len(left), h.title, n)
 		}
@@ -85,10 +86,10 @@ func (h shelf[R, F]) test(b *bench) {
 
 // marks: a mark changes with its record, tells which records a list has, and is never that of another one.
 func (h shelf[R, F]) marks(b *bench, r *R) {
-	list, err := h.table.List(b.ctx, nil, *new(F), metal.Page{SortKey: "uuid", Limit: 3})
+	list, err := h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "uuid", Limit: 3})
 	b.ok(err)
-	look := func() (all []metal.Mark, nums []int64) {
-		all, err := h.table.Marks(b.ctx, *new(F), metal.Page{SortKey: "uuid", Limit: 3})
+	look := func() (all []record.Mark, nums []int64) {
+		all, err := h.table.Marks(b.ctx, *new(F), record.Page{SortKey: "uuid", Limit: 3})
 		b.ok(err)
 		for _, m := range all {
 			nums = append(nums, m.Num)
@@ -106,10 +107,10 @@ func (h shelf[R, F]) marks(b *bench, r *R) {
 	if len(before) != 3 || len(found) != 3 {
 		b.Fatalf("%d marks and %d marked of 3", len(before), len(found))
 	}
-	mark := func() metal.Mark {
-		all, err := h.table.Marks(b.ctx, *new(F), metal.Page{})
+	mark := func() record.Mark {
+		all, err := h.table.Marks(b.ctx, *new(F), record.Page{})
 		b.ok(err)
-		return all[slices.IndexFunc(all, func(m metal.Mark) bool { return m.ID == h.head(r).ID })]
+		return all[slices.IndexFunc(all, func(m record.Mark) bool { return m.ID == h.head(r).ID })]
 	}
 	old := mark()
 	b.do(func(tx job.Tx) error { return h.table.Save(tx, r) })
@@ -127,7 +128,7 @@ func (h shelf[R, F]) marks(b *bench, r *R) {
 }
 
 func (h shelf[R, F]) pages(b *bench, n int) {
-	names := func(p metal.Page) (out []string) {
+	names := func(p record.Page) (out []string) {
 		b.Helper()
 		got, err := h.table.List(b.ctx, nil, *new(F), p)
 		b.ok(err)
@@ -138,9 +139,9 @@ func (h shelf[R, F]) pages(b *bench, n int) {
 	}
 	for _, key := range append([]string{"", "id", "uuid", "created_at", "updated_at"}, h.sort...) {
 		for _, desc := range []bool{false, true} {
-			whole := names(metal.Page{SortKey: key, Desc: desc})
+			whole := names(record.Page{SortKey: key, Desc: desc})
 			var paged []string
-			page := metal.Page{SortKey: key, Desc: desc, Limit: 2}
+			page := record.Page{SortKey: key, Desc: desc, Limit: 2}
 			for range (n + 1) / 2 {
 				paged = append(paged, names(page)...)
 				page.Marker = paged[len(paged)-1]
@@ -150,9 +151,9 @@ func (h shelf[R, F]) pages(b *bench, n int) {
 			}
 		}
 	}
-	_, err := h.table.List(b.ctx, nil, *new(F), metal.Page{SortKey: "extra"})
+	_, err := h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "extra"})
 	b.refused(err, problem.Invalid, "")
-	_, err = h.table.List(b.ctx, nil, *new(F), metal.Page{Marker: "nobody"})
+	_, err = h.table.List(b.ctx, nil, *new(F), record.Page{Marker: "nobody"})
 	b.refused(err, problem.NotFound, h.title+" nobody could not be found.")
 }
 
@@ -184,10 +185,10 @@ func testPortgroup(b *bench) {
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Portgroups().Insert(tx, orphan) }), problem.NotFound, "Node ghost could not be found.")
 	b.node("b", func(n *metal.Node) { n.Owner, n.ConductorGroup, n.Shard = "o", "north", "s1" })
 	b.do(func(tx job.Tx) error {
-		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: metal.Record{ID: "ofb"}, NodeID: "b"})
+		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: "ofb"}, NodeID: "b"})
 	})
 	b.do(func(tx job.Tx) error {
-		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: metal.Record{ID: "ofb2"}, NodeID: "b"})
+		return b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: record.Record{ID: "ofb2"}, NodeID: "b"})
 	})
 	counts(b, b.s.Portgroups(), map[string]listing[metal.PortgroupFilter]{
 		"node": {metal.PortgroupFilter{NodeID: "b"}, 2}, "address": {metal.PortgroupFilter{Address: "52:54:00:00:01:01"}, 1},
@@ -197,10 +198,10 @@ func testPortgroup(b *bench) {
 }
 
 // refusedBoth: the second is refused as new for the first's key, and as a change of an old one.
-func refusedBoth[R, F any](b *bench, t metal.Table[R, F], taken, free *R, clash func(*R), says string) {
+func refusedBoth[R, F any](b *bench, t record.Table[R, F], taken, free *R, clash func(*R), says string) {
 	b.Helper()
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Insert(tx, taken) }), problem.Conflict, says)
-	any(free).(interface{ Head() *metal.Record }).Head().ID = "free" + fmt.Sprint(len(says))
+	any(free).(interface{ Head() *record.Record }).Head().ID = "free" + fmt.Sprint(len(says))
 	b.do(func(tx job.Tx) error { return t.Insert(tx, free) })
 	clash(free)
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return t.Save(tx, free) }), problem.Conflict, says)
@@ -211,10 +212,10 @@ type listing[F any] struct {
 	want   int
 }
 
-func counts[R, F any](b *bench, t metal.Table[R, F], cases map[string]listing[F]) {
+func counts[R, F any](b *bench, t record.Table[R, F], cases map[string]listing[F]) {
 	b.Helper()
 	for name, c := range cases {
-		got, err := t.List(b.ctx, nil, c.filter, metal.Page{})
+		got, err := t.List(b.ctx, nil, c.filter, record.Page{})
 		b.ok(err)
 		if len(got) != c.want {
 			b.Errorf("by %s: %d, want %d", name, len(got), c.want)
@@ -233,7 +234,7 @@ func testChassis(b *bench) {
 // into it. Where an engine lets both transactions be open, only one of them comes to something.
 func testChassisHeld(b *bench) {
 	b.do(func(tx job.Tx) error {
-		return b.s.Chassis().Insert(tx, &metal.Chassis{Record: metal.Record{ID: "rack"}})
+		return b.s.Chassis().Insert(tx, &metal.Chassis{Record: record.Record{ID: "rack"}})
 	})
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.HoldChassis(tx, "ghost") }), problem.NotFound, "Chassis ghost could not be found.")
 	other := b.other()
@@ -254,7 +255,7 @@ func testChassisHeld(b *bench) {
 		if err != nil {
 			return err
 		}
-		in, err := b.s.Nodes(b.ctx, tx, metal.NodeFilter{ChassisUUID: "rack"}, metal.Page{Limit: 1})
+		in, err := b.s.Nodes(b.ctx, tx, metal.NodeFilter{ChassisUUID: "rack"}, record.Page{Limit: 1})
 		if looks++; looks == 1 && b.db.Shared {
 			move()
 		}
@@ -327,7 +328,7 @@ func testAllocations(b *bench) {
 	refusedBoth(b, b.s.Allocations(), taken, full(8), func(a *metal.Allocation) { a.NodeID = "n2" }, "Node n2 is already claimed by another allocation.")
 	for i := range 2 { // neither name nor node is a key while it is empty
 		b.do(func(tx job.Tx) error {
-			return b.s.Allocations().Insert(tx, &metal.Allocation{Record: metal.Record{ID: fmt.Sprint("e", i)}, State: metal.Allocating})
+			return b.s.Allocations().Insert(tx, &metal.Allocation{Record: record.Record{ID: fmt.Sprint("e", i)}, State: metal.Allocating})
 		})
 	}
 	counts(b, b.s.Allocations(), map[string]listing[metal.AllocationFilter]{
@@ -406,9 +407,9 @@ func testGoesWithNode(b *bench) {
 	for i, id := range []string{"a", "b"} {
 		nodes[id] = b.node(id)
 		b.do(func(tx job.Tx) error {
-			r := metal.Record{ID: "r" + id}
+			r := record.Record{ID: "r" + id}
 			for _, err := range []error{
-				b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p" + id}, NodeID: id, Address: "52:54:00:00:00:0" + fmt.Sprint(i)}),
+				b.s.InsertPort(tx, &metal.Port{Record: record.Record{ID: "p" + id}, NodeID: id, Address: "52:54:00:00:00:0" + fmt.Sprint(i)}),
 				b.s.Portgroups().Insert(tx, &metal.Portgroup{Record: r, NodeID: id}),
 				b.s.Connectors().Insert(tx, &metal.Connector{Record: r, NodeID: id, Type: "iqn", ConnectorID: id}),
 				b.s.Targets().Insert(tx, &metal.Target{Record: r, NodeID: id, VolumeType: "iscsi", VolumeID: "v"}),

@@ -16,6 +16,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
 )
@@ -109,8 +110,8 @@ func sealedRecords(b *bench, canary string) {
 }
 
 // put inserts a record, and saves it the next time.
-func put[R, F any](t metal.Table[R, F], tx job.Tx, r *R) error {
-	h := any(r).(interface{ Head() *metal.Record }).Head()
+func put[R, F any](t record.Table[R, F], tx job.Tx, r *R) error {
+	h := any(r).(interface{ Head() *record.Record }).Head()
 	if h.Version > 0 {
 		return t.Save(tx, r)
 	}
@@ -118,7 +119,7 @@ func put[R, F any](t metal.Table[R, F], tx job.Tx, r *R) error {
 	return t.Insert(tx, r)
 }
 
-func sameAgain[R, F any](b *bench, t metal.Table[R, F], want *R) {
+func sameAgain[R, F any](b *bench, t record.Table[R, F], want *R) {
 	b.Helper()
 	got, err := t.Get(b.ctx, nil, "secretive")
 	b.ok(err)

@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/store"
 )
 
@@ -166,7 +167,7 @@ func testSwallowed(b *bench) {
 		if err := b.s.InsertNode(tx, newNode("a")); err != nil {
 			return err
 		}
-		_ = b.s.InsertPort(tx, &metal.Port{Record: metal.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
+		_ = b.s.InsertPort(tx, &metal.Port{Record: record.Record{ID: "p"}, NodeID: "ghost", Address: "x"})
 		return nil
 	})
 	if err == nil || b.has("a") {
@@ -203,7 +204,7 @@ func testHostileText(b *bench) {
 		}
 		_, err = b.s.Node(b.ctx, nil, in)
 		b.refused(err, problem.NotFound, "")
-		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{DescriptionContains: in}, metal.Page{})
+		list, err := b.s.Nodes(b.ctx, nil, metal.NodeFilter{DescriptionContains: in}, record.Page{})
 		b.ok(err)
 		if !slices.ContainsFunc(list, func(l *metal.Node) bool { return l.ID == n.ID }) {
 			b.Errorf("not found by its description %q", in)

@@ -1,0 +1,235 @@
+package compute
+
+import (
+	"encoding/json"
+	"time"
+
+	"salvor/job"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// HostKind says who drives a host's guests.
+type HostKind string
+
+const (
+	// AgentHost runs "salvor host", which pulls its orders.
+	AgentHost HostKind = "agent"
+	// GanetiHost is a node of a Ganeti cluster, driven over RAPI by a conductor.
+	GanetiHost HostKind = "ganeti"
+)
+
+// Host is a machine that runs servers.
+type Host struct {
+	record.Record
+	// Num is its number in lists of services and hypervisors of old clients.
+	Num  int64
+	Name string // the host name it last told; proves nothing
+	Kind HostKind
+	// ClusterID of a GanetiHost.
+	ClusterID string
+	// BootID of the boot that holds the lease; a new one is admitted by a renewal.
+	BootID string
+	// Serial of the newest client certificate, hexadecimal; certificates of other serials are taken until they end, unless Revoked.
+	Serial  string
+	Revoked bool
+	// Disabled takes no new servers; ForcedDown is an operator's word that it is down.
+	Disabled       bool
+	DisabledReason string
+	ForcedDown     bool
+	Zone           string
+	Inventory      Inventory
+	// Used is what its servers claim; placement raises it, in the transaction that gives a server its host.
+	UsedVCPUs, UsedRAM, UsedDisk int
+}
+
+// Inventory is what a host has.
+type Inventory struct {
+	HypervisorType    string            `json:"hypervisor_type"`    // "QEMU"
+	HypervisorVersion int               `json:"hypervisor_version"` // 7002022
+	Address           string            `json:"address,omitempty"`
+	VCPUs             int               `json:"vcpus"`
+	RAM               int               `json:"ram_mib"`
+	Disk              int               `json:"disk_gib"`
+	CPUInfo           string            `json:"cpu_info,omitempty"`
+	Bridges           []string          `json:"bridges,omitempty"`
+	Stores            []DiskStore       `json:"stores,omitempty"`
+	Firmware          []Firmware        `json:"firmware,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	// InitiatorIQN is the name by which it logs in to iSCSI targets.
+	InitiatorIQN string `json:"initiator_iqn,omitempty"`
+	// AgentVersion of "salvor host".
+	AgentVersion string `json:"agent_version,omitempty"`
+	UptimeS      int64  `json:"uptime_s,omitempty"`
+}
+
+// DiskStore is a directory of disks; hosts that show the same marker share it.
+type DiskStore struct {
+	Name    string `json:"name"`
+	Marker  string `json:"marker"` // UUID
+	Shared  bool   `json:"shared,omitempty"`
+	SizeGiB int    `json:"size_gib"`
+	FreeGiB int    `json:"free_gib"`
+}
+
+// HostFilter narrows a list of hosts.
+type HostFilter struct {
+	Name, ClusterID string
+	Kind            HostKind
+}
+
+// Cluster is a Ganeti cluster.
+type Cluster struct {
+	record.Record
+	Name     string
+	URL      string // https://master:5080
+	User     string
+	Password secret.Value // sealed at rest
+	// CA is PEM; empty: the system's. Insecure takes any certificate.
+	CA       string
+	Insecure bool
+	// Seen is the highest job that the watcher has followed to its end.
+	Seen int64
+	// Problem is why the cluster cannot be watched now; empty: it can.
+	Problem string
+}
+
+// ClusterFilter narrows a list of clusters.
+type ClusterFilter struct{ Name string }
+
+// JoinToken lets one host in, once. Only its digest is kept.
+type JoinToken struct {
+	record.Record
+	Digest    string // SHA-256, hexadecimal
+	ExpiresAt time.Time
+	UsedBy    string // host; empty: not used
+	UsedAt    time.Time
+	Note      string
+}
+
+// JoinTokenFilter narrows a list of join tokens.
+type JoinTokenFilter struct{ Digest string }
+
+// Guest is a server as its hypervisor sees it.
+type Guest struct {
+	ID    string `json:"id"` // server UUID where it is one of ours, else the hypervisor's own
+	Name  string `json:"name"`
+	Power Power  `json:"power"`
+	// Ours: the hypervisor's own mark of us is on it. Epoch as that mark tells.
+	Ours  bool  `json:"ours,omitempty"`
+	Epoch int64 `json:"epoch,omitempty"`
+	// Rescue is what it boots from in place of its disks (Ganeti: the CD's path or URL); empty: its own disks.
+	Rescue string `json:"rescue,omitempty"`
+	// BootRescue: it runs now what Rescue names, not only at the next start.
+	InRescue  bool `json:"in_rescue,omitempty"`
+	Autostart bool `json:"autostart,omitempty"`
+	VCPUs     int  `json:"vcpus,omitempty"`
+	RAM       int  `json:"ram_mib,omitempty"`
+	// Settings that an adoption or a rescue must keep, as they were set on this guest alone.
+	Settings map[string]string `json:"settings,omitempty"`
+	NICs     []NIC             `json:"nics,omitempty"`
+}
+
+// Verb is what a host is told to do with a server. Each reads first and repeats harmlessly.
+type Verb string
+
+const (
+	// Prepare makes the disks that are not there and proves those that are, fetches images, writes the config drive. It starts nothing.
+	Prepare Verb = "prepare"
+	// Define makes the hypervisor's definition what Spec says, the rescue in it included; a running guest gets it at its next start.
+	Define Verb = "define"
+	// SetPower brings the guest to Args.Power. Soft: its system is asked first, for at most Within seconds.
+	SetPower Verb = "power"
+	// Unlock gives the rescue system its credential over the channel, and tells its fingerprint.
+	Unlock Verb = "unlock"
+	// Attach and Detach a volume, also of a running guest.
+	Attach Verb = "attach"
+	Detach Verb = "detach"
+	// Release removes what a rescue left on the host: its copies and its config drive.
+	Release Verb = "release"
+	// Remove ends the guest, removes its definition, and its local disks unless Args.KeepDisks.
+	Remove Verb = "remove"
+	// Console reads the end of the console log.
+	Console Verb = "console"
+	// Look only tells how the guest is.
+	Look Verb = "look"
+	// Discard throws the root disk away, for Prepare to make it anew.
+	Discard Verb = "discard"
+)
+
+// Order is one thing that a host is told to do.
+type Order struct {
+	ID     string `json:"id"`
+	HostID string `json:"host_id"`
+	// BootID of the host's boot that may carry it out.
+	BootID   string          `json:"boot_id"`
+	ServerID string          `json:"server_id"`
+	Epoch    int64           `json:"epoch"`
+	Verb     Verb            `json:"verb"`
+	Args     json.RawMessage `json:"args"`
+	// Secret is JSON of OrderSecret; sealed at rest, gone with the result.
+	Secret secret.Value `json:"-"`
+	// Within bounds all tries on the host, in seconds from its first sight of the order.
+	Within int `json:"within_s"`
+	// JobID and Action (with its try) are unique with Epoch: an action that runs twice finds its order and its result.
+	JobID  string `json:"-"`
+	Action string `json:"-"`
+
+	Result *Result `json:"-"`
+	// Progress is the host's latest word on a long order.
+	Progress                      string    `json:"-"`
+	CreatedAt, SentAt, FinishedAt time.Time `json:"-"`
+}
+
+// Args of an order; which fields count is said at the verbs.
+type Args struct {
+	Spec      *Spec     `json:"spec,omitempty"`
+	Power     Power     `json:"power,omitempty"`
+	Soft      bool      `json:"soft,omitempty"`
+	Restart   bool      `json:"restart,omitempty"` // off first, whatever it is now
+	Within    int       `json:"within_s,omitempty"`
+	KeepDisks bool      `json:"keep_disks,omitempty"`
+	Disk      *SpecDisk `json:"disk,omitempty"`
+	Lines     int       `json:"lines,omitempty"`
+}
+
+// OrderSecret is what an order's arguments must not show.
+type OrderSecret struct {
+	// CHAP passwords by volume id.
+	CHAP map[string]string `json:"chap,omitempty"`
+	// Hash and Keys are the rescue credential.
+	Hash string   `json:"hash,omitempty"`
+	Keys []string `json:"keys,omitempty"`
+	// Drive is the config drive's files by path; RescueDrive those of a rescue system's.
+	Drive       map[string][]byte `json:"drive,omitempty"`
+	RescueDrive map[string][]byte `json:"rescue_drive,omitempty"`
+}
+
+// Result is what came of an order. ErrorKind is a problem.Kind's name; empty: it was done.
+type Result struct {
+	ErrorKind   string `json:"error_kind,omitempty"`
+	Error       string `json:"error,omitempty"`
+	Guest       *Guest `json:"guest,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Console     string `json:"console,omitempty"`
+	// Soft tells whether a soft power-off was enough.
+	Soft bool `json:"soft,omitempty"`
+}
+
+// Lease is what is known of a host's life; it is kept apart from the record.
+type Lease struct {
+	HostID, BootID string
+	// RenewedAt is when the newest renewal was answered.
+	RenewedAt time.Time
+	Renewals  int64
+}
+
+// Periods of the lease: hosts renew every RenewEvery; one that is silent for Suspect is shown as down.
+const (
+	RenewEvery = 2 * time.Second
+	Suspect    = 8 * time.Second
+)
+
+// HostSubject and ClusterSubject are what their jobs work on.
+func HostSubject(id string) job.Subject    { return job.Subject{Kind: "host", ID: id} }
+func ClusterSubject(id string) job.Subject { return job.Subject{Kind: "cluster", ID: id} }

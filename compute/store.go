@@ -1,0 +1,78 @@
+package compute
+
+import (
+	"context"
+	"time"
+
+	"salvor/job"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// Store is all that a store must do for servers. A nil tx reads outside of any transaction.
+type Store interface {
+	Servers() record.Table[Server, ServerFilter]
+	// ServerByNum finds a server by its number, deleted ones too; problem.NotFound if there is none.
+	ServerByNum(ctx context.Context, tx job.Tx, num int64) (*Server, error)
+	Flavors() record.Table[Flavor, FlavorFilter]
+	Images() record.Table[Image, ImageFilter]
+	Keypairs() record.Table[Keypair, KeypairFilter]
+	Networks() record.Table[Network, NetworkFilter]
+	Volumes() record.Table[Volume, VolumeFilter]
+	Hosts() record.Table[Host, HostFilter]
+	Clusters() record.Table[Cluster, ClusterFilter]
+	JoinTokens() record.Table[JoinToken, JoinTokenFilter]
+	RescueImages() record.Table[rescue.Image, rescue.ImageFilter]
+	OrderStore
+	LeaseStore
+
+	// UseRescueImage locks the row of an undeleted rescue image until the transaction ends, so that a rescue and a removal of the
+	// same image have one winner; problem.NotFound if it is gone.
+	UseRescueImage(tx job.Tx, num int64) error
+	// RescueImageUse counts the servers whose open session uses each image, in one query; images that nobody uses are absent.
+	RescueImageUse(ctx context.Context, tx job.Tx) (map[int64]int, error)
+
+	// AllocateAddress gives a server's NIC an address of the network: want if it is set (problem.Conflict if it is taken), else the
+	// lowest free one between First and Last; problem.Conflict if none is left.
+	AllocateAddress(tx job.Tx, n *Network, a Address, want string) (string, error)
+	// FreeAddresses gives all of a server's addresses back.
+	FreeAddresses(tx job.Tx, serverID string) error
+	// Addresses lists a network's allocated addresses.
+	Addresses(ctx context.Context, tx job.Tx, networkID string) ([]Address, error)
+
+	// HostUse counts servers by host, deleted ones left out, in one query.
+	HostUse(ctx context.Context) (map[string]int, error)
+}
+
+// OrderStore keeps orders.
+type OrderStore interface {
+	// InsertOrder adds an order, or reads the one that is there for the same job, action and epoch into o: then it tells true.
+	InsertOrder(tx job.Tx, o *Order) (bool, error)
+	// OpenOrders lists a host's orders without a result, oldest first, and marks them as sent.
+	OpenOrders(ctx context.Context, hostID string) ([]Order, error)
+	// Order reads one; problem.NotFound if there is none.
+	Order(ctx context.Context, tx job.Tx, id string) (*Order, error)
+	// FinishOrder writes the result and forgets the secret WHERE host, boot and epoch are the order's and it has none yet; a second result
+	// is ignored. A boot id or epoch that is not the order's is problem.Conflict.
+	FinishOrder(tx job.Tx, id, hostID, bootID string, epoch int64, r Result) (*Order, error)
+	// OrderProgress notes the host's word on an order that still runs.
+	OrderProgress(tx job.Tx, id, hostID, words string) error
+	// MoveOrders gives the open orders of a host to its new boot. VoidOrders ends those of a server with an epoch below.
+	MoveOrders(tx job.Tx, hostID, bootID string) error
+	VoidOrders(tx job.Tx, serverID string, below int64) error
+	// PruneOrders removes finished orders older than before.
+	PruneOrders(ctx context.Context, before time.Time) (int, error)
+	// OrdersWoken gives a channel that is closed at the next commit that inserted an order, here or in another process (a hint over
+	// polling); hosts names those with open orders then.
+	OrdersWoken() <-chan struct{}
+	// HostsWithOrders lists the hosts that have an order without a result that has not been sent, in one query.
+	HostsWithOrders(ctx context.Context) ([]string, error)
+}
+
+// LeaseStore keeps hosts' leases apart from their records: a renewal costs no version.
+type LeaseStore interface {
+	// SaveLeases writes many at once.
+	SaveLeases(ctx context.Context, leases []Lease) error
+	// Leases reads all, keyed by host, in one query.
+	Leases(ctx context.Context) (map[string]Lease, error)
+}

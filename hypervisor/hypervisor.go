@@ -1,0 +1,70 @@
+// Package hypervisor is the contract for what runs servers: libvirt on a VM host,
+// Ganeti over its API. A hypervisor knows guests as they are; it knows no store, no job, no
+// disk image and no other hypervisor.
+package hypervisor
+
+import (
+	"context"
+	"time"
+
+	"salvor/compute"
+	"salvor/secret"
+)
+
+// Domain is a guest to be defined: the spec, and where on this host its parts lie.
+type Domain struct {
+	compute.Spec
+	// Paths are the files of the spec's local disks, by disk name, with their formats ("raw", "qcow2").
+	Paths map[string]DiskFile
+	// CHAP passwords by volume id.
+	CHAP map[string]secret.Value
+	// DrivePath is the config drive's ISO; empty: none.
+	DrivePath string
+	// Rescue files, if Spec.Rescue is set. RescueImage is an absolute path, or a URL where the hypervisor itself reads it.
+	RescueImage, RescueRamdisk, RescueDrivePath string
+	// RescueFormat of an ISO or disk: "raw" or "qcow2".
+	RescueFormat string
+	// ConsolePath is the file that the serial console is written to; ChannelPath the socket of the rescue channel; empty: none.
+	ConsolePath, ChannelPath string
+}
+
+// DiskFile is a disk's file on this host.
+type DiskFile struct{ Path, Format string }
+
+// Power is a wish about a guest's power.
+type Power struct {
+	State compute.Power // PowerOn, PowerOff, PowerPaused or PowerSaved
+	// Soft asks the guest's system first and waits for at most Within; then it is forced.
+	Soft   bool
+	Within time.Duration
+	// Restart: off first, whatever it is.
+	Restart bool
+}
+
+// Hypervisor drives the guests of one host. Every method reads first and repeats harmlessly;
+// a hypervisor that does not answer is problem.Unavailable, a guest that is not there problem.NotFound.
+type Hypervisor interface {
+	// Inventory tells what the host has; stores, bridges and agent are filled in by who asks.
+	Inventory(ctx context.Context) (compute.Inventory, error)
+	// Guests lists all guests, ours and others.
+	Guests(ctx context.Context) ([]compute.Guest, error)
+	// Define makes the persistent definition what d says; a running guest gets it at its next start. A guest of the
+	// same name or UUID that is none of ours is problem.Conflict.
+	Define(ctx context.Context, d Domain) error
+	// SetPower brings a guest to a power state, proved by a read-back; soft tells whether the guest's own shutdown was enough.
+	SetPower(ctx context.Context, id string, p Power) (soft bool, err error)
+	// Remove ends the guest and removes its definition; none is no error. It touches no disk.
+	Remove(ctx context.Context, id string) error
+}
+
+// Plugger changes the disks of a running guest.
+type Plugger interface {
+	// Plug attaches or detaches (on false) one disk of d, in the running guest and in the definition.
+	Plug(ctx context.Context, d Domain, disk string, on bool) error
+}
+
+// Watcher tells of changes as they happen.
+type Watcher interface {
+	// Watch sends the id of a guest each time that one begins, ends or changes, until ctx ends or the connection breaks.
+	Watch(ctx context.Context, changed chan<- string) error
+}
