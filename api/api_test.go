@@ -20,7 +20,7 @@ import (
 	"salvor/problem"
 )
 
-var served = Microversions{Min: 1, Max: 82, Service: "baremetal", Header: "X-OpenStack-Ironic-API-Version"}
+var served = Microversions{Major: 1, Min: 1, Max: 82, Service: "baremetal", Header: "X-OpenStack-Ironic-API-Version"}
 
 func TestParseVersion(t *testing.T) {
 	for _, tt := range []struct {

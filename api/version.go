@@ -7,15 +7,20 @@ import (
 	"strings"
 )
 
-// Microversions is the range 1.Min to 1.Max that a dialect serves and how its clients name one.
+// Microversions is the range Major.Min to Major.Max that a dialect serves and how its clients name one.
 type Microversions struct {
-	Min, Max int
-	Service  string // in the standard header: "baremetal"
-	Header   string // the dialect's own header
+	Major, Min, Max int
+	Service         string // in the standard header: "baremetal"
+	Header          string // the dialect's own header
 }
 
 // Range writes the range as "[1.1, 1.82]".
-func (m Microversions) Range() string { return fmt.Sprintf("[1.%d, 1.%d]", m.Min, m.Max) }
+func (m Microversions) Range() string { return fmt.Sprintf("[%s, %s]", m.Text(m.Min), m.Text(m.Max)) }
+
+// Text writes a version as "1.82".
+func (m Microversions) Text(minor int) string {
+	return strconv.Itoa(m.Major) + "." + strconv.Itoa(minor)
+}
 
 // maxVersionHeader bounds what is parsed: no honest header is longer.
 const maxVersionHeader = 1024
@@ -28,7 +33,7 @@ type BadVersion struct {
 
 func (e *BadVersion) Error() string { return e.Text }
 
-// Parse reads the version that a request speaks, as N of 1.N; none named is Min. The
+// Parse reads the version that a request speaks, as N of Major.N; none named is Min. The
 // standard header goes over the dialect's own, as in the other services.
 func (m Microversions) Parse(h http.Header) (int, error) {
 	word := ""
@@ -58,7 +63,7 @@ func (m Microversions) Parse(h http.Header) (int, error) {
 	if !ok || errA != nil || errB != nil {
 		return 0, m.bad(word)
 	}
-	if a != 1 || b < m.Min || b > m.Max {
+	if a != m.Major || b < m.Min || b > m.Max {
 		return 0, &BadVersion{Parsed: true, Text: fmt.Sprintf("Version %d.%d was requested but the supported API version range is: %s.", a, b, m.Range())}
 	}
 	return b, nil
@@ -68,7 +73,7 @@ func (m Microversions) bad(word string) error {
 	if len(word) > 40 {
 		word = word[:40]
 	}
-	return &BadVersion{Text: fmt.Sprintf("Invalid value %q for the header %s: want 1.N or latest; the supported API version range is: %s.", word, m.Header, m.Range())}
+	return &BadVersion{Text: fmt.Sprintf("Invalid value %q for the header %s: want %d.N or latest; the supported API version range is: %s.", word, m.Header, m.Major, m.Range())}
 }
 
 func parseNumber(s string) (int, error) {

@@ -1,39 +1,20 @@
 package ironic
 
 import (
-	"encoding/json"
-	"math"
-	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
+	"salvor/api"
 	"salvor/secret"
 )
 
-// The append functions write JSON by hand: a page of 1000 nodes has 60,000 values,
-// and reflection over them would cost more than reading them from the store.
+// The append functions write JSON by hand, see api.AppendKey.
 
-func appendKey(b []byte, key string) []byte {
-	if b[len(b)-1] != '{' {
-		b = append(b, ',')
-	}
-	b = append(b, '"')
-	b = append(b, key...)
-	return append(b, '"', ':')
-}
+func appendKey(b []byte, key string) []byte { return api.AppendKey(b, key) }
 
-// appendString writes a string; an ordinary one without asking encoding/json.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
-			return appendSlow(b, s)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
-}
+func appendString(b []byte, s string) []byte { return api.AppendString(b, s) }
+
+func appendAny(b []byte, v any) []byte { return api.AppendAny(b, v) }
 
 // appendText writes a string, and null for an empty one.
 func appendText(b []byte, s string) []byte {
@@ -71,61 +52,6 @@ func timeText(t time.Time) *string {
 	}
 	s := t.UTC().Format(timeLayout)
 	return &s
-}
-
-// appendAny writes a value as encoding/json does, keys sorted; the kinds that JSON
-// decodes to without asking it.
-func appendAny(b []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(b, "null"...)
-	case string:
-		return appendString(b, v)
-	case bool:
-		return appendBool(b, v)
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1e15 && (v != 0 || !math.Signbit(v)) {
-			return strconv.AppendInt(b, int64(v), 10)
-		}
-	case map[string]any:
-		return appendMap(b, v)
-	case []any:
-		b = append(b, '[')
-		for i, e := range v {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendAny(b, e)
-		}
-		return append(b, ']')
-	}
-	return appendSlow(b, v)
-}
-
-func appendMap(b []byte, m map[string]any) []byte {
-	var room [16]string
-	keys := room[:0]
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	b = append(b, '{')
-	for i, k := range keys {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendString(b, k), ':')
-		b = appendAny(b, m[k])
-	}
-	return append(b, '}')
-}
-
-func appendSlow(b []byte, v any) []byte {
-	j, err := json.Marshal(v)
-	if err != nil { // only values that came from JSON get here
-		return append(b, "null"...)
-	}
-	return append(b, j...)
 }
 
 // appendObject writes a free-form object; none is {}.

@@ -6,19 +6,10 @@ import (
 	"strings"
 	"sync"
 
+	"salvor/api"
 	"salvor/metal"
 	"salvor/record"
 )
-
-// fragments keeps records as they were written into answers, each with the mark of the
-// state that it shows: a page is then read by its marks alone, and its bytes are copied.
-// Whether a fragment may be used is decided by the mark that was read for this very
-// request, so no answer is older than it. What lies here is what answers show: secrets masked.
-type fragments struct {
-	mu    sync.Mutex
-	size  int
-	views map[view]map[int64]fragment
-}
 
 // view is all that a fragment depends on beside its record.
 type view struct {
@@ -29,79 +20,16 @@ type view struct {
 	drivers int64 // generation of what drivers say of themselves
 }
 
-type fragment struct {
-	mark metal.NodeMark
-	text string
-}
-
-const (
-	maxViews     = 16
-	maxFragments = 64 << 20 // bytes of all
-	fragmentCost = 200      // bytes that one takes beside its text
+type (
+	fragments = api.Fragments[view, metal.NodeMark]
+	fragment  = api.Fragment[metal.NodeMark]
 )
 
-// find gives the texts of those marks that are there, and the places of the others.
-func (f *fragments) find(v view, marks []metal.NodeMark) (texts []string, missing []int) {
-	texts = make([]string, len(marks))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	known := f.views[v]
-	for i, m := range marks {
-		if had, ok := known[m.Num]; ok && had.mark == m {
-			texts[i] = had.text
-		} else {
-			missing = append(missing, i)
-		}
+func newFragments() *fragments {
+	return &fragments{
+		Num:      func(m metal.NodeMark) int64 { return m.Num },
+		Outdated: func(old, now view) bool { return old.path == now.path && old.drivers != now.drivers },
 	}
-	return texts, missing
-}
-
-// keep remembers fragments; where room is short others go, whichever the map gives
-// first: a walk through a fleet that is larger than the room would lose every one of
-// the oldest just before it comes to it again.
-func (f *fragments) keep(v view, all map[int64]fragment) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.views == nil {
-		f.views = map[view]map[int64]fragment{}
-	}
-	known := f.views[v]
-	if known == nil {
-		for old := range f.views {
-			if len(f.views) < maxViews && (old.path != v.path || old.drivers == v.drivers) {
-				continue
-			}
-			f.drop(old)
-		}
-		known = map[int64]fragment{}
-		f.views[v] = known
-	}
-	for num, one := range all {
-		if had, ok := known[num]; ok {
-			f.size -= len(had.text) + fragmentCost
-		}
-		known[num] = one
-		f.size += len(one.text) + fragmentCost
-	}
-	for old, held := range f.views {
-		for num, one := range held {
-			if f.size <= maxFragments {
-				return
-			}
-			f.size -= len(one.text) + fragmentCost
-			delete(held, num)
-		}
-		if old != v {
-			delete(f.views, old)
-		}
-	}
-}
-
-func (f *fragments) drop(v view) {
-	for _, one := range f.views[v] {
-		f.size -= len(one.text) + fragmentCost
-	}
-	delete(f.views, v)
 }
 
 // texts gives records as the view shows them. write reads and writes those that are not
@@ -109,30 +37,20 @@ func (f *fragments) drop(v view) {
 // whom something may be hidden: they get every record written for themselves.
 func (c *call) texts(v view, marks []metal.NodeMark, shared bool, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
 	v.version, v.host = c.version, c.host
-	texts, missing := make([]string, len(marks)), []int(nil)
 	if shared {
-		texts, missing = c.s.written.find(v, marks)
-	} else {
-		for i := range marks {
-			missing = append(missing, i)
-		}
+		return c.s.written.Texts(v, marks, write)
 	}
-	if len(missing) == 0 {
-		return texts, nil
-	}
-	nums := make([]int64, len(missing))
-	for i, at := range missing {
-		nums[i] = marks[at].Num
+	nums := make([]int64, len(marks))
+	for i, m := range marks {
+		nums[i] = m.Num
 	}
 	fresh, err := write(nums)
 	if err != nil {
 		return nil, err
 	}
-	for _, at := range missing {
-		texts[at] = fresh[marks[at].Num].text
-	}
-	if shared {
-		c.s.written.keep(v, fresh)
+	texts := make([]string, len(marks))
+	for i, m := range marks {
+		texts[i] = fresh[m.Num].Text
 	}
 	return texts, nil
 }
@@ -161,7 +79,7 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 		for _, num := range nums {
 			if n := found[num]; n != nil {
 				nodes = append(nodes, n)
-				out[num] = fragment{mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
+				out[num] = fragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: n.ID, Version: n.Version}, Reservation: n.Reservation, Conductor: n.Conductor}}
 			}
 		}
 		views, err := c.views(ctx, nodes, fields)
@@ -172,8 +90,8 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 		for i, num := range slices.DeleteFunc(slices.Clone(nums), func(num int64) bool { return found[num] == nil }) {
 			b = views[i].append(b[:0], fields)
 			one := out[num]
-			if one.text = string(b); heard {
-				one.mark.Heard = views[i].contact.Revision
+			if one.Text = string(b); heard {
+				one.Mark.Heard = views[i].contact.Revision
 			}
 			out[num] = one
 		}
@@ -198,7 +116,7 @@ func (k *kind[R, F]) texts(c *call, marks []record.Mark, fields []*field[R]) ([]
 		for num, r := range found {
 			b = k.append(b[:0], c, r, fields)
 			h := k.head(r)
-			out[num] = fragment{metal.NodeMark{Mark: record.Mark{Num: num, ID: h.ID, Version: h.Version}}, string(b)}
+			out[num] = fragment{Mark: metal.NodeMark{Mark: record.Mark{Num: num, ID: h.ID, Version: h.Version}}, Text: string(b)}
 		}
 		return out, nil
 	})

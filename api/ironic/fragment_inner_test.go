@@ -1,51 +1,36 @@
 package ironic
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"salvor/metal"
 	"salvor/record"
 )
 
-// TestFragmentsBounded: many hosts, many shapes and a fleet larger than the room take no more than they may, and the count of bytes is true.
-func TestFragmentsBounded(t *testing.T) {
-	var f fragments
-	text := strings.Repeat("x", 10_000)
-	count := func() (size int) {
-		for _, held := range f.views {
-			for _, one := range held {
-				size += len(one.text) + fragmentCost
-			}
-		}
-		return size
-	}
-	for i := range 200 {
-		all := map[int64]fragment{}
-		for num := range int64(100) {
-			all[int64(i%40)*100+num] = fragment{metal.NodeMark{Mark: record.Mark{Num: num, Version: int64(i)}}, text}
-		}
-		f.keep(view{path: "nodes", host: fmt.Sprint(i % 25), drivers: int64(i / 150)}, all)
-		if f.size != count() || f.size > maxFragments || len(f.views) > maxViews {
-			t.Fatalf("round %d: %d bytes told, %d there, at most %d; %d views", i, f.size, count(), maxFragments, len(f.views))
-		}
-	}
-	for v := range f.views {
-		if v.drivers != 1 {
-			t.Errorf("a view of former drivers is kept: %+v", v)
-		}
-	}
-}
-
 // TestFragmentsByMark: a text is given for the very mark that it was written for.
 func TestFragmentsByMark(t *testing.T) {
-	var f fragments
+	f := newFragments()
 	v := view{path: "nodes"}
 	mark := metal.NodeMark{Mark: record.Mark{Num: 7, ID: "a", Version: 3}, Heard: 2, Reservation: "r", Conductor: "c"}
-	f.keep(v, map[int64]fragment{7: {mark, "text"}})
-	if texts, missing := f.find(v, []metal.NodeMark{mark}); len(missing) != 0 || texts[0] != "text" {
-		t.Fatalf("%q %v", texts, missing)
+	asked := func(v view, m metal.NodeMark) bool {
+		t.Helper()
+		read := false
+		texts, err := f.Texts(v, []metal.NodeMark{m}, func(nums []int64) (map[int64]fragment, error) {
+			read = true
+			return map[int64]fragment{}, nil
+		})
+		if err != nil || !read && texts[0] != "text" {
+			t.Errorf("%q, %v", texts, err)
+		}
+		return read
+	}
+	if _, err := f.Texts(v, []metal.NodeMark{mark}, func([]int64) (map[int64]fragment, error) {
+		return map[int64]fragment{7: {Mark: mark, Text: "text"}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if asked(v, mark) {
+		t.Fatal("a text that is kept is not given")
 	}
 	for name, change := range map[string]func(*metal.NodeMark){
 		"version": func(m *metal.NodeMark) { m.Version++ }, "heard": func(m *metal.NodeMark) { m.Heard++ }, "row": func(m *metal.NodeMark) { m.Num++ },
@@ -53,12 +38,12 @@ func TestFragmentsByMark(t *testing.T) {
 	} {
 		other := mark
 		change(&other)
-		if _, missing := f.find(v, []metal.NodeMark{other}); len(missing) != 1 {
+		if !asked(v, other) {
 			t.Errorf("a text of another %s is given", name)
 		}
 	}
 	for name, other := range map[string]view{"version": {path: "nodes", version: 9}, "host": {path: "nodes", host: "h"}, "fields": {path: "nodes", fields: "uuid,"}, "kind": {path: "ports"}, "drivers": {path: "nodes", drivers: 1}} {
-		if _, missing := f.find(other, []metal.NodeMark{mark}); len(missing) != 1 {
+		if !asked(other, mark) {
 			t.Errorf("a text of another %s is given", name)
 		}
 	}

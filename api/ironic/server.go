@@ -59,7 +59,7 @@ type server struct {
 	versions api.Microversions
 	routes   *router
 	open     bool // serves nothing that takes a credential
-	written  fragments
+	written  *fragments
 }
 
 // New serves the whole API: /, /v1 and what lies below.
@@ -82,8 +82,8 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{Config: c, open: ramdiskOnly, versions: api.Microversions{
-		Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
+	s := &server{Config: c, open: ramdiskOnly, written: newFragments(), versions: api.Microversions{
+		Major: 1, Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
 	s.routes = newRouter(s.table(), func(r *route) bool {
 		if r.old && !c.LegacyPassthru {
