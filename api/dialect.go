@@ -1,0 +1,245 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"salvor/access"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Route is one door of a Dialect.
+type Route struct {
+	Method string // GET takes HEAD too
+	// Path has arguments in braces: "/image/v2/images/{image}". Where two routes match, the first is taken.
+	Path string
+	Open bool // nobody is asked who it is
+	Do   func(*Call) error
+}
+
+// Dialect serves a table of routes to whoever proves who it is.
+type Dialect struct {
+	Routes []Route
+	Auth   Authenticator
+	Fail   Failer
+	Log    *slog.Logger
+	// PublicEndpoint begins every link; empty: the host that the client asked.
+	PublicEndpoint string
+	// Before is asked before each route, the open ones too; nil: nothing is.
+	Before func(*Call) error
+}
+
+// Call is a request on its way through a Dialect.
+type Call struct {
+	W     http.ResponseWriter
+	R     *http.Request
+	Who   access.Principal
+	Base  string // begins every link, no trailing slash
+	Query url.Values
+	// Minor is the microversion that the request speaks, where the dialect's Before reads one.
+	Minor int
+	args  map[string]string
+}
+
+// Handler serves the routes.
+func (d Dialect) Handler() http.Handler {
+	table := make([][]string, len(d.Routes))
+	for i, r := range d.Routes {
+		table[i] = pathParts(r.Path)
+	}
+	return Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := d.serve(w, r, table); err != nil {
+			d.Fail(w, r, err)
+		}
+	}), d.Fail, d.Log)
+}
+
+func pathParts(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
+
+func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string) error {
+	c := &Call{W: w, R: r, Base: Endpoint(r, d.PublicEndpoint)}
+	route, err := d.find(c, table)
+	if err != nil {
+		return err
+	}
+	if c.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return problem.Invalidf("The query of the request cannot be read.")
+	}
+	for _, values := range c.Query {
+		for _, v := range values {
+			if err := CheckText(v); err != nil {
+				return err
+			}
+		}
+	}
+	if d.Before != nil {
+		if err := d.Before(c); err != nil {
+			return err
+		}
+	}
+	if !route.Open {
+		if c.Who, err = d.Auth.Authenticate(r); err != nil {
+			return err
+		}
+		Of(r.Context()).User = c.Who
+		need := access.Write
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			need = access.Read
+		}
+		if err := c.Who.Allow(need, r.Method+" "+route.Path); err != nil {
+			return err
+		}
+	}
+	return route.Do(c)
+}
+
+// find gives the route of a request and takes the arguments out of its path.
+func (d Dialect) find(c *Call, table [][]string) (*Route, error) {
+	parts, method := pathParts(c.R.URL.Path), c.R.Method
+	var allowed []string
+	for i, pattern := range table {
+		args, ok := match(pattern, parts)
+		if !ok {
+			continue
+		}
+		r := &d.Routes[i]
+		if r.Method == method || r.Method == http.MethodGet && method == http.MethodHead {
+			c.args = args
+			for _, a := range args {
+				if err := CheckText(a); err != nil {
+					return nil, err
+				}
+			}
+			return r, nil
+		}
+		allowed = append(allowed, r.Method)
+	}
+	if len(allowed) == 0 {
+		return nil, problem.NotFoundf("The resource could not be found.")
+	}
+	slices.Sort(allowed)
+	return nil, &Error{
+		Status: http.StatusMethodNotAllowed, Text: fmt.Sprintf("The method %.20q is not allowed for this resource.", method),
+		Header: http.Header{"Allow": {strings.Join(slices.Compact(allowed), ", ")}},
+	}
+}
+
+func match(pattern, parts []string) (map[string]string, bool) {
+	if len(pattern) != len(parts) {
+		return nil, false
+	}
+	var args map[string]string
+	for i, p := range pattern {
+		name, isArg := strings.CutPrefix(p, "{")
+		switch {
+		case isArg && parts[i] != "":
+			if args == nil {
+				args = map[string]string{}
+			}
+			args[strings.TrimSuffix(name, "}")] = parts[i]
+		case p != parts[i]:
+			return nil, false
+		}
+	}
+	return args, true
+}
+
+// Endpoint is what every link of an answer begins with, without a trailing slash.
+func Endpoint(r *http.Request, public string) string {
+	if public != "" {
+		return strings.TrimSuffix(public, "/")
+	}
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// Arg is an argument of the path; UUIDs are in lower case.
+func (c *Call) Arg(name string) string {
+	a := c.args[name]
+	if record.IsUUID(a) {
+		return strings.ToLower(a)
+	}
+	return a
+}
+
+// Asker is who asks, for the timeline.
+func (c *Call) Asker() record.Asker {
+	info := Of(c.R.Context())
+	return record.Asker{RequestID: info.ID, User: c.Who.User}
+}
+
+// ReadInto decodes the body, a JSON object of bounded size and depth, into v.
+func (c *Call) ReadInto(v any) error {
+	b, err := ReadBody(c.W, c.R, MaxBody)
+	if err != nil {
+		return err
+	}
+	if _, err := DecodeObject(b); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return problem.Invalidf("Invalid input for field/attribute %s: a %s is not what belongs there.", kind.Field, kind.Value)
+		}
+		return problem.Invalidf("Malformed JSON in the request body: %s", jsonWords(err))
+	}
+	return nil
+}
+
+// JSON answers with a value.
+func (c *Call) JSON(status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	c.W.Header().Set("Content-Type", "application/json")
+	c.W.WriteHeader(status)
+	_, _ = c.W.Write(b) // a client that went away is nobody's error
+	return nil
+}
+
+// Empty answers without a body.
+func (c *Call) Empty(status int) error {
+	c.W.WriteHeader(status)
+	return nil
+}
+
+// Faults writes errors as {"NAME": {"code": N, "message": "..."}}, the form of all services
+// but Ironic. names are by status; other is the name of those that have none.
+func Faults(log *slog.Logger, names map[int]string, other string) Failer {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		info := Of(r.Context())
+		status := Status(err)
+		if status == http.StatusInternalServerError {
+			log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		var known *Error
+		if errors.As(err, &known) {
+			for k, values := range known.Header {
+				w.Header()[k] = values
+			}
+		}
+		name := names[status]
+		if name == "" {
+			name = other
+		}
+		fault := map[string]any{"code": status, "message": Words(err, info.ID)}
+		if name == "error" {
+			fault["title"] = http.StatusText(status)
+		}
+		b, _ := json.Marshal(map[string]any{name: fault}) // strings and a number
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write(b)
+	}
+}
