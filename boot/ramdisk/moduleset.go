@@ -5,7 +5,7 @@ package ramdisk
 // for a mount or a modprobe. Every name costs boot time in reading and unpacking, so
 // rare ones belong to the full profile.
 var minimalModules = []string{
-	"virtio_pci", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_rng", "virtio_mmio",
+	"virtio_pci", "virtio_net", "virtio_blk", "virtio_scsi", "virtio_rng", "virtio_mmio", "virtio_console",
 	"e1000", "e1000e", "igb", "r8169",
 	"hv_netvsc", "hv_storvsc", "xen_netfront", "xen_blkfront", "ena", "vmxnet3", "vmw_pvscsi",
 	"ahci", "ata_piix", "nvme", "sd_mod", "sr_mod", "usb_storage", "uas", "xhci_pci", "ehci_pci",

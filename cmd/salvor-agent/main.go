@@ -1,6 +1,7 @@
 // Command salvor-agent is the agent of the rescue ramdisk. The ramdisk's init starts
 // it twice: "salvor-agent" until the machine is handed over, then "salvor-agent
-// network" for the tenant's network. It ends with 0 when it did its work.
+// network" for the tenant's network. In a virtual machine that is rescued over a channel "salvor-agent
+// unlock" stands in for the first. It ends with 0 when it did its work.
 package main
 
 import (
@@ -31,6 +32,7 @@ func main() {
 const usage = `salvor-agent [run] [--root DIR] [--cmdline FILE] [--listen ADDRESS] [--mac MAC,...]
 salvor-agent network [--root DIR]
 salvor-agent volumes [--root DIR]
+salvor-agent unlock [--root DIR]
 salvor-agent version
 `
 
@@ -64,6 +66,8 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 		err = agent.Network(ctx, o.root, log)
 	case "volumes":
 		err = agent.Volumes(ctx, o.root, log)
+	case "unlock":
+		err = (&agent.Unlock{Root: o.root, Version: version, Log: log}).Run(ctx)
 	case "version":
 		fmt.Fprintln(out, "salvor-agent", version)
 	default:

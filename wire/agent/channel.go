@@ -1,0 +1,34 @@
+package agent
+
+import "encoding/json"
+
+// The rescue channel is a virtio-serial port of a virtual machine. The host writes one
+// line of JSON (Unlock) and reads one (Unlocked); it may ask again at any time.
+
+// ChannelName is what the port is called in the guest.
+const ChannelName = "org.salvor.rescue.0"
+
+// ChannelVersion is the version of both lines.
+const ChannelVersion = 1
+
+// ChannelWord in the kernel's command line makes the ramdisk wait for its credential at the channel and ask no network.
+const ChannelWord = "salvor.rescue=channel"
+
+// Unlock opens a rescue system. A value of this type holds a credential in the open: it is made last and never logged.
+type Unlock struct {
+	Version int `json:"version"`
+	// Hash is a crypt(3) hash, Keys are ssh public keys; at least one of both is there.
+	Hash string   `json:"hash,omitempty"`
+	Keys []string `json:"keys,omitempty"`
+	// NetworkData is an OpenStack network_data.json object; absent: the config drive is read, and without one DHCP asked.
+	NetworkData json.RawMessage `json:"network_data,omitempty"`
+}
+
+// Unlocked answers it once ssh answers: with Error nothing was opened.
+type Unlocked struct {
+	Version int `json:"version"`
+	// Fingerprint of the ssh host key, "SHA256:...".
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Agent       string `json:"agent"`
+	Error       string `json:"error,omitempty"`
+}
