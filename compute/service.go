@@ -1,0 +1,85 @@
+package compute
+
+import (
+	"time"
+
+	"salvor/record"
+	"salvor/secret"
+)
+
+// Who is who asks for something. An administrator passes locks and projects; one without a project sees all.
+type Who struct {
+	record.Asker
+	Project string
+	Admin   bool
+}
+
+// Options are the choices that configuration makes for servers.
+type Options struct {
+	// RescueTimeout ends sessions that name no end of their own; 0: they last.
+	RescueTimeout time.Duration
+	// SoftOffTimeout bounds how long a guest's system is asked to power off.
+	SoftOffTimeout time.Duration
+	// PasswordLength of generated passwords; HashAlgorithm of rescue.HashPassword.
+	PasswordLength int
+	HashAlgorithm  string
+	// DefaultStore names the disk store of local disks; empty: the first of the host.
+	DefaultStore string
+	// RescueImagePath is the directory of rescue images on every VM host.
+	RescueImagePath string
+	// HeadURL tells whether a URL answers HEAD with 200; nil: it is not asked.
+	HeadURL func(url string) error
+}
+
+// Services are all that changes servers and what they are made of.
+type Services struct {
+	Servers      *Servers
+	Flavors      *Flavors
+	Images       *Images
+	Keypairs     *Keypairs
+	Networks     *Networks
+	Volumes      *Volumes
+	Hosts        *Hosts
+	Clusters     *Clusters
+	JoinTokens   *JoinTokens
+	RescueImages *RescueImages
+}
+
+// Services of kinds that have no rules beyond those of their records.
+type (
+	Flavors  = record.Collection[Flavor, FlavorFilter]
+	Images   = record.Collection[Image, ImageFilter]
+	Keypairs = record.Collection[Keypair, KeypairFilter]
+	Networks = record.Collection[Network, NetworkFilter]
+	Volumes  = record.Collection[Volume, VolumeFilter]
+	Clusters = record.Collection[Cluster, ClusterFilter]
+)
+
+// core is what the services share.
+type core struct {
+	store Store
+	jobs  record.Jobs
+	key   *secret.Key
+	opts  Options
+	now   func() time.Time
+}
+
+// New makes the services.
+func New(store Store, jobs record.Jobs, key *secret.Key, opts Options, now func() time.Time) *Services {
+	if opts.PasswordLength <= 0 {
+		opts.PasswordLength = 12
+	}
+	c := &core{store: store, jobs: jobs, key: key, opts: opts, now: now}
+	s := &Services{}
+	s.RescueImages = newRescueImages(c)
+	s.Servers = &Servers{core: c, images: s.RescueImages}
+	s.Hosts = newHosts(c, s.Servers)
+	s.JoinTokens = newJoinTokens(c)
+	s.Flavors = newFlavors(c)
+	s.Images = newImages(c)
+	s.Keypairs = newKeypairs(c)
+	s.Networks = newNetworks(c)
+	s.Volumes = newVolumes(c)
+	s.Clusters = newClusters(c)
+	return s
+}
