@@ -1,0 +1,86 @@
+package media
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"salvor/problem"
+)
+
+// extract has a program that shares no code with us write the tree of an image to a directory.
+func extract(t *testing.T, image string, options ...string) string {
+	t.Helper()
+	xorriso, err := exec.LookPath("xorriso")
+	if err != nil {
+		t.Fatal("xorriso is missing: install the package xorriso")
+	}
+	to := filepath.Join(t.TempDir(), "tree")
+	args := append(options, "-osirrox", "on", "-indev", image, "-extract", "/", to)
+	if out, err := exec.Command(xorriso, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return to
+}
+
+func TestDataISOReadsBack(t *testing.T) {
+	want := map[string]string{
+		"openstack/latest/meta_data.json":    `{"uuid": "x"}`,
+		"openstack/latest/network_data.json": "{}",
+		"openstack/latest/user_data":         strings.Repeat("#cloud-config\n", 4000),
+		"openstack/content/0000":             "",
+	}
+	for i := range 100 { // directories of several sectors
+		want[fmt.Sprintf("many/a-rather-long-name-%03d", i)] = fmt.Sprint(i)
+	}
+	var files []File
+	for name, text := range want {
+		files = append(files, FileOf(name, []byte(text)))
+	}
+	made, err := DataISO("config-2", files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "d.iso")
+	b, err := io.ReadAll(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(image, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(bytes.TrimRight(b[0x8028:0x8048], " ")); got != "config-2" {
+		t.Errorf("label %q", got)
+	}
+	joliet := extract(t, image, "-read_fs", "norock")
+	plain := extract(t, image, "-read_fs", "ecma119", "-ecma119_map", "lowercase")
+	for name, text := range want {
+		got, err := os.ReadFile(filepath.Join(joliet, name))
+		if err != nil || string(got) != text {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		if got, err = os.ReadFile(filepath.Join(plain, name)); err != nil || string(got) != text {
+			t.Errorf("plain %s: %d bytes, %v", name, len(got), err)
+		}
+	}
+}
+
+func TestDataISORefuses(t *testing.T) {
+	for _, paths := range [][]string{{"../a"}, {"/a"}, {"a//b"}, {""}, {"a", "A"}, {"a", "a/b"}, {"a/b", "a"}, {"ä"}, {strings.Repeat("n", 31)}, {"a/b/c/d/e/f/g/h/i"}} {
+		var files []File
+		for _, p := range paths {
+			files = append(files, FileOf(p, nil))
+		}
+		if _, err := DataISO("config-2", files); !problem.Is(err, problem.Invalid) {
+			t.Errorf("%q: %v", paths, err)
+		}
+	}
+	if _, err := DataISO("a label that is too long", nil); !problem.Is(err, problem.Invalid) {
+		t.Error(err)
+	}
+}
