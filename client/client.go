@@ -131,10 +131,14 @@ func (c *Client) Do(ctx context.Context, request Request, out any) (*Answer, err
 	if out == nil {
 		return answer, nil
 	}
-	if err := json.Unmarshal(answer.Body, out); err != nil {
-		return nil, problem.Unavailablef("%s: answer is not the JSON expected: %w", request, err)
+	return answer, answer.decode(request, out)
+}
+
+func (a *Answer) decode(request Request, out any) error {
+	if err := json.Unmarshal(a.Body, out); err != nil {
+		return problem.Unavailablef("%s: answer is not the JSON expected: %w", request, err)
 	}
-	return answer, nil
+	return nil
 }
 
 func (r Request) String() string { return r.Method + " " + r.Path }

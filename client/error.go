@@ -67,9 +67,29 @@ type fault struct {
 	Title       string          `json:"title"`
 }
 
+// named finds the sentence where the one key of the body names the error, as in the Compute API and in salvor's own.
+func named(body []byte) string {
+	var byName map[string]json.RawMessage
+	if json.Unmarshal(body, &byName) != nil || len(byName) != 1 {
+		return ""
+	}
+	for _, raw := range byName {
+		var said struct {
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(raw, &said) == nil {
+			return short(strings.TrimSpace(said.Message))
+		}
+	}
+	return ""
+}
+
 // message finds the sentence in an error body. Ironic puts JSON as a string into
 // the JSON, except where it does not (facts/ironic.md (g)).
 func message(body []byte) string {
+	if said := named(body); said != "" {
+		return said
+	}
 	text := body
 	for range 3 {
 		var f fault

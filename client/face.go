@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"salvor/problem"
+)
+
+// Face is one of the APIs beside Ironic's that the endpoint speaks.
+type Face struct {
+	// Prefix is its root below the endpoint.
+	Prefix string
+	// Version is sent as OpenStack-API-Version; empty: the face has none.
+	Version string
+}
+
+// The faces that salvor has.
+var (
+	Compute = Face{"/compute/v2.1", "compute 2.88"}
+	Image   = Face{"/image/v2", ""}
+	Block   = Face{"/volume/v3", "volume 3.70"}
+	Native  = Face{"/salvor/v1", ""}
+)
+
+// Ask sends a request to a face: body is sent as JSON unless nil, and the answer is decoded into out unless that is nil.
+func (c *Client) Ask(ctx context.Context, f Face, method, path string, query url.Values, body, out any) error {
+	request := Request{Method: method, Path: f.Prefix + path, Query: query, Body: body, Header: http.Header{}}
+	if f.Version != "" {
+		request.Header.Set("OpenStack-API-Version", f.Version)
+	}
+	answer, err := c.Do(ctx, request, nil)
+	if err != nil || out == nil || len(answer.Body) == 0 {
+		return err
+	}
+	return answer.decode(request, out)
+}
+
+// Upload sends bytes as they are; size is their number, -1 if it is not known.
+func (c *Client) Upload(ctx context.Context, f Face, path string, bytes io.Reader, size int64) error {
+	request := Request{Method: http.MethodPut, Path: f.Prefix + path}
+	call, err := c.build(ctx, request)
+	if err != nil {
+		return err
+	}
+	call.Body, call.ContentLength = io.NopCloser(bytes), size
+	call.Header.Set("Content-Type", "application/octet-stream")
+	// An upload takes as long as it takes: the context bounds it.
+	unbounded := *c.http
+	unbounded.Timeout = 0
+	response, err := unbounded.Do(call)
+	if err != nil {
+		return problem.Unavailablef("%s: %w", request, plain(err))
+	}
+	defer response.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(response.Body, maxMessage*8))
+	if err != nil {
+		return problem.Unavailablef("%s: read answer: %w", request, plain(err))
+	}
+	if response.StatusCode >= 300 {
+		return request.refused(&Answer{Status: response.StatusCode, Header: response.Header, Body: said})
+	}
+	return nil
+}
