@@ -18,6 +18,7 @@ import (
 
 	"salvor/access"
 	"salvor/problem"
+	"salvor/secret"
 )
 
 const (
@@ -141,6 +142,15 @@ func (h *HTTPBasic) Authenticate(r *http.Request) (access.Principal, error) {
 		h.remember(user, hash, proof)
 	}
 	return access.Principal{User: user, Role: access.Admin}, nil
+}
+
+// Stamp is a secret that changes with the user's password; empty: there is no such user.
+func (h *HTTPBasic) Stamp(user string) (secret.Value, error) {
+	known, hash, _, err := h.look(user, nil)
+	if err != nil || !known {
+		return secret.Value{}, err
+	}
+	return secret.New(string(hash)), nil
 }
 
 // look finds the user's hash, or one for nobody, and whether this very password was accepted before.

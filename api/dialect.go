@@ -93,12 +93,37 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			need = access.Read
 		}
-		if err := c.Who.Allow(need, r.Method+" "+route.Path); err != nil {
+		if err := c.allow(need, r.Method+" "+route.Path); err != nil {
 			return err
 		}
 	}
 	return route.Do(c)
 }
+
+// allow holds principals with roles of a scope to OpenStack's three: reader, member, admin.
+func (c *Call) allow(need access.Need, action string) error {
+	if err := c.Who.Allow(need, action); err != nil || c.Who.Role != access.Scoped {
+		return err
+	}
+	roles := []string{"member", "manager", "admin", "service"}
+	if need == access.Read {
+		roles = append(roles, "reader")
+	}
+	for _, r := range roles {
+		if slices.Contains(c.Who.Scope.Roles, r) {
+			return nil
+		}
+	}
+	return problem.Forbiddenf("%s is not allowed for user %q: it needs one of the roles %s", action, c.Who.User, strings.Join(roles, ", "))
+}
+
+// Admin tells whether the asker may see and change what belongs to others.
+func (c *Call) Admin() bool {
+	return c.Who.Role == access.Admin || c.Who.Role == access.Scoped && slices.Contains(c.Who.Scope.Roles, "admin")
+}
+
+// Project is the id of the project that the asker works in; empty: none.
+func (c *Call) Project() string { return c.Who.Scope.Project }
 
 // find gives the route of a request and takes the arguments out of its path.
 func (d Dialect) find(c *Call, table [][]string) (*Route, error) {

@@ -1,0 +1,188 @@
+// Package identity serves as much of OpenStack's identity API (Keystone v3) as clients need
+// to find the other faces and to prove who they are, where no Keystone does: with the
+// authentication strategies noauth and http_basic. Projects are names that nobody has to
+// make, everybody who is let in is an administrator, and there is one domain. It knows no
+// record and no store: tokens are signed, not kept.
+package identity
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"salvor/api"
+	"salvor/problem"
+)
+
+// Config is what the API stands on.
+type Config struct {
+	Tokens *Tokens
+	// PublicEndpoint begins every link and the endpoints of the catalog; empty: the host that the client asked.
+	PublicEndpoint string
+	// Region of the endpoints; empty: RegionOne.
+	Region string
+	// Services of the catalog; nil: DefaultServices.
+	Services []Service
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+type server struct{ Config }
+
+// The one domain, and what everybody is.
+const (
+	domainID   = "default"
+	domainName = "Default"
+	maxName    = 64
+)
+
+var roles = []string{"admin", "member", "reader"}
+
+type object = map[string]any
+
+// New serves /identity and what lies below.
+func New(c Config) http.Handler {
+	if c.Region == "" {
+		c.Region = "RegionOne"
+	}
+	if c.Services == nil {
+		c.Services = DefaultServices
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	s := &server{c}
+	return api.Dialect{
+		Routes: s.routes(), Auth: c.Tokens, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
+	}.Handler()
+}
+
+func (s *server) routes() []api.Route {
+	return []api.Route{
+		{Method: "GET", Path: "/identity", Open: true, Do: s.versions},
+		{Method: "GET", Path: "/identity/v3", Open: true, Do: s.version},
+		{Method: "POST", Path: "/identity/v3/auth/tokens", Open: true, Do: s.authenticate},
+		{Method: "GET", Path: "/identity/v3/auth/tokens", Do: s.validate},
+		{Method: "DELETE", Path: "/identity/v3/auth/tokens", Do: s.revoke},
+		{Method: "GET", Path: "/identity/v3/auth/catalog", Do: s.catalog},
+		{Method: "GET", Path: "/identity/v3/auth/projects", Do: s.projects},
+		{Method: "GET", Path: "/identity/v3/auth/domains", Do: s.domains},
+		{Method: "GET", Path: "/identity/v3/projects", Do: s.projects},
+		{Method: "GET", Path: "/identity/v3/projects/{project}", Do: s.project},
+		{Method: "GET", Path: "/identity/v3/users", Do: s.users},
+		{Method: "GET", Path: "/identity/v3/users/{user}", Do: s.user},
+		{Method: "GET", Path: "/identity/v3/users/{user}/projects", Do: s.projects},
+		{Method: "GET", Path: "/identity/v3/domains", Do: s.domains},
+		{Method: "GET", Path: "/identity/v3/domains/{domain}", Do: s.domain},
+	}
+}
+
+func versionDocument(base string) object {
+	return object{
+		"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z",
+		"links":       []object{{"rel": "self", "href": base + "/identity/v3/"}},
+		"media-types": []object{{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}},
+	}
+}
+
+func (s *server) versions(c *api.Call) error {
+	return c.JSON(http.StatusMultipleChoices, object{"versions": object{"values": []object{versionDocument(c.Base)}}})
+}
+
+func (s *server) version(c *api.Call) error {
+	return c.JSON(http.StatusOK, object{"version": versionDocument(c.Base)})
+}
+
+// named shows a thing that is no more than its name.
+func named(c *api.Call, kind, id, name string) object {
+	return object{
+		"id": id, "name": name, "domain_id": domainID, "enabled": true, "description": "",
+		"links": object{"self": c.Base + "/identity/v3/" + kind + "/" + id},
+	}
+}
+
+func (s *server) list(c *api.Call, kind string, found []object) error {
+	if found == nil {
+		found = []object{}
+	}
+	return c.JSON(http.StatusOK, object{kind: found, "links": object{"self": c.Base + "/identity/v3/" + kind, "previous": nil, "next": nil}})
+}
+
+func projectObject(c *api.Call, id, name string) object {
+	o := named(c, "projects", id, name)
+	o["is_domain"], o["parent_id"], o["tags"], o["options"] = false, domainID, []string{}, object{}
+	return o
+}
+
+// projects lists the one that is asked for by name, or else the asker's own.
+func (s *server) projects(c *api.Call) error {
+	if name := c.Query.Get("name"); name != "" {
+		if err := checkName("project", name); err != nil {
+			return err
+		}
+		return s.list(c, "projects", []object{projectObject(c, ProjectID(name), name)})
+	}
+	if own := c.Who.Scope; own.Project != "" {
+		return s.list(c, "projects", []object{projectObject(c, own.Project, own.ProjectName)})
+	}
+	return s.list(c, "projects", nil)
+}
+
+func (s *server) project(c *api.Call) error {
+	id := c.Arg("project")
+	if !isID(id) {
+		return problem.NotFoundf("Could not find project: %.64s.", id)
+	}
+	name := id
+	if c.Who.Scope.Project == id {
+		name = c.Who.Scope.ProjectName
+	}
+	return c.JSON(http.StatusOK, object{"project": projectObject(c, id, name)})
+}
+
+func (s *server) users(c *api.Call) error {
+	name := c.Query.Get("name")
+	if name == "" {
+		name = c.Who.User
+	}
+	if name == "" {
+		return s.list(c, "users", nil)
+	}
+	if err := checkName("user", name); err != nil {
+		return err
+	}
+	return s.list(c, "users", []object{named(c, "users", UserID(name), name)})
+}
+
+func (s *server) user(c *api.Call) error {
+	id := c.Arg("user")
+	if !isID(id) {
+		return problem.NotFoundf("Could not find user: %.64s.", id)
+	}
+	name := id
+	if UserID(c.Who.User) == id {
+		name = c.Who.User
+	}
+	return c.JSON(http.StatusOK, object{"user": named(c, "users", id, name)})
+}
+
+func domainObject(c *api.Call) object {
+	return object{"id": domainID, "name": domainName, "enabled": true, "description": "", "links": object{"self": c.Base + "/identity/v3/domains/" + domainID}}
+}
+
+func (s *server) domains(c *api.Call) error {
+	if name := c.Query.Get("name"); name != "" && !isDomain(name) {
+		return s.list(c, "domains", nil)
+	}
+	return s.list(c, "domains", []object{domainObject(c)})
+}
+
+func (s *server) domain(c *api.Call) error {
+	if c.Arg("domain") != domainID {
+		return problem.NotFoundf("Could not find domain: %.64s.", c.Arg("domain"))
+	}
+	return c.JSON(http.StatusOK, object{"domain": domainObject(c)})
+}
