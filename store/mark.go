@@ -115,11 +115,10 @@ func (t table[R, F]) Marked(ctx context.Context, nums []int64) (map[int64]*R, er
 	out := make(map[int64]*R, len(nums))
 	err := inSlices(nums, func(list string, args []any) error {
 		return t.s.read(ctx, nil, func(rows *sql.Rows) error {
-			var num int64
-			r, err := t.scan(rows, &num)
+			r, num, err := t.scan(rows)
 			out[num] = r
 			return err
-		}, `SELECT t.`+strings.Join(t.k.all(), ", t.")+`, t.num FROM `+t.k.table+` t WHERE t.num IN (`+list+`)`, args...)
+		}, t.k.selects()+` WHERE t.num IN (`+list+`)`, args...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read marked %ss: %w", t.k.word, err)

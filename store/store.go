@@ -1,7 +1,7 @@
-// Package store keeps the rows: jobs, events, conductors, nodes, ports and what was
+// Package store keeps the rows: jobs, events, conductors, nodes, servers, hosts and what was
 // heard of them, in SQLite or PostgreSQL behind one SQL text. It knows how rows are
-// written, found and kept apart, and nothing of what they are good for: the rules
-// of states are metal's, the rules of work are job's. It starts no work by itself.
+// written, found and kept apart, and nothing of what they are good for: the rules of states
+// are metal's and compute's, the rules of work are job's. It starts no work by itself.
 package store
 
 import (
@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -31,19 +32,22 @@ type Options struct {
 	MaxConns int
 }
 
-// Store is both job.Store and metal.Store. It is safe for use by several goroutines.
+// Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
 type Store struct {
 	engine engine
 	key    *secret.Key
 	now    func() time.Time
 	log    *slog.Logger
 	woken  chan struct{}
+	orders crowd
 	closed func() error
 }
 
 var (
 	_ job.Store   = (*Store)(nil)
 	_ metal.Store = (*Store)(nil)
+
+	_ compute.Store = (*Store)(nil)
 )
 
 // engine is what differs between the databases.
@@ -76,7 +80,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	case strings.HasPrefix(url, "sqlite:"):
 		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log)
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
-		s.engine, err = openPostgres(ctx, url, opts, s.log, s.wakeHere)
+		s.engine, err = openPostgres(ctx, url, opts, s.log, s.hinted)
 	default:
 		err = problem.Invalidf("database: the URL must begin with sqlite: or postgres://")
 	}
@@ -104,6 +108,12 @@ func (s *Store) wakeHere() {
 	}
 }
 
+// hinted follows the hint of another process, which does not tell what there is to do.
+func (s *Store) hinted() {
+	s.wakeHere()
+	s.orders.wake()
+}
+
 // Do is job.Transactor's.
 func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	var last *Tx
@@ -127,6 +137,11 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	committed = true
 	if last.wake {
 		s.wakeHere()
+	}
+	if last.ordered {
+		s.orders.wake()
+	}
+	if last.wake || last.ordered {
 		s.engine.woke()
 	}
 	return nil

@@ -25,11 +25,13 @@ type kind[R, F any] struct {
 	columns []string
 	fields  func(r *R) []any
 	head    func(r *R) head
+	// num is where the row's number goes in records that tell it; nil: they do not.
+	num func(r *R) *int64
 	// body is a pointer to a struct of pointers to what nobody searches or sorts by.
 	body func(r *R) any
 	// tidy brings fields into the form that is kept before a write; nil: they are.
 	tidy func(r *R)
-	// fill makes what was empty usable after a read.
+	// fill makes what was empty usable after a read; nil: it is.
 	fill func(r *R)
 	// secret tells the keys of body whose values are sealed; nil: none.
 	secret func(key string) bool
@@ -39,7 +41,9 @@ type kind[R, F any] struct {
 	sort map[string]string
 	keys []key[R]
 	// node gives the parent; nil where there is none.
-	node   func(r *R) string
+	node func(r *R) string
+	// held says why a row that others point at cannot be removed; nil: none do.
+	held   func(r *R) string
 	narrow func(c *clause, f F)
 	// mine is the condition for a marker m in a list that is confined to a project; nil: no list is.
 	mine func(c *clause, f F) string
@@ -88,7 +92,7 @@ func (k *kind[R, F]) changed(id string) error {
 }
 
 func (k *kind[R, F]) selects() string {
-	return `SELECT t.` + strings.Join(k.all(), ", t.") + ` FROM ` + k.table + ` t`
+	return `SELECT t.` + strings.Join(k.all(), ", t.") + `, t.num FROM ` + k.table + ` t`
 }
 
 // values are the arguments of all.
@@ -117,6 +121,8 @@ func value(field any) any {
 		return *f
 	case *int:
 		return int64(*f)
+	case *int64:
+		return *f
 	}
 	return reflect.ValueOf(field).Elem().String() // a named string
 }
@@ -155,28 +161,33 @@ func (s *Store) decodeBody(text []byte, body any, secretKey func(string) bool, p
 	return json.Unmarshal(text, body)
 }
 
-// scan reads a row of all, and what stands behind it into more.
-func (t table[R, F]) scan(rows *sql.Rows, more ...any) (*R, error) {
+// scan reads a row of selects, and its number.
+func (t table[R, F]) scan(rows *sql.Rows) (*R, int64, error) {
 	r := new(R)
 	h := t.k.head(r)
-	var created, updated int64
+	var created, updated, num int64
 	var body sql.RawBytes
 	into := append([]any{h.id, h.version}, t.k.fields(r)...)
-	if err := rows.Scan(append(append(into, &created, &updated, &body), more...)...); err != nil {
-		return nil, err
+	if err := rows.Scan(append(into, &created, &updated, &body, &num)...); err != nil {
+		return nil, 0, err
 	}
 	*h.created, *h.updated = moment(created), moment(updated)
-	if err := t.s.decodeBody(body, t.k.body(r), t.k.secret, t.k.table+":"+*h.id); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", t.k.word, *h.id, err)
+	if t.k.num != nil {
+		*t.k.num(r) = num
 	}
-	t.k.fill(r)
-	return r, nil
+	if err := t.s.decodeBody(body, t.k.body(r), t.k.secret, t.k.table+":"+*h.id); err != nil {
+		return nil, 0, fmt.Errorf("%s %s: %w", t.k.word, *h.id, err)
+	}
+	if t.k.fill != nil {
+		t.k.fill(r)
+	}
+	return r, num, nil
 }
 
 func (t table[R, F]) read(ctx context.Context, tx job.Tx, text string, args ...any) ([]*R, error) {
 	var out []*R
 	err := t.s.read(ctx, tx, func(rows *sql.Rows) error {
-		r, err := t.scan(rows)
+		r, _, err := t.scan(rows)
 		out = append(out, r)
 		return err
 	}, text, args...)
@@ -228,9 +239,14 @@ func (t table[R, F]) Insert(tx job.Tx, r *R) error {
 		return err
 	}
 	all := t.k.all()
-	rows, err := x.exec(`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+placeholders(1, len(all))+`) ON CONFLICT DO NOTHING`, args...)
-	if err == nil && rows == 0 {
+	var num int64
+	err = x.each(func(rows *sql.Rows) error { return rows.Scan(&num) },
+		`INSERT INTO `+t.k.table+` (`+strings.Join(all, ", ")+`) VALUES (`+placeholders(1, len(all))+`) ON CONFLICT DO NOTHING RETURNING num`, args...)
+	if err == nil && num == 0 {
 		return t.which(x, r)
+	}
+	if err == nil && t.k.num != nil {
+		*t.k.num(r) = num
 	}
 	return t.refused(err, r, "insert")
 }
@@ -272,6 +288,9 @@ func (t table[R, F]) refused(err error, r *R, verb string) error {
 		return nil
 	}
 	rule := t.s.engine.violated(err)
+	if rule == foreignKey && t.k.held != nil {
+		return conflict(err, "%s", t.k.held(r))
+	}
 	if rule == foreignKey && t.k.node != nil {
 		return problem.NotFoundf("Node %s could not be found.", t.k.node(r))
 	}

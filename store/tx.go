@@ -20,6 +20,8 @@ type Tx struct {
 	run runner
 	// wake: the commit makes a job claimable.
 	wake bool
+	// ordered: the commit gives a host an order to fetch.
+	ordered bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
 	failed error
 	// restore puts the caller's records back as they were if nothing is committed.

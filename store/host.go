@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/record"
+)
+
+// Hosts is compute.Store's, as are the tables below.
+func (s *Store) Hosts() record.Table[compute.Host, compute.HostFilter] {
+	return table[compute.Host, compute.HostFilter]{s, hosts}
+}
+
+var hosts = &kind[compute.Host, compute.HostFilter]{
+	table: "host", word: "host", head: ofRecord[compute.Host],
+	num: func(h *compute.Host) *int64 { return &h.Num },
+	columns: []string{"name", "kind", "cluster_id", "zone", "boot_id", "serial", "revoked", "disabled", "forced_down",
+		"used_vcpus", "used_ram", "used_disk"},
+	fields: func(h *compute.Host) []any {
+		return []any{&h.Name, &h.Kind, &h.ClusterID, &h.Zone, &h.BootID, &h.Serial, &h.Revoked, &h.Disabled, &h.ForcedDown,
+			&h.UsedVCPUs, &h.UsedRAM, &h.UsedDisk}
+	},
+	body: func(h *compute.Host) any {
+		return &struct {
+			DisabledReason *string
+			Inventory      *compute.Inventory
+		}{&h.DisabledReason, &h.Inventory}
+	},
+	keys: []key[compute.Host]{{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
+		return "A host " + h.Name + " of cluster " + h.ClusterID + " already exists."
+	}}},
+	narrow: func(c *clause, f compute.HostFilter) {
+		c.equal("t.name", f.Name)
+		c.rare("t.cluster_id", f.ClusterID)
+		c.equal("t.kind", string(f.Kind))
+	},
+}
+
+// Clusters keeps how clusters are reached.
+func (s *Store) Clusters() record.Table[compute.Cluster, compute.ClusterFilter] {
+	return table[compute.Cluster, compute.ClusterFilter]{s, clusters}
+}
+
+var clusters = &kind[compute.Cluster, compute.ClusterFilter]{
+	table: "cluster", word: "cluster", head: ofRecord[compute.Cluster],
+	columns: []string{"name"},
+	fields:  func(l *compute.Cluster) []any { return []any{&l.Name} },
+	body: func(l *compute.Cluster) any {
+		return &struct {
+			URL, User, CA, Problem *string
+			Password               plain
+			Insecure               *bool
+			Seen                   *int64
+		}{&l.URL, &l.User, &l.CA, &l.Problem, plain{&l.Password}, &l.Insecure, &l.Seen}
+	},
+	secret: func(key string) bool { return key == "Password" },
+	names:  []string{"name"},
+	keys: []key[compute.Cluster]{{[]string{"name"}, func(l *compute.Cluster) string {
+		return "A cluster with name " + l.Name + " already exists."
+	}}},
+	narrow: func(c *clause, f compute.ClusterFilter) { c.equal("t.name", f.Name) },
+}
+
+// JoinTokens keeps the digests of what lets hosts in.
+func (s *Store) JoinTokens() record.Table[compute.JoinToken, compute.JoinTokenFilter] {
+	return table[compute.JoinToken, compute.JoinTokenFilter]{s, joinTokens}
+}
+
+var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
+	table: "join_token", word: "join token", head: ofRecord[compute.JoinToken],
+	columns: []string{"digest", "used_by", "expires_at"},
+	fields: func(j *compute.JoinToken) []any {
+		expires := micros(j.ExpiresAt)
+		return []any{&j.Digest, &j.UsedBy, &expires}
+	},
+	body: func(j *compute.JoinToken) any {
+		return &struct {
+			ExpiresAt, UsedAt *time.Time
+			Note              *string
+		}{&j.ExpiresAt, &j.UsedAt, &j.Note}
+	},
+	keys: []key[compute.JoinToken]{{[]string{"digest"}, func(*compute.JoinToken) string {
+		return "This join token already exists."
+	}}},
+	narrow: func(c *clause, f compute.JoinTokenFilter) { c.equal("t.digest", f.Digest) },
+}
+
+// leaseSlice is how many leases one statement writes; the rest goes one by one, so that two texts are prepared.
+const leaseSlice = 100
+
+// SaveLeases is compute.LeaseStore's. A lease of a host that is gone is dropped, and one that is older than the row's changes nothing.
+func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
+	// Two processes that save the same hosts wait for each other in one order.
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b compute.Lease) int { return strings.Compare(a.HostID, b.HostID) })
+	leases = newest(leases)
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		for n := 0; err == nil && n < len(leases); {
+			size := 1
+			if len(leases)-n >= leaseSlice {
+				size = leaseSlice
+			}
+			var args []any
+			for _, l := range leases[n : n+size] {
+				args = append(args, l.HostID, l.BootID, micros(l.RenewedAt), l.Renewals)
+			}
+			_, err = tx.exec(saveLeases[size == leaseSlice], args...)
+			n += size
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("save %d leases of hosts: %w", len(leases), err)
+	}
+	return nil
+}
+
+// newest keeps the newest lease of each host: one statement cannot write a row twice.
+func newest(sorted []compute.Lease) []compute.Lease {
+	out := sorted[:0]
+	for _, l := range sorted {
+		if n := len(out); n > 0 && out[n-1].HostID == l.HostID {
+			if !l.RenewedAt.Before(out[n-1].RenewedAt) {
+				out[n-1] = l
+			}
+			continue
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// saveLeases are the statements for a slice and for one.
+var saveLeases = map[bool]string{true: saveLeasesText(leaseSlice), false: saveLeasesText(1)}
+
+func saveLeasesText(n int) string {
+	rows := make([]string, n)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("($%d, $%d, CAST($%d AS BIGINT), CAST($%d AS BIGINT))", 4*i+1, 4*i+2, 4*i+3, 4*i+4)
+	}
+	return `WITH v (host_id, boot_id, renewed_at, renewals) AS (VALUES ` + strings.Join(rows, ", ") + `)
+		INSERT INTO host_lease (host_id, boot_id, renewed_at, renewals)
+		SELECT v.host_id, v.boot_id, v.renewed_at, v.renewals FROM v JOIN host h ON h.id = v.host_id WHERE TRUE
+		ON CONFLICT (host_id) DO UPDATE SET boot_id = excluded.boot_id, renewed_at = excluded.renewed_at, renewals = excluded.renewals
+		WHERE host_lease.renewed_at <= excluded.renewed_at`
+}
+
+// Leases is compute.LeaseStore's.
+func (s *Store) Leases(ctx context.Context) (map[string]compute.Lease, error) {
+	out := map[string]compute.Lease{}
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var l compute.Lease
+		var renewed int64
+		err := r.Scan(&l.HostID, &l.BootID, &renewed, &l.Renewals)
+		l.RenewedAt = moment(renewed)
+		out[l.HostID] = l
+		return err
+	}, `SELECT host_id, boot_id, renewed_at, renewals FROM host_lease`)
+	if err != nil {
+		return nil, fmt.Errorf("read the leases of hosts: %w", err)
+	}
+	return out, nil
+}

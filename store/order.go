@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+)
+
+const orderColumns = `id, host_id, boot_id, server_id, epoch, verb, args, COALESCE(secret, ''), within_s, job_id, action, result, progress,
+	created_at, sent_at, finished_at`
+
+// InsertOrder is compute.OrderStore's.
+func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
+	tx, err := s.tx(t)
+	if err != nil {
+		return false, err
+	}
+	if o.ID == "" {
+		o.ID = uuid.NewString()
+	}
+	if o.CreatedAt.IsZero() {
+		o.CreatedAt = s.stamp()
+	}
+	var sealed any
+	if !o.Secret.Empty() {
+		sealed = s.key.Seal(o.Secret, orderPlace(o.ID))
+	}
+	n, err := tx.exec(`INSERT INTO host_order (id, host_id, boot_id, server_id, epoch, verb, args, secret, within_s, job_id, action,
+		result, progress, created_at, sent_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, 0, 0)
+		ON CONFLICT DO NOTHING`, o.ID, o.HostID, o.BootID, o.ServerID, o.Epoch, string(o.Verb), string(o.Args), sealed,
+		int64(o.Within), o.JobID, o.Action, micros(o.CreatedAt))
+	if err != nil {
+		return false, fmt.Errorf("insert order %s of server %s: %w", o.Verb, o.ServerID, err)
+	}
+	if n == 1 {
+		tx.ordered = true
+		return false, nil
+	}
+	found, err := s.ordersOf(tx.ctx, tx, `job_id = $1 AND action = $2 AND epoch = $3 AND job_id <> ''`, o.JobID, o.Action, o.Epoch)
+	if err != nil {
+		return false, err
+	}
+	if len(found) == 0 {
+		return false, problem.Conflictf("An order with ID %s already exists.", o.ID)
+	}
+	*o = found[0]
+	return true, nil
+}
+
+func orderPlace(id string) string { return "host_order:" + id }
+
+// ordersOf reads orders, oldest first.
+func (s *Store) ordersOf(ctx context.Context, t job.Tx, where string, args ...any) ([]compute.Order, error) {
+	var out []compute.Order
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		o, err := s.scanOrder(r)
+		out = append(out, o)
+		return err
+	}, `SELECT `+orderColumns+` FROM host_order WHERE `+where+` ORDER BY num`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read orders: %w", err)
+	}
+	return out, nil
+}
+
+func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
+	var args, sealed, result string
+	var created, sent, finished int64
+	err = r.Scan(&o.ID, &o.HostID, &o.BootID, &o.ServerID, &o.Epoch, &o.Verb, &args, &sealed, &o.Within, &o.JobID, &o.Action, &result,
+		&o.Progress, &created, &sent, &finished)
+	if err != nil {
+		return o, err
+	}
+	o.Args, o.CreatedAt, o.SentAt, o.FinishedAt = raw(args), moment(created), moment(sent), moment(finished)
+	if result != "" {
+		o.Result = &compute.Result{}
+		if err := json.Unmarshal([]byte(result), o.Result); err != nil {
+			return o, fmt.Errorf("result of order %s: %w", o.ID, err)
+		}
+	}
+	if sealed != "" {
+		if o.Secret, err = s.key.Open(sealed, orderPlace(o.ID)); err != nil {
+			return o, fmt.Errorf("secret of order %s: %w", o.ID, err)
+		}
+	}
+	return o, nil
+}
+
+// OpenOrders is compute.OrderStore's. Most looks find nothing new, and a look is cheaper than a transaction.
+func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order, error) {
+	out, err := s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0`, hostID)
+	if err != nil {
+		return nil, err
+	}
+	c, now := &clause{}, s.stamp()
+	sent := c.arg(micros(now))
+	var unsent []string
+	for i := range out {
+		if out[i].SentAt.IsZero() {
+			out[i].SentAt = now
+			unsent = append(unsent, out[i].ID)
+		}
+	}
+	if len(unsent) == 0 {
+		return out, nil
+	}
+	err = s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err == nil {
+			c.args = c.args[:1]
+			_, err = tx.exec(`UPDATE host_order SET sent_at = `+sent+` WHERE finished_at = 0 AND `+c.in("id", unsent), c.args...)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mark the orders of host %s as sent: %w", hostID, err)
+	}
+	return out, nil
+}
+
+// Order is compute.OrderStore's.
+func (s *Store) Order(ctx context.Context, t job.Tx, id string) (*compute.Order, error) {
+	found, err := s.ordersOf(ctx, t, `id = $1`, id)
+	if err == nil && len(found) == 0 {
+		err = problem.NotFoundf("Order %s could not be found.", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// FinishOrder is compute.OrderStore's. An order of another host is one that is not there.
+func (s *Store) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r compute.Result) (*compute.Order, error) {
+	tx, err := s.tx(t)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, problem.Invalidf("result of order %s: %w", id, err)
+	}
+	if _, err := tx.exec(`UPDATE host_order SET result = $5, finished_at = $6, secret = NULL
+		WHERE id = $1 AND host_id = $2 AND boot_id = $3 AND epoch = $4 AND finished_at = 0`,
+		id, hostID, bootID, epoch, string(text), micros(s.stamp())); err != nil {
+		return nil, fmt.Errorf("finish order %s: %w", id, err)
+	}
+	o, err := s.orderOf(tx, id, hostID)
+	if err != nil {
+		return nil, err
+	}
+	if o.BootID != bootID || o.Epoch != epoch {
+		return nil, problem.Conflictf("Order %s is of boot %s and epoch %d; a result of boot %s and epoch %d does not count.",
+			id, o.BootID, o.Epoch, bootID, epoch)
+	}
+	return o, nil
+}
+
+// orderOf reads an order of the host.
+func (s *Store) orderOf(tx *Tx, id, hostID string) (*compute.Order, error) {
+	o, err := s.Order(tx.ctx, tx, id)
+	if err == nil && o.HostID != hostID {
+		err = problem.NotFoundf("Order %s could not be found.", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// OrderProgress is compute.OrderStore's. A word that comes after the result is dropped.
+func (s *Store) OrderProgress(t job.Tx, id, hostID, words string) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`UPDATE host_order SET progress = $3 WHERE id = $1 AND host_id = $2 AND finished_at = 0`, id, hostID, words)
+	if err == nil && n == 0 {
+		_, err = s.orderOf(tx, id, hostID)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("progress of order %s: %w", id, err)
+	}
+	return nil
+}
+
+// MoveOrders is compute.OrderStore's. They count as not sent, so that the new boot hears of them.
+func (s *Store) MoveOrders(t job.Tx, hostID, bootID string) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	n, err := tx.exec(`UPDATE host_order SET boot_id = $2, sent_at = 0 WHERE host_id = $1 AND finished_at = 0`, hostID, bootID)
+	if err != nil {
+		return fmt.Errorf("give the orders of host %s to its new boot: %w", hostID, err)
+	}
+	tx.ordered = tx.ordered || n > 0
+	return nil
+}
+
+// VoidOrders is compute.OrderStore's.
+func (s *Store) VoidOrders(t job.Tx, serverID string, below int64) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(compute.Result{ErrorKind: problem.Conflict.String(), Error: fmt.Sprintf("void: the server's epoch is %d now", below)})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`UPDATE host_order SET result = $3, finished_at = $4, secret = NULL WHERE server_id = $1 AND epoch < $2 AND finished_at = 0`,
+		serverID, below, string(text), micros(s.stamp())); err != nil {
+		return fmt.Errorf("end the orders of server %s: %w", serverID, err)
+	}
+	return nil
+}
+
+// PruneOrders is compute.OrderStore's.
+func (s *Store) PruneOrders(ctx context.Context, before time.Time) (int, error) {
+	n, err := s.slices(ctx, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
+		micros(before), pruneSlice)
+	if err != nil {
+		return n, fmt.Errorf("prune finished orders: %w", err)
+	}
+	return n, nil
+}
+
+// HostsWithOrders is compute.OrderStore's.
+func (s *Store) HostsWithOrders(ctx context.Context) ([]string, error) {
+	var out []string
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var id string
+		err := r.Scan(&id)
+		out = append(out, id)
+		return err
+	}, `SELECT DISTINCT host_id FROM host_order WHERE finished_at = 0 AND sent_at = 0`)
+	if err != nil {
+		return nil, fmt.Errorf("list hosts with orders: %w", err)
+	}
+	return out, nil
+}
+
+// OrdersWoken is compute.OrderStore's.
+func (s *Store) OrdersWoken() <-chan struct{} { return s.orders.wait() }
+
+// crowd wakes all who wait at once. The zero value is ready.
+type crowd struct {
+	mu   sync.Mutex
+	gate chan struct{}
+}
+
+func (c *crowd) wait() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gate == nil {
+		c.gate = make(chan struct{})
+	}
+	return c.gate
+}
+
+func (c *crowd) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gate != nil {
+		close(c.gate)
+		c.gate = nil
+	}
+}
