@@ -1,0 +1,229 @@
+package ganeti
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+)
+
+// Tags are our marks on instances. Made says that the instance was created here, and may be removed with its disks.
+const (
+	tagServer = "salvor:"
+	tagMade   = "salvor-made"
+)
+
+// instance is what is read of an instance; what a cluster gets wrong elsewhere in it does not matter.
+type instance struct {
+	Name         string                     `json:"name"`
+	UUID         string                     `json:"uuid"`
+	Node         string                     `json:"pnode"`
+	AdminState   string                     `json:"admin_state"`
+	Running      bool                       `json:"oper_state"`
+	Status       string                     `json:"status"`
+	System       string                     `json:"os"`
+	DiskTemplate string                     `json:"disk_template"`
+	HVParams     map[string]json.RawMessage `json:"hvparams"`
+	Custom       map[string]json.RawMessage `json:"custom_hvparams"`
+	BEParams     struct {
+		Memory    int `json:"memory"`
+		MaxMemory int `json:"maxmem"`
+		VCPUs     int `json:"vcpus"`
+	} `json:"beparams"`
+	Tags      []string  `json:"tags"`
+	DiskSizes []float64 `json:"disk.sizes"`
+	MACs      []string  `json:"nic.macs"`
+	IPs       []*string `json:"nic.ips"`
+	Links     []*string `json:"nic.links"`
+	Bridges   []*string `json:"nic.bridges"`
+	NICs      []string  `json:"nic.uuids"`
+}
+
+// server is the UUID of the server that the instance is marked as; empty: it is none of ours.
+func (in *instance) server() string {
+	owners := in.owners()
+	if len(owners) == 0 {
+		return ""
+	}
+	return owners[0]
+}
+
+func (in *instance) owners() []string {
+	var out []string
+	for _, t := range in.Tags {
+		if id, ok := strings.CutPrefix(t, tagServer); ok {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// made tells whether the instance was created for a server of ours.
+func (in *instance) made() bool { return slices.Contains(in.Tags, tagMade) }
+
+// power is what the status means; a guest that ended by itself is off.
+func (in *instance) power() compute.Power {
+	switch {
+	case in.Running:
+		return compute.PowerOn
+	case in.Status == "ERROR_nodedown" || in.Status == "ERROR_nodeoffline":
+		return compute.PowerUnknown
+	}
+	return compute.PowerOff
+}
+
+func (in *instance) guest() compute.Guest {
+	g := compute.Guest{
+		ID: in.UUID, Name: in.Name, Power: in.power(), Rescue: in.bootsCD(),
+		VCPUs: in.BEParams.VCPUs, RAM: in.BEParams.Memory, Settings: in.settings(), NICs: in.interfaces(),
+	}
+	if g.RAM == 0 {
+		g.RAM = in.BEParams.MaxMemory
+	}
+	if id := in.server(); id != "" {
+		g.ID, g.Ours = id, true
+	}
+	g.InRescue = g.Rescue != "" && in.Running
+	return g
+}
+
+func (in *instance) interfaces() []compute.NIC {
+	var out []compute.NIC
+	for i, mac := range in.MACs {
+		n := compute.NIC{MAC: mac, Bridge: nth(in.Bridges, i)}
+		if n.Bridge == "" {
+			n.Bridge = nth(in.Links, i)
+		}
+		if i < len(in.NICs) {
+			n.ID = in.NICs[i]
+		}
+		if ip := nth(in.IPs, i); ip != "" {
+			n.Addresses = []string{ip}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func nth(list []*string, i int) string {
+	if i < len(list) && list[i] != nil {
+		return *list[i]
+	}
+	return ""
+}
+
+func (in *instance) inCluster() hypervisor.ClusterGuest {
+	g := hypervisor.ClusterGuest{Guest: in.guest(), Host: in.Node, System: in.System}
+	for _, size := range in.DiskSizes {
+		g.Disks = append(g.Disks, int(size))
+	}
+	return g
+}
+
+// nameCache remembers which instance a server is, so that one instance is read and not all. It is only a hint: the tag is looked at.
+type nameCache struct {
+	mu    sync.Mutex
+	names map[string]string
+}
+
+func (n *nameCache) get(id string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.names[id]
+}
+
+func (n *nameCache) keep(all []*instance) {
+	names := make(map[string]string, len(all))
+	for _, in := range all {
+		if id := in.server(); id != "" {
+			names[id] = in.Name
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.names = names
+}
+
+// instances reads all by one call.
+func (c *Client) instances(ctx context.Context) ([]*instance, error) {
+	var all []*instance
+	if err := c.get(ctx, maxBulk, &all, url.Values{"bulk": {"1"}}, "instances"); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(in *instance) bool { return in == nil || in.Name == "" })
+	c.names.keep(all)
+	return all, nil
+}
+
+// instance reads one by its name; problem.NotFound if there is none.
+func (c *Client) instance(ctx context.Context, name string) (*instance, error) {
+	in := &instance{}
+	err := c.get(ctx, maxOne, in, nil, "instances", name)
+	if problem.Is(err, problem.NotFound) {
+		return nil, problem.NotFoundf("the cluster of %s has no instance %s", c.base.Host, said(name))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// ours finds the instance that is marked as a server, or has this UUID itself; problem.NotFound if there is none.
+func (c *Client) ours(ctx context.Context, id string) (*instance, error) {
+	if name := c.names.get(id); name != "" {
+		if in, err := c.instance(ctx, name); err == nil && in.server() == id || err != nil && !problem.Is(err, problem.NotFound) {
+			return in, err
+		}
+	}
+	all, err := c.instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, in := range all {
+		if in.server() == id {
+			return in, nil
+		}
+	}
+	return nil, problem.NotFoundf("the cluster of %s has no instance of server %s", c.base.Host, id)
+}
+
+// tag adds or takes away tags of an instance.
+func (c *Client) tag(ctx context.Context, method, name string, tags ...string) error {
+	return c.do(ctx, method, nil, url.Values{"tag": tags}, "instances", name, "tags")
+}
+
+// Adopt marks the instance of this name as the server, and tells it as it is then. Of two that adopt it at the same time one
+// wins at most: tags have no compare-and-swap, so each looks again at what it did.
+func (c *Client) Adopt(ctx context.Context, name, serverID string) (*hypervisor.ClusterGuest, error) {
+	in, err := c.instance(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if owner := in.server(); owner != "" && owner != serverID {
+		return nil, problem.Conflictf("adopt instance %s: it is server %s already", in.Name, owner)
+	}
+	if in.server() == "" {
+		if err := c.tag(ctx, http.MethodPut, in.Name, tagServer+serverID); err != nil {
+			return nil, problem.New(problem.KindOf(err), "mark instance %s: %w", in.Name, err)
+		}
+		if in, err = c.instance(ctx, in.Name); err != nil {
+			return nil, err
+		}
+	}
+	if owners := in.owners(); len(owners) != 1 || owners[0] != serverID {
+		if err := c.tag(ctx, http.MethodDelete, in.Name, tagServer+serverID); err != nil {
+			return nil, err
+		}
+		return nil, problem.Conflictf("adopt instance %s: it is being adopted by somebody else", in.Name)
+	}
+	g := in.inCluster()
+	return &g, nil
+}
