@@ -32,6 +32,10 @@ type Config struct {
 	IPMI           IPMI
 	Netboot        Netboot
 	Hosts          Hosts
+	Compute        Compute
+	Rescue         Rescue
+	Image          Image
+	Cyclades       Cyclades
 
 	origin map[string]string
 }

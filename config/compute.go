@@ -1,0 +1,52 @@
+package config
+
+import "time"
+
+// Compute is [compute]: servers.
+type Compute struct {
+	// RescueTimeout ends rescue sessions of servers; 0: they last.
+	RescueTimeout time.Duration
+	// ShutdownTimeout bounds how long a server's own system is asked to power off.
+	ShutdownTimeout   time.Duration
+	PasswordLength    int
+	InstancePasswords bool
+	// Region of the catalog.
+	Region string
+}
+
+// Rescue is [rescue]: rescue images.
+type Rescue struct {
+	// ImagePath is the directory on every VM host.
+	ImagePath string
+}
+
+// Image is [image]: the bytes of images.
+type Image struct {
+	Path string
+	// MaxGiB is the largest image that is taken.
+	MaxGiB int
+}
+
+// Cyclades is [cyclades]: the face for Cyclades' clients.
+type Cyclades struct{ RescueEnabled bool }
+
+var computeOptions = []Option{
+	option("compute", "rescue_timeout", "0", seconds(0), func(c *Config) *time.Duration { return &c.Compute.RescueTimeout },
+		"After how long the rescue of a server ends by itself. 0: never."),
+	option("compute", "shutdown_timeout", "60", seconds(0), func(c *Config) *time.Duration { return &c.Compute.ShutdownTimeout },
+		"How long a server's own system may take to power off before it is forced."),
+	option("compute", "password_length", "12", integer(8, 128), func(c *Config) *int { return &c.Compute.PasswordLength },
+		"The length of the passwords that are made for servers."),
+	option("compute", "enable_instance_password", "true", boolean, func(c *Config) *bool { return &c.Compute.InstancePasswords },
+		"Answer a rescue by the password that was made or given. Without it the answer is empty."),
+	option("compute", "region_name", "RegionOne", word, func(c *Config) *string { return &c.Compute.Region },
+		"The region of the catalog that salvor's own identity service tells."),
+	option("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },
+		"The directory on every VM host, and on the nodes of Ganeti clusters, below which rescue images of the type file lie."),
+	option("image", "path", "", path, func(c *Config) *string { return &c.Image.Path },
+		"Where the bytes of images lie; several salvors of one database share it. By default images in the state directory."),
+	option("image", "max_size", "64", integer(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },
+		"The largest image that is taken, in GiB."),
+	option("cyclades", "rescue_enabled", "true", boolean, func(c *Config) *bool { return &c.Cyclades.RescueEnabled },
+		"Offer rescue and unrescue to Cyclades' clients."),
+}
