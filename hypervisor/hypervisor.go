@@ -68,3 +68,8 @@ type Watcher interface {
 	// Watch sends the id of a guest each time that one begins, ends or changes, until ctx ends or the connection breaks.
 	Watch(ctx context.Context, changed chan<- string) error
 }
+
+// Autostarter says whether a hypervisor starts guests by itself when the machine boots: those of ours never do.
+type Autostarter interface {
+	SetAutostart(ctx context.Context, id string, on bool) error
+}
