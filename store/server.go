@@ -91,7 +91,8 @@ func narrowServers(c *clause, f compute.ServerFilter) {
 		c.and("t.locked = " + c.arg(*f.Locked))
 	}
 	if !f.ChangesSince.IsZero() {
-		c.and("t.updated_at >= " + c.arg(micros(f.ChangesSince)))
+		since := c.arg(micros(f.ChangesSince))
+		c.and("(t.updated_at >= " + since + " OR t.created_at >= " + since + ")")
 	}
 	switch {
 	case f.Deleted:

@@ -156,8 +156,9 @@ CREATE UNIQUE INDEX server_host_id ON server (host_id, guest_name) WHERE host_id
 CREATE INDEX server_host ON server (host_id, num) WHERE host_id <> '';
 CREATE INDEX server_project ON server (project, num);
 CREATE INDEX server_name ON server (name);
-CREATE INDEX server_changed ON server (updated_at);
 CREATE INDEX server_deleted ON server (updated_at) WHERE state = 'deleted';
+CREATE INDEX server_busy ON server (task) WHERE task <> '';
+CREATE INDEX server_task ON server (task) WHERE task <> '';
 CREATE INDEX server_image ON server (image_id) WHERE image_id <> '';
 CREATE INDEX server_flavor ON server (flavor_id);
 CREATE INDEX server_rescue ON server (rescue_image) WHERE rescue_image > 0;

@@ -65,6 +65,7 @@ func testSecretsSealed(b *bench) {
 	b.save(&j, true)
 	b.do(func(tx job.Tx) error { return b.s.SaveNode(tx, n) })
 	sealedRecords(b, canary)
+	sealedCompute(b, canary)
 	if b.db.Flush != nil {
 		b.db.Flush(b)
 	}

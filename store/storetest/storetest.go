@@ -64,7 +64,7 @@ func Open(t testing.TB, d Database) *store.Store {
 	return s
 }
 
-// Run proves that stores on databases of fresh keep the contracts of job.Store and metal.Store.
+// Run proves that stores on databases of fresh keep the contracts of job.Store, metal.Store and compute.Store.
 func Run(t *testing.T, fresh func(t testing.TB) Database) {
 	for _, c := range []struct {
 		name string
@@ -75,12 +75,18 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"portgroup", testPortgroup}, {"chassis", testChassis}, {"chassis held", testChassisHeld}, {"volume connector", testConnectors}, {"volume target", testTargets},
 		{"allocation", testAllocations}, {"deploy template and runbook", testSteps}, {"inspection rule", testInspectionRules}, {"document", testDocuments},
 		{"goes with node", testGoesWithNode}, {"shards", testShards}, {"foreign markers", testForeignMarkers},
+		{"flavor", testFlavors}, {"image", testImages}, {"keypair", testKeypairs}, {"volume", testVolumes}, {"host", testHosts},
+		{"join token once", testJoinTokenOnce}, {"server", testServers}, {"server lists", testServerLists}, {"server secrets", testServerSecrets},
+		{"network", testNetworks}, {"allocate", testAllocate}, {"allocate race", testAllocateRace}, {"allocate many", testAllocateMany},
+		{"rescue image", testRescueImages}, {"rescue against remove", testRescueAgainstRemove},
+		{"order", testOrders}, {"order result", testOrderResult}, {"orders move", testOrdersMove}, {"order once", testOrderOnce},
+		{"orders woken", testOrdersWoken}, {"lease", testLeases},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},
 		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"save", testSave}, {"fence", testFence},
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
-		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"lease", testLease}, {"clock", testClock},
+		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"conductor", testLease}, {"clock", testClock},
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"reopen", testReopen},
