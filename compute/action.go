@@ -131,6 +131,8 @@ type StateError struct {
 	Locked bool
 	// Busy: a task goes on (Server.Task), or a job without one.
 	Busy bool
+	// Allowed: the state itself would allow it.
+	Allowed bool
 	// InRescue and NotInRescue tell of the session; Running that it must be off; NotLaunched that it never ran.
 	InRescue, NotInRescue, Running, NotLaunched bool
 }

@@ -2,12 +2,22 @@ package compute
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/google/uuid"
+
+	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
 	"salvor/secret"
 )
-
-var errSoon = problem.Unavailablef("not yet")
 
 // Creation is what somebody asks to be made.
 type Creation struct {
@@ -46,22 +56,442 @@ type DiskWish struct {
 	DeleteOnTermination bool
 }
 
+// Bounds of what one request may ask for.
+const (
+	maxCount    = 100
+	maxNICs     = 16
+	maxUserData = 64 << 10 // of base64
+)
+
+// creation is a request on its way: what it names, as it is in the store.
+type creation struct {
+	*Creation
+	who      Who
+	flavor   *Flavor
+	image    *Image // nil: from a volume
+	key      *Keypair
+	networks []*Network
+	hash     secret.Value
+}
+
 // Create makes servers: all of them and their jobs in one transaction, or none.
 func (s *Servers) Create(ctx context.Context, c Creation, who Who) ([]*Server, error) {
-	return nil, errSoon
+	if err := c.check(who); err != nil {
+		return nil, err
+	}
+	cr := &creation{Creation: &c, who: who}
+	if !c.Password.Empty() {
+		var err error
+		if cr.hash, err = rescue.HashPassword(c.Password, s.opts.HashAlgorithm); err != nil {
+			return nil, err
+		}
+	}
+	var out []*Server
+	err := s.change(ctx, func(tx job.Tx) error {
+		out = nil
+		if err := s.resolve(ctx, tx, cr); err != nil {
+			return err
+		}
+		for i := range max(1, c.Count) {
+			srv, err := s.createOne(ctx, tx, cr, i)
+			if err != nil {
+				return err
+			}
+			out = append(out, srv)
+		}
+		return nil
+	})
+	return out, err
 }
 
-// Adoption is a guest that exists already at a Ganeti cluster.
-type Adoption struct {
-	HostID       string
-	Guest        Guest
-	Name         string
-	OS, OSFamily string
-	Project      string
-	User         string
+// check holds a request to what can be told without the store.
+func (c *Creation) check(who Who) error {
+	switch {
+	case c.Count < 0 || c.Count > maxCount:
+		return problem.Invalidf("at most %d servers can be made at once, at least 1", maxCount)
+	case c.Count > 1 && slices.ContainsFunc(c.Disks, func(d DiskWish) bool { return d.VolumeID != "" }):
+		return problem.Invalidf("several servers cannot have the same volume: ask for one at a time")
+	case c.Count > 1 && slices.ContainsFunc(c.Networks, func(n NetworkWish) bool { return n.Address != "" }):
+		return problem.Invalidf("several servers cannot have the same address: ask for one at a time")
+	case len(c.Networks) > maxNICs:
+		return problem.Invalidf("a server has at most %d interfaces", maxNICs)
+	case c.Host != "" && !who.Admin:
+		return problem.Forbiddenf("only administrators choose the host of a server")
+	case c.UserData.Empty():
+		return nil
+	case len(c.UserData.Reveal()) > maxUserData:
+		return problem.Invalidf("user data is longer than %d bytes", maxUserData)
+	}
+	if _, err := base64.StdEncoding.DecodeString(c.UserData.Reveal()); err != nil {
+		return problem.Invalidf("user data is not base64")
+	}
+	return nil
 }
 
-// Adopt makes a server of a guest that exists: it is Foreign, and no job works on it.
-func (s *Servers) Adopt(ctx context.Context, a Adoption, who Who) (*Server, error) {
-	return nil, errSoon
+// resolve reads what the request names.
+func (s *Servers) resolve(ctx context.Context, tx job.Tx, c *creation) error {
+	var err error
+	if c.flavor, err = s.store.Flavors().Get(ctx, tx, c.Flavor); err != nil || c.flavor.Disabled {
+		return missing(err, "flavor", c.Flavor)
+	}
+	if c.Image != "" {
+		if c.image, err = s.image(ctx, tx, c.Image, c.who); err != nil {
+			return err
+		}
+		if err := fits(c.image, c.flavor); err != nil {
+			return err
+		}
+	}
+	if c.KeyName != "" {
+		keys, err := s.store.Keypairs().List(ctx, tx, KeypairFilter{User: c.User, Name: c.KeyName}, record.Page{})
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			return problem.Invalidf("Invalid key_name provided.")
+		}
+		c.key = keys[0]
+	}
+	c.networks = nil
+	for _, wish := range c.Networks {
+		n, err := s.store.Networks().Get(ctx, tx, wish.Network)
+		if err != nil || !n.Shared && !c.who.sees(n.Project) {
+			return missing(err, "network", wish.Network)
+		}
+		c.networks = append(c.networks, n)
+	}
+	return nil
+}
+
+// missing makes one sentence of what is not there and what may not be seen.
+func missing(err error, what, ident string) error {
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	return problem.Invalidf("%s %s could not be found", what, short(ident))
+}
+
+// image reads an image that who may use, in a state to be used.
+func (s *Servers) image(ctx context.Context, tx job.Tx, id string, who Who) (*Image, error) {
+	img, err := s.store.Images().Get(ctx, tx, id)
+	if err != nil || !img.visible(who) {
+		return nil, missing(err, "image", id)
+	}
+	if img.Status != ImageActive {
+		return nil, problem.Invalidf("image %s is not active: it is %s", img.ID, img.Status)
+	}
+	return img, nil
+}
+
+// visible tells whether who may see the image.
+func (i *Image) visible(who Who) bool {
+	return i.Visibility != "private" && i.Visibility != "shared" || who.sees(i.Owner)
+}
+
+const gib = 1 << 30
+
+// fits holds a flavor to what an image needs.
+func fits(i *Image, f *Flavor) error {
+	switch {
+	case i.DiskFormat == "aki" || i.DiskFormat == "ari":
+		return problem.Invalidf("image %s is a %s: no server can be made from it alone", i.ID, i.DiskFormat)
+	case i.MinRAM > f.RAM:
+		return problem.Invalidf("Flavor's memory is too small for requested image: %d MiB of RAM are needed.", i.MinRAM)
+	case f.Disk > 0 && i.MinDisk > f.Disk:
+		return problem.Invalidf("Flavor's disk is smaller than the minimum size specified in image metadata: %d GiB are needed.", i.MinDisk)
+	case f.Disk > 0 && i.gib() > f.Disk:
+		return problem.Invalidf("Flavor's disk is too small for requested image: it has %d GiB, %d are needed.", f.Disk, i.gib())
+	}
+	return nil
+}
+
+// gib is the size of the disk in an image, in whole GiB.
+func (i *Image) gib() int { return int((max(i.Size, i.VirtualSize) + gib - 1) / gib) }
+
+// createOne writes one server with all that belongs to it.
+func (s *Servers) createOne(ctx context.Context, tx job.Tx, c *creation, index int) (*Server, error) {
+	srv := &Server{
+		Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()},
+		Name:   strings.TrimSpace(c.Name), Project: c.who.Project, User: c.User, Description: c.Description, Zone: c.Zone,
+		Tags: c.Tags, Metadata: maps.Clone(c.Metadata), State: Building, Task: Scheduling, Wanted: PowerOn,
+		Flavor: *c.flavor, Firmware: BIOS, UserData: c.UserData, ConfigDrive: c.ConfigDrive, SecurityGroups: c.SecurityGroups,
+	}
+	if c.Count > 1 {
+		srv.Name = fmt.Sprintf("%s-%d", srv.Name, index+1)
+	}
+	srv.GuestName = "salvor-" + srv.ID
+	if c.key != nil {
+		srv.KeyName, srv.PublicKey = c.key.Name, c.key.PublicKey
+	}
+	if c.image != nil {
+		srv.takeImage(c.image)
+	}
+	if err := checkWords(srv); err != nil {
+		return nil, err
+	}
+	if err := s.disks(ctx, tx, c, srv); err != nil {
+		return nil, err
+	}
+	if err := s.interfaces(tx, c, srv); err != nil {
+		return nil, err
+	}
+	// Without a config drive nothing would tell the guest its addresses, keys or user data.
+	srv.ConfigDrive = srv.ConfigDrive || len(srv.NICs) > 0 || srv.PublicKey != "" || !srv.UserData.Empty() || !c.hash.Empty()
+	return srv, s.insertServer(tx, c, srv)
+}
+
+func (s *Servers) insertServer(tx job.Tx, c *creation, srv *Server) error {
+	var hash any
+	if !c.hash.Empty() {
+		hash = JobSecret{Hash: c.hash.Reveal()}
+	}
+	j, err := newJob(srv.ID, JobCreate, CreateArgs{Host: c.Host}, hash, c.who.Asker)
+	if err != nil {
+		return err
+	}
+	if err := s.jobs.Insert(tx, j); err != nil {
+		return err
+	}
+	if err := s.store.Servers().Insert(tx, srv); err != nil {
+		return err
+	}
+	return s.note(tx, srv.ID, c.who.Asker, "request", "asked to create")
+}
+
+// takeImage copies what an image says of the system in it.
+func (s *Server) takeImage(i *Image) {
+	s.ImageID = i.ID
+	s.takeProperties(i.Properties)
+}
+
+// takeProperties copies an image's properties, and reads the operating system, its family and the firmware from them.
+func (s *Server) takeProperties(p map[string]string) {
+	s.ImageProperties = maps.Clone(p)
+	s.OS, s.OSFamily = systemOf(p)
+	s.Firmware = BIOS
+	if p["hw_firmware_type"] == string(UEFI) {
+		s.Firmware = UEFI
+	}
+}
+
+// systemOf reads the operating system and its family: Cyclades' properties, else those of the Image API.
+func systemOf(p map[string]string) (system, family string) {
+	if system = p["OS"]; system == "" {
+		system = p["os_distro"]
+	}
+	if family = p["OSFAMILY"]; family == "" {
+		family = p["os_type"]
+	}
+	return system, family
+}
+
+// disks lists the server's disks in the order in which its guest sees them, and reserves the volumes among them.
+func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server) error {
+	prefix := diskPrefix(srv.ImageProperties)
+	if c.image != nil {
+		size := c.flavor.Disk
+		if size == 0 {
+			size = max(1, c.image.gib(), c.image.MinDisk)
+		}
+		srv.Disks = []Disk{{Name: prefix + "a", BootIndex: 0, Store: s.opts.DefaultStore, SizeGiB: size, ImageID: c.image.ID, DeleteOnTermination: true}}
+	}
+	wishes := slices.Clone(c.Disks)
+	// The disk that is booted from is the first that the guest sees.
+	slices.SortStableFunc(wishes, func(a, b DiskWish) int { return bootRank(a) - bootRank(b) })
+	for _, w := range wishes {
+		if err := s.disk(ctx, tx, c, srv, w, prefix); err != nil {
+			return err
+		}
+	}
+	if len(srv.Disks) == 0 || srv.Disks[0].BootIndex != 0 {
+		return problem.Invalidf("Block Device Mapping is Invalid: the server has nothing to boot from; name an image, or a volume with boot index 0")
+	}
+	for _, extra := range []int{c.flavor.Ephemeral, (c.flavor.Swap + 1023) / 1024} {
+		if extra == 0 {
+			continue
+		}
+		if len(srv.Disks) >= maxDisks {
+			return problem.Invalidf("a server has at most %d disks", maxDisks)
+		}
+		srv.Disks = append(srv.Disks, Disk{Name: freeName(srv.Disks, prefix), BootIndex: -1, Store: s.opts.DefaultStore, SizeGiB: extra, DeleteOnTermination: true})
+	}
+	return nil
+}
+
+func bootRank(w DiskWish) int {
+	if w.BootIndex < 0 {
+		return 1 << 20
+	}
+	return min(w.BootIndex, 1<<20)
+}
+
+// disk adds a disk that was asked for.
+func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server, w DiskWish, prefix string) error {
+	boots := w.BootIndex == 0
+	if boots && slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.BootIndex == 0 }) {
+		return problem.Invalidf("Block Device Mapping is Invalid: two disks have boot index 0")
+	}
+	if boots && w.VolumeID == "" {
+		return problem.Invalidf("Block Device Mapping is Invalid: a blank disk cannot be booted from")
+	}
+	name, err := placeDisk(srv.Disks, w.Device, prefix)
+	if err != nil {
+		return err
+	}
+	d := Disk{Name: name, BootIndex: max(-1, w.BootIndex), DeleteOnTermination: w.DeleteOnTermination}
+	if w.VolumeID == "" {
+		if w.SizeGiB < 1 {
+			return problem.Invalidf("Block Device Mapping is Invalid: a blank disk needs a size in GiB")
+		}
+		d.Store, d.SizeGiB, d.DeleteOnTermination = s.opts.DefaultStore, w.SizeGiB, true
+		srv.Disks = append(srv.Disks, d)
+		return nil
+	}
+	v, err := s.volume(ctx, tx, w.VolumeID, c.who)
+	if err != nil {
+		return missing(err, "volume", w.VolumeID)
+	}
+	if err := s.reserve(tx, v, VolumeReserved, srv.ID, name); err != nil {
+		return problem.Invalidf("Block Device Mapping is Invalid: %w", err)
+	}
+	if boots {
+		srv.takeProperties(v.ImageProperties)
+	}
+	d.VolumeID, d.SizeGiB = v.ID, v.SizeGiB
+	srv.Disks = append(srv.Disks, d)
+	return nil
+}
+
+// interfaces gives the server its interfaces, with addresses for life.
+func (s *Servers) interfaces(tx job.Tx, c *creation, srv *Server) error {
+	for i, n := range c.networks {
+		mac, err := newMAC()
+		if err != nil {
+			return err
+		}
+		nic := NIC{ID: uuid.NewString(), NetworkID: n.ID, Bridge: n.Bridge, MAC: mac}
+		wish := c.Networks[i].Address
+		switch {
+		case n.CIDR != "":
+			a, err := s.store.AllocateAddress(tx, n, Address{NetworkID: n.ID, MAC: mac, ServerID: srv.ID}, wish)
+			if err != nil {
+				return err
+			}
+			nic.Addresses = []string{a}
+		case wish != "":
+			return problem.Invalidf("network %s has no subnet: no address of it can be asked for", n.ID)
+		}
+		srv.NICs = append(srv.NICs, nic)
+	}
+	return nil
+}
+
+// newMAC draws an address of the range that virtual machines of OpenStack have.
+func newMAC() (string, error) {
+	b := make([]byte, 3)
+	if _, err := rand.Read(b); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", b[0], b[1], b[2]), nil
+}
+
+// prepareRebuild takes the new image into the row; the job makes the root disk anew.
+func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error {
+	srv, a := st.server, st.Act.Rebuild
+	if a == nil {
+		return problem.Invalidf("rebuild server %s: no image is named", srv.ID)
+	}
+	i := slices.IndexFunc(srv.Disks, func(d Disk) bool { return d.BootIndex == 0 })
+	if srv.Foreign || i < 0 || srv.Disks[i].VolumeID != "" {
+		return problem.Invalidf("server %s boots from no disk that salvor made: it cannot be rebuilt", srv.ID)
+	}
+	img, err := s.image(ctx, tx, a.ImageID, st.who)
+	if err != nil {
+		return err
+	}
+	if err := fits(img, &srv.Flavor); err != nil {
+		return err
+	}
+	srv.takeImage(img)
+	srv.Disks = slices.Clone(srv.Disks)
+	srv.Disks[i].ImageID = img.ID
+	if err := s.rebuildWords(ctx, tx, st, a); err != nil {
+		return err
+	}
+	args := *a
+	args.Power = PowerOn
+	if srv.State == Stopped {
+		args.Power = PowerOff
+	}
+	srv.Wanted = args.Power
+	st.args = args
+	if !st.RebuildPassword.Empty() {
+		hash, err := rescue.HashPassword(st.RebuildPassword, s.opts.HashAlgorithm)
+		if err != nil {
+			return err
+		}
+		st.secret = JobSecret{Hash: hash.Reveal()}
+	}
+	return nil
+}
+
+// rebuildWords takes in what a rebuild may change beside the image.
+func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *step, a *RebuildArgs) error {
+	srv := st.server
+	if a.Name != "" {
+		srv.Name = strings.TrimSpace(a.Name)
+	}
+	if a.Description != nil {
+		srv.Description = *a.Description
+	}
+	if a.Metadata != nil {
+		srv.Metadata = a.Metadata
+	}
+	if a.UserData != nil {
+		c := Creation{UserData: *a.UserData}
+		if err := c.check(st.who); err != nil {
+			return err
+		}
+		srv.UserData = *a.UserData
+	}
+	if a.KeyName != nil {
+		srv.KeyName, srv.PublicKey = *a.KeyName, ""
+		if *a.KeyName != "" {
+			keys, err := s.store.Keypairs().List(ctx, tx, KeypairFilter{User: srv.User, Name: *a.KeyName}, record.Page{})
+			if err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return problem.Invalidf("Invalid key_name provided.")
+			}
+			srv.PublicKey = keys[0].PublicKey
+		}
+	}
+	return checkWords(srv)
+}
+
+// Gone ends a server: it is Deleted; its place, addresses and volumes are given back.
+func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
+	var was Server
+	_, err := s.edit(ctx, tx, id, func(srv *Server) {
+		was = *srv
+		srv.State, srv.Task, srv.Power, srv.Wanted = Deleted, NoTask, PowerOff, PowerOff
+		srv.TerminatedAt = s.now().Truncate(time.Microsecond)
+		srv.Rescue, srv.UserData = nil, secret.Value{}
+	})
+	if err != nil || was.State == Deleted {
+		return err
+	}
+	for _, d := range was.Disks {
+		if d.VolumeID == "" {
+			continue
+		}
+		if err := s.setVolume(ctx, tx, id, d.VolumeID, VolumeAvailable); err != nil {
+			return err
+		}
+	}
+	if err := s.store.FreeAddresses(tx, id); err != nil {
+		return err
+	}
+	return s.unreserve(ctx, tx, &was)
 }

@@ -2,8 +2,14 @@ package compute
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
 )
@@ -13,76 +19,120 @@ type Hosts struct {
 	*core
 	records *record.Collection[Host, HostFilter]
 	servers *Servers
+	leases  leases
 }
 
-func newHosts(c *core, s *Servers) *Hosts { return &Hosts{core: c, servers: s} }
+func newHosts(c *core, s *Servers) *Hosts {
+	return &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases()}
+}
 
-// Host reads one by UUID or name.
-func (s *Hosts) Host(ctx context.Context, ident string) (*Host, error) { return nil, errSoon }
+// Host reads one by UUID or name; a name that several hosts have is Conflict.
+func (s *Hosts) Host(ctx context.Context, ident string) (*Host, error) {
+	if record.IsUUID(ident) {
+		return s.store.Hosts().Get(ctx, nil, strings.ToLower(ident))
+	}
+	found, err := s.store.Hosts().List(ctx, nil, HostFilter{Name: ident}, pageOf(2))
+	switch {
+	case err != nil:
+		return nil, err
+	case ident == "" || len(found) == 0:
+		return nil, problem.NotFoundf("host %s could not be found", short(ident))
+	case len(found) > 1:
+		return nil, problem.Conflictf("several hosts are named %s: name one by its UUID", short(ident))
+	}
+	return found[0], nil
+}
 
 // List reads a page.
 func (s *Hosts) List(ctx context.Context, f HostFilter, p record.Page) ([]*Host, error) {
-	return nil, errSoon
+	return s.records.List(ctx, f, p)
 }
 
 // Join lets a host in with a join token, which is used up; serial is that of the certificate that it is given. A host that
-// joins again (same UUID from its disk) keeps its row.
+// joins again (same UUID from its disk) keeps its row; one that was revoked is let in by no token.
 func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, serial string) (*Host, error) {
-	return nil, errSoon
+	if !record.IsUUID(hostID) {
+		return nil, problem.Invalidf("join: %.100q is no UUID of a host", hostID)
+	}
+	if name == "" || len(name) > 255 || strings.ContainsAny(name, "\x00\n\r\t /") {
+		return nil, problem.Invalidf("join: %.100q is no name of a host", name)
+	}
+	hostID = strings.ToLower(hostID)
+	var out *Host
+	err := s.change(ctx, func(tx job.Tx) error {
+		if err := s.useToken(ctx, tx, token, hostID); err != nil {
+			return err
+		}
+		h, err := s.store.Hosts().Get(ctx, tx, hostID)
+		if problem.Is(err, problem.NotFound) {
+			out = &Host{Record: record.Record{ID: hostID, CreatedAt: s.now()}, Name: name, Kind: AgentHost, Serial: serial}
+			if err := s.store.Hosts().Insert(tx, out); err != nil {
+				return err
+			}
+			return s.noteHost(tx, hostID, record.Asker{}, "joined as "+name)
+		}
+		if err != nil {
+			return err
+		}
+		if h.Revoked || h.Kind != AgentHost {
+			return problem.Forbiddenf("join: host %s may not join: its certificate was revoked; an operator must restore it first", hostID)
+		}
+		h.Name, h.Serial = name, serial
+		out = h
+		if err := s.saveHost(tx, h); err != nil {
+			return err
+		}
+		return s.noteHost(tx, hostID, record.Asker{}, "joined again as "+name)
+	})
+	return out, err
+}
+
+func (c *core) saveHost(tx job.Tx, h *Host) error {
+	err := c.store.Hosts().Save(tx, h)
+	if problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	}
+	return err
+}
+
+func (c *core) noteHost(tx job.Tx, id string, who record.Asker, text string) error {
+	return c.jobs.Append(tx, job.Event{Subject: HostSubject(id), Type: "contact", Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
+}
+
+// edit changes a host's row.
+func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *Host) error) (*Host, error) {
+	var out *Host
+	err := s.change(ctx, func(tx job.Tx) error {
+		h, err := s.store.Hosts().Get(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if err := change(tx, h); err != nil {
+			return err
+		}
+		out = h
+		return s.saveHost(tx, h)
+	})
+	if err == nil {
+		s.leases.forget(id) // what was read of the row before
+	}
+	return out, err
 }
 
 // Certified notes the serial of a host's next certificate.
-func (s *Hosts) Certified(ctx context.Context, hostID, serial string) error { return errSoon }
-
-// Allow tells whether the host with this certificate may speak: NotFound or Forbidden (revoked). It is cheap.
-func (s *Hosts) Allow(ctx context.Context, hostID, serial string) error { return errSoon }
-
-// Renewal is what a host tells with its lease. Inventory and Guests are nil where nothing changed; Guests are all of them otherwise.
-type Renewal struct {
-	BootID, Name string
-	Inventory    *Inventory
-	Guests       []Guest
-	HasGuests    bool // Guests were sent, though there may be none
-	Did          []Deed
+func (s *Hosts) Certified(ctx context.Context, hostID, serial string) error {
+	_, err := s.edit(ctx, hostID, func(_ job.Tx, h *Host) error {
+		if h.Revoked {
+			return revoked(hostID)
+		}
+		h.Serial = serial
+		return nil
+	})
+	return err
 }
 
-// Deed is what a host did without an order.
-type Deed struct {
-	ServerID, Text string
-	At             time.Time
-}
-
-// Renewed answers a renewal. Servers is set where Guests were sent.
-type Renewed struct {
-	Resend  bool
-	Servers map[string]WantedServer
-}
-
-// WantedServer is how a server should be.
-type WantedServer struct {
-	Power Power
-	Epoch int64
-	Busy  bool
-}
-
-// Renew keeps a host's lease and takes in what it tells. A new boot id is admitted and gets the open orders.
-func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Renewed, error) {
-	return Renewed{}, errSoon
-}
-
-// RunLeases writes leases in batches until ctx ends, and tends what is due (see Servers.Tend). onError is told of what failed.
-func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {}
-
-// Lives reads which hosts live, by host: renewed within Suspect and not forced down; hosts of clusters live while their cluster answers.
-func (s *Hosts) Lives(ctx context.Context) (map[string]Life, error) { return nil, errSoon }
-
-// Life is what is known of a host's life.
-type Life struct {
-	Up        bool
-	RenewedAt time.Time
-	Renewals  int64
-	// Running servers on it.
-	Servers int
+func revoked(hostID string) error {
+	return problem.Forbiddenf("the certificate of host %s was revoked", hostID)
 }
 
 // Service is what operators say of a host; nil leaves a field as it is.
@@ -96,28 +146,163 @@ type Service struct {
 
 // SetService changes what operators say of a host.
 func (s *Hosts) SetService(ctx context.Context, ident string, v Service, who record.Asker) (*Host, error) {
-	return nil, errSoon
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return nil, err
+	}
+	return s.edit(ctx, h.ID, func(tx job.Tx, h *Host) error {
+		var said []string
+		set := func(field *bool, to *bool, yes, no string) {
+			if to != nil && *field != *to {
+				*field = *to
+				said = append(said, map[bool]string{true: yes, false: no}[*to])
+			}
+		}
+		set(&h.Disabled, v.Disabled, "disabled", "enabled")
+		set(&h.ForcedDown, v.ForcedDown, "forced down", "no longer forced down")
+		set(&h.Revoked, v.Revoked, "certificate revoked", "certificate taken again")
+		if !h.Disabled {
+			h.DisabledReason = ""
+		}
+		if v.Reason != nil {
+			if len(*v.Reason) > 255 || strings.ContainsAny(*v.Reason, "\x00\n\r") {
+				return problem.Invalidf("a reason is one line of at most 255 characters")
+			}
+			h.DisabledReason = *v.Reason
+		}
+		if v.Zone != nil {
+			if len(*v.Zone) > 255 || strings.ContainsAny(*v.Zone, "\x00\n\r:") {
+				return problem.Invalidf("zone %.100q: want a word without a colon", *v.Zone)
+			}
+			h.Zone = *v.Zone
+		}
+		if len(said) == 0 {
+			return nil
+		}
+		return s.noteHost(tx, h.ID, who, strings.Join(said, ", "))
+	})
 }
 
 // Ensure writes the row of a cluster's node: found by cluster and name, made if there is none.
 func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv Inventory) (*Host, error) {
-	return nil, errSoon
+	var out *Host
+	err := s.change(ctx, func(tx job.Tx) error {
+		found, err := s.store.Hosts().List(ctx, tx, HostFilter{ClusterID: clusterID, Name: name}, pageOf(1))
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			out = &Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, Name: name, Kind: GanetiHost, ClusterID: clusterID, Inventory: inv}
+			return s.store.Hosts().Insert(tx, out)
+		}
+		out = found[0]
+		if sameInventory(out.Inventory, inv) {
+			return nil
+		}
+		out.Inventory = inv
+		return s.saveHost(tx, out)
+	})
+	return out, err
 }
 
 // Remove deletes a host without servers.
-func (s *Hosts) Remove(ctx context.Context, ident string, who record.Asker) error { return errSoon }
-
-// JoinTokens is the service of join tokens.
-type JoinTokens struct {
-	*core
-	*record.Collection[JoinToken, JoinTokenFilter]
+func (s *Hosts) Remove(ctx context.Context, ident string, who record.Asker) error {
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return err
+	}
+	err = s.change(ctx, func(tx job.Tx) error {
+		here, err := s.store.Servers().List(ctx, tx, ServerFilter{HostID: h.ID}, pageOf(1))
+		if err != nil {
+			return err
+		}
+		if len(here) > 0 {
+			return problem.Conflictf("host %s has servers, %s among them: delete or move them first", h.ID, here[0].ID)
+		}
+		now, err := s.store.Hosts().Get(ctx, tx, h.ID)
+		if err != nil {
+			return err
+		}
+		if err := s.store.Hosts().Delete(tx, now); err != nil {
+			return err
+		}
+		return s.noteHost(tx, h.ID, who, "removed")
+	})
+	if err == nil {
+		s.leases.drop(h.ID)
+	}
+	return err
 }
 
-func newJoinTokens(c *core) *JoinTokens {
-	return &JoinTokens{core: c, Collection: record.NewCollection("join token", c.store.JoinTokens(), c.jobs, c.now)}
+// Life is what is known of a host's life.
+type Life struct {
+	Up        bool
+	RenewedAt time.Time
+	Renewals  int64
+	// Servers on it, deleted ones left out.
+	Servers int
 }
 
-// Issue makes a token that lets one host in within ttl. The clear text is told here only.
-func (s *JoinTokens) Issue(ctx context.Context, ttl time.Duration, note string, who record.Asker) (*JoinToken, secret.Value, error) {
-	return nil, secret.Value{}, errSoon
+// Lives reads which hosts live, by host: renewed within Suspect and not forced down; hosts of clusters live while their
+// cluster answers.
+func (s *Hosts) Lives(ctx context.Context) (map[string]Life, error) {
+	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	return s.LivesOf(ctx, hosts)
+}
+
+// LivesOf is Lives of hosts that were read already.
+func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, error) {
+	up, err := s.ups(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	use, err := s.store.HostUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Life, len(hosts))
+	for _, h := range hosts {
+		l := s.leases.newest(up.stored[h.ID], h.ID)
+		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID]}
+	}
+	return out, nil
+}
+
+// liveness judges hosts by what was read at one time.
+type liveness struct {
+	hosts  *Hosts
+	stored map[string]Lease
+	ill    []string // clusters that do not answer
+	at     time.Time
+}
+
+func (s *Hosts) ups(ctx context.Context, tx job.Tx) (*liveness, error) {
+	stored, err := s.store.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	clusters, err := s.store.Clusters().List(ctx, tx, ClusterFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	l := &liveness{hosts: s, stored: stored, at: s.now()}
+	for _, c := range clusters {
+		if c.Problem != "" {
+			l.ill = append(l.ill, c.ID)
+		}
+	}
+	return l, nil
+}
+
+func (l *liveness) is(h *Host) bool {
+	switch {
+	case h.ForcedDown || h.Revoked:
+		return false
+	case h.Kind == GanetiHost:
+		return !slices.Contains(l.ill, h.ClusterID)
+	}
+	return l.at.Sub(l.hosts.leases.newest(l.stored[h.ID], h.ID).RenewedAt) < Suspect
 }

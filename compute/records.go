@@ -21,7 +21,3 @@ func newNetworks(c *core) *Networks {
 func newVolumes(c *core) *Volumes {
 	return record.NewCollection("volume", c.store.Volumes(), c.jobs, c.now)
 }
-
-func newClusters(c *core) *Clusters {
-	return record.NewCollection("cluster", c.store.Clusters(), c.jobs, c.now)
-}

@@ -2,8 +2,14 @@ package compute
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 )
@@ -14,46 +20,303 @@ type RescueImages struct {
 	records *record.Collection[rescue.Image, rescue.ImageFilter]
 }
 
-func newRescueImages(c *core) *RescueImages { return &RescueImages{core: c} }
+func newRescueImages(c *core) *RescueImages {
+	s := &RescueImages{core: c, records: record.NewCollection("rescue image", c.store.RescueImages(), c.jobs, c.now)}
+	s.records.Check = checkRescueImage
+	s.records.Admit = s.admit
+	return s
+}
+
+func noRescueImage(ident string) error {
+	return problem.NotFoundf("Rescue image %s not found", short(ident))
+}
 
 // Get reads one by its number or UUID, a removed one too.
 func (s *RescueImages) Get(ctx context.Context, ident string) (*rescue.Image, error) {
-	return nil, errSoon
+	return s.find(ctx, nil, ident)
+}
+
+func (s *RescueImages) find(ctx context.Context, tx job.Tx, ident string) (*rescue.Image, error) {
+	if record.IsUUID(ident) {
+		img, err := s.store.RescueImages().Get(ctx, tx, strings.ToLower(ident))
+		if problem.Is(err, problem.NotFound) {
+			return nil, noRescueImage(ident)
+		}
+		return img, err
+	}
+	num, err := strconv.ParseInt(ident, 10, 64)
+	if err != nil || num < 1 {
+		return nil, noRescueImage(ident)
+	}
+	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{Deleted: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(i *rescue.Image) bool { return i.Num == num })
+	if i < 0 {
+		return nil, noRescueImage(ident)
+	}
+	return all[i], nil
 }
 
 // List reads a page.
 func (s *RescueImages) List(ctx context.Context, f rescue.ImageFilter, p record.Page) ([]*rescue.Image, error) {
-	return nil, errSoon
+	return s.records.List(ctx, f, p)
 }
 
-// Use counts the servers whose open session uses each image, by number.
-func (s *RescueImages) Use(ctx context.Context) (map[int64]int, error) { return nil, errSoon }
+// Use counts the servers whose open session uses each image, by number, in one query.
+func (s *RescueImages) Use(ctx context.Context) (map[int64]int, error) {
+	return s.store.RescueImageUse(ctx, nil)
+}
 
 // Create adds an image; an empty name is chosen, an empty location type found out.
 func (s *RescueImages) Create(ctx context.Context, img *rescue.Image, who record.Asker) error {
-	return errSoon
+	if img.Name == "" {
+		img.Name = "rescue-image-" + uuid.NewString()
+	}
+	if err := s.reachable(img, ""); err != nil {
+		return err
+	}
+	return s.records.Create(ctx, img, who)
 }
 
-// Update changes an image by its number or UUID. The bytes of one that is in use stay; Default moves from another one and is never taken away alone.
+// Update changes an image by its number or UUID. The bytes of one that is in use stay; Default moves from another one and is never
+// taken away alone.
 func (s *RescueImages) Update(ctx context.Context, ident string, who record.Asker, edit func(*rescue.Image) error) (*rescue.Image, error) {
-	return nil, errSoon
+	old, err := s.find(ctx, nil, ident)
+	if err != nil {
+		return nil, err
+	}
+	return s.records.Update(ctx, old.ID, who, func(img *rescue.Image) error {
+		was := *img
+		if err := edit(img); err != nil {
+			return err
+		}
+		img.Num, img.ID, img.DeletedAt = was.Num, was.ID, was.DeletedAt
+		if was.Source.Location != img.Source.Location && img.Source.LocationType == was.Source.LocationType {
+			img.Source.LocationType = "" // of the new one
+		}
+		return s.reachable(img, was.Source.Location)
+	})
 }
 
-// Remove marks an image as deleted; one that is the default, or in use unless force is set, is Conflict.
+// reachable asks for a new URL whether it answers, before any transaction.
+func (s *RescueImages) reachable(img *rescue.Image, was string) error {
+	if err := checkRescueImage(img); err != nil {
+		return err
+	}
+	if img.Source.LocationType != rescue.LocationHTTP || img.Source.Location == was || s.opts.HeadURL == nil {
+		return nil
+	}
+	if err := s.opts.HeadURL(img.Source.Location); err != nil {
+		return problem.Invalidf("location %s does not answer HEAD with 200: %w", img.Source.Location, err)
+	}
+	return nil
+}
+
+// admit holds an image to the others, in the transaction that writes it.
+func (s *RescueImages) admit(ctx context.Context, tx job.Tx, c record.Change[rescue.Image]) error {
+	img := c.New
+	if c.Old != nil {
+		if err := s.admitChange(ctx, tx, c); err != nil {
+			return err
+		}
+	}
+	if img.Source.ImageUUID != "" {
+		if _, err := s.store.Images().Get(ctx, tx, img.Source.ImageUUID); err != nil {
+			return missing(err, "image", img.Source.ImageUUID)
+		}
+	}
+	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.ID == img.ID {
+			continue
+		}
+		if img.Source.Location != "" && other.Source.Location == img.Source.Location {
+			return problem.Conflictf("Rescue image %d (%s) has location %s already", other.Num, other.Name, img.Source.Location)
+		}
+		if !img.Default || !other.Default {
+			continue
+		}
+		other.Default = false // it moves
+		if err := s.store.RescueImages().Save(tx, other); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitChange holds a change to what the image is to others.
+func (s *RescueImages) admitChange(ctx context.Context, tx job.Tx, c record.Change[rescue.Image]) error {
+	old, img := c.Old, c.New
+	if old.Deleted() {
+		return noRescueImage(strconv.FormatInt(old.Num, 10))
+	}
+	if old.Default && !img.Default {
+		return problem.Conflictf("Rescue image %d is the default: make another one the default instead", old.Num)
+	}
+	if bytesOf(old.Source) == bytesOf(img.Source) {
+		return nil
+	}
+	if err := s.store.UseRescueImage(tx, old.Num); err != nil {
+		return err
+	}
+	return s.unused(ctx, tx, old)
+}
+
+// bytesOf is where the bytes of a source lie.
+func bytesOf(s rescue.Source) [6]string {
+	return [6]string{s.ImageUUID, s.LocationType, s.Location, s.Ramdisk, s.Digest, s.RamdiskDigest}
+}
+
+// unused fails while an open session references the image; whoever holds its row knows that none comes meanwhile.
+func (s *RescueImages) unused(ctx context.Context, tx job.Tx, img *rescue.Image) error {
+	use, err := s.store.RescueImageUse(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if n := use[img.Num]; n > 0 {
+		return problem.Conflictf("%d or more servers are currently using rescue image %d", n, img.Num)
+	}
+	return nil
+}
+
+// Remove marks an image as deleted; one that is the default, or in use unless force is set, is Conflict. An open session
+// goes on with its own copy of where the bytes lie.
 func (s *RescueImages) Remove(ctx context.Context, ident string, force bool, who record.Asker) error {
-	return errSoon
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		img, err := s.find(ctx, tx, ident)
+		if err != nil {
+			return err
+		}
+		if img.Deleted() {
+			return noRescueImage(ident)
+		}
+		if err := s.store.UseRescueImage(tx, img.Num); err != nil {
+			return err
+		}
+		if img.Default {
+			return problem.Conflictf("Rescue image %d is marked as default and therefore can not be deleted", img.Num)
+		}
+		if err := s.unused(ctx, tx, img); err != nil && (!force || !problem.Is(err, problem.Conflict)) {
+			return err
+		}
+		img.DeletedAt = s.now()
+		return s.store.RescueImages().Save(tx, img)
+	})
 }
 
-// Select finds the image for a server's rescue and locks its row until the transaction ends.
+// Select finds the image for a server's rescue and locks its row until the transaction ends: the one that is asked for; else
+// by the server's operating system and family; else by its family; else the default. What was removed is never chosen; of
+// several the lowest number wins.
 func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server) (*rescue.Source, error) {
-	return nil, errSoon
+	if req.Image != 0 {
+		return s.named(ctx, tx, strconv.FormatInt(req.Image, 10))
+	}
+	if req.ImageUUID != "" {
+		src, err := s.apiImage(ctx, tx, req.ImageUUID, srv)
+		if problem.Is(err, problem.NotFound) {
+			return s.named(ctx, tx, req.ImageUUID)
+		}
+		return src, err
+	}
+	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	img := choose(all, srv.OS, srv.OSFamily)
+	if img == nil {
+		return nil, problem.NotFoundf("Rescue image with properties: OS-Family %s and OS %s not found", orNone(srv.OSFamily), orNone(srv.OS))
+	}
+	return s.use(ctx, tx, img)
 }
 
-// BuiltIn is salvor's own rescue ramdisk: digests ("sha256:...") under which the control plane hands the bytes out.
-type BuiltIn struct {
-	KernelDigest, RamdiskDigest string
-	Append                      string
+// choose is the rule of choice among the images that are there.
+func choose(all []*rescue.Image, system, family string) *rescue.Image {
+	all = slices.DeleteFunc(slices.Clone(all), func(i *rescue.Image) bool { return i.Deleted() })
+	slices.SortFunc(all, func(a, b *rescue.Image) int { return int(a.Num - b.Num) })
+	same := func(target, is string) bool { return is != "" && strings.EqualFold(target, is) }
+	for _, fits := range []func(*rescue.Image) bool{
+		func(i *rescue.Image) bool { return same(i.TargetOSFamily, family) && same(i.TargetOS, system) },
+		func(i *rescue.Image) bool { return same(i.TargetOSFamily, family) },
+		func(i *rescue.Image) bool { return i.Default },
+	} {
+		if i := slices.IndexFunc(all, fits); i >= 0 {
+			return all[i]
+		}
+	}
+	return nil
 }
 
-// EnsureBuiltIn adds salvor's own rescue image, the default if there is none, or brings its digests up to date.
-func (s *RescueImages) EnsureBuiltIn(ctx context.Context, b BuiltIn) error { return errSoon }
+func (s *RescueImages) named(ctx context.Context, tx job.Tx, ident string) (*rescue.Source, error) {
+	img, err := s.find(ctx, tx, ident)
+	if err != nil {
+		return nil, err
+	}
+	if img.Deleted() {
+		return nil, noRescueImage(ident)
+	}
+	return s.use(ctx, tx, img)
+}
+
+// use locks the row and copies what a session keeps of it.
+func (s *RescueImages) use(ctx context.Context, tx job.Tx, img *rescue.Image) (*rescue.Source, error) {
+	err := s.store.UseRescueImage(tx, img.Num)
+	if problem.Is(err, problem.NotFound) {
+		return nil, noRescueImage(strconv.FormatInt(img.Num, 10))
+	}
+	if err != nil {
+		return nil, err
+	}
+	src := img.Source
+	src.ImageID, src.Name = img.Num, img.Name
+	if src.ImageUUID != "" {
+		held, err := s.store.Images().Get(ctx, tx, src.ImageUUID)
+		if err != nil || held.Status != ImageActive {
+			return nil, problem.Conflictf("rescue image %d: image %s that it points at cannot be used; point it at another one", img.Num, src.ImageUUID)
+		}
+		src.Digest = held.Digest
+	}
+	return &src, nil
+}
+
+// apiImage makes a rescue system of an image of the image API, as its properties say.
+func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *Server) (*rescue.Source, error) {
+	if !record.IsUUID(id) {
+		return nil, noRescueImage(id)
+	}
+	img, err := s.store.Images().Get(ctx, tx, strings.ToLower(id))
+	if err != nil || !img.visible(Who{Project: srv.Project}) {
+		if err == nil || problem.Is(err, problem.NotFound) {
+			err = noRescueImage(id)
+		}
+		return nil, err
+	}
+	if img.Status != ImageActive {
+		return nil, problem.Invalidf("image %s is not active: it is %s", img.ID, img.Status)
+	}
+	src := &rescue.Source{ImageUUID: img.ID, Name: img.Name, Digest: img.Digest, Bus: img.Properties["hw_rescue_bus"], Device: img.Properties["hw_rescue_device"]}
+	switch img.DiskFormat {
+	case "iso":
+		src.Kind, src.Access = rescue.ISO, rescue.NoAccess
+	case "raw", "qcow2":
+		src.Kind, src.Access = rescue.Disk, rescue.ByConfigDrive
+	default:
+		return nil, problem.Invalidf("image %s has format %s: only iso, raw and qcow2 can be booted for a rescue", img.ID, img.DiskFormat)
+	}
+	switch access := rescue.Access(img.Properties[AccessProperty]); access {
+	case "":
+	case rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
+		src.Access = access
+	default:
+		return nil, problem.Invalidf("image %s: property %s is %q; want %s, %s or %s", img.ID, AccessProperty, short(string(access)), rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
+	}
+	return src, nil
+}
+
+// AccessProperty is the property of an image that says how a rescue system in it takes its credential; without it a disk
+// image is trusted to have cloud-init, and an ISO image takes none.
+const AccessProperty = "salvor_rescue_access"

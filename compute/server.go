@@ -169,6 +169,8 @@ type ServerFilter struct {
 	// InRescue keeps servers with an open session; RescueExpired those whose session should have ended before.
 	InRescue      bool
 	RescueExpired time.Time
+	// Task keeps those on which this task is at work.
+	Task Task
 }
 
 // Subject is what the server's jobs work on.

@@ -2,25 +2,59 @@ package compute
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 )
 
 // Servers is the service that changes servers by the rules.
 type Servers struct {
 	*core
 	images *RescueImages
+	hosts  *Hosts
 }
 
-// Server reads one by UUID, a deleted one too; one that who may not see is NotFound.
+func noServer(ident any) error { return problem.NotFoundf("server %v could not be found", ident) }
+
+// sees tells whether who may know of the server.
+func (w Who) sees(project string) bool {
+	return w.Admin || w.Project == project
+}
+
+// Server reads one by UUID; one that was deleted, or that who may not see, is NotFound.
 func (s *Servers) Server(ctx context.Context, id string, who Who) (*Server, error) {
-	return nil, errSoon
+	return s.get(ctx, nil, id, who)
 }
 
-// ByNum reads one by its number.
+func (s *Servers) get(ctx context.Context, tx job.Tx, id string, who Who) (*Server, error) {
+	if !record.IsUUID(id) {
+		return nil, noServer(short(id))
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, strings.ToLower(id))
+	if problem.Is(err, problem.NotFound) {
+		return nil, noServer(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if srv.State == Deleted || !who.sees(srv.Project) {
+		return nil, noServer(id)
+	}
+	return srv, nil
+}
+
+// ByNum reads one by its number, a deleted one too; one that who may not see is NotFound.
 func (s *Servers) ByNum(ctx context.Context, num int64, who Who) (*Server, error) {
-	return nil, errSoon
+	srv, err := s.store.ServerByNum(ctx, nil, num)
+	if problem.Is(err, problem.NotFound) || err == nil && !who.sees(srv.Project) {
+		return nil, noServer(num)
+	}
+	return srv, err
 }
 
 // List reads a page. It narrows by nobody's project: the caller sets ServerFilter.Project.
@@ -38,46 +72,290 @@ func (s *Servers) Marked(ctx context.Context, nums []int64) (map[int64]*Server, 
 	return s.store.Servers().Marked(ctx, nums)
 }
 
+// Bounds of what users write.
+const (
+	maxName        = 255
+	maxDescription = 255
+	maxMetadata    = 128
+	maxTags        = 50
+	maxTag         = 60
+)
+
 // Update changes what users may write: name, description, metadata and tags. What else edit changes is not kept.
 func (s *Servers) Update(ctx context.Context, id string, who Who, edit func(*Server) error) (*Server, error) {
-	return nil, errSoon
+	var out *Server
+	err := s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.get(ctx, tx, id, who)
+		if err != nil {
+			return err
+		}
+		wish := *srv
+		wish.Metadata, wish.Tags = maps.Clone(srv.Metadata), slices.Clone(srv.Tags)
+		if err := edit(&wish); err != nil {
+			return err
+		}
+		srv.Name, srv.Description, srv.Metadata, srv.Tags = strings.TrimSpace(wish.Name), wish.Description, wish.Metadata, wish.Tags
+		if err := checkWords(srv); err != nil {
+			return err
+		}
+		out = srv
+		return s.save(tx, srv)
+	})
+	return out, err
 }
 
-// Act does what is asked: the rule, the server's row, the job and the timeline are one transaction.
-// A state that forbids it is a *StateError.
-func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, error) {
-	return nil, errSoon
+// checkWords holds what users write to its bounds.
+func checkWords(s *Server) error {
+	switch {
+	case s.Name == "" || len(s.Name) > maxName:
+		return problem.Invalidf("name: a server's name has 1 to %d characters", maxName)
+	case len(s.Description) > maxDescription:
+		return problem.Invalidf("description is longer than %d characters", maxDescription)
+	case len(s.Metadata) > maxMetadata:
+		return problem.Invalidf("metadata: a server has at most %d items", maxMetadata)
+	case len(s.Tags) > maxTags:
+		return problem.Invalidf("tags: a server has at most %d", maxTags)
+	}
+	for k, v := range s.Metadata {
+		if k == "" || len(k) > 255 || len(v) > 255 {
+			return problem.Invalidf("metadata: keys have 1 to 255 characters, values at most 255")
+		}
+	}
+	for i, tag := range s.Tags {
+		if tag == "" || len(tag) > maxTag || strings.ContainsAny(tag, ",/") || slices.Contains(s.Tags[:i], tag) {
+			return problem.Invalidf("tag %.70q: tags differ, have 1 to %d characters and neither comma nor slash", tag, maxTag)
+		}
+	}
+	return nil
+}
+
+// Settle brings the state to what a power means, where no rescue holds the server; a session follows its power.
+func (s *Server) Settle(p Power) {
+	s.Power = p
+	if s.State == Rescued {
+		if p == PowerOn && s.Rescue != nil && s.Rescue.State == rescue.Prepared {
+			s.Rescue.State = rescue.Booting
+		}
+		if p == PowerOff && s.Rescue != nil && (s.Rescue.State == rescue.Booting || s.Rescue.State == rescue.Ready) {
+			s.Rescue.State = rescue.Prepared
+		}
+		return
+	}
+	switch p {
+	case PowerOn:
+		s.State = Active
+	case PowerOff, PowerCrashed:
+		s.State = Stopped
+	case PowerPaused:
+		s.State = Paused
+	case PowerSaved:
+		s.State = Suspended
+	}
 }
 
 // Edit changes a server inside a conductor's transaction and tells a change of its state on the timeline.
 func (s *Servers) Edit(ctx context.Context, tx job.Tx, id string, change func(*Server)) error {
-	return errSoon
+	_, err := s.edit(ctx, tx, id, change)
+	return err
 }
 
-// Finish is Edit at the end of an operation that went well: the task is cleared after change. A deletion that was asked for meanwhile begins.
+func (s *Servers) edit(ctx context.Context, tx job.Tx, id string, change func(*Server)) (*Server, error) {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	before, session := srv.State, sessionState(srv)
+	change(srv)
+	if srv.Rescue != nil && srv.Rescue.State == rescue.Closed {
+		srv.Rescue = nil // and with it its credential
+	}
+	if err := s.store.Servers().Save(tx, srv); err != nil {
+		return nil, err
+	}
+	text := ""
+	if srv.State != before {
+		text = string(before) + " -> " + string(srv.State)
+	}
+	if now := sessionState(srv); now != session {
+		text = strings.TrimPrefix(text+"; rescue "+orNone(session)+" -> "+orNone(now), "; ")
+	}
+	if text == "" {
+		return srv, nil
+	}
+	e := job.Event{Subject: Subject(id), Type: "state", Text: text, Severity: "info"}
+	if srv.State == Errored {
+		e.Severity = "error"
+	}
+	return srv, s.jobs.Append(tx, e)
+}
+
+func sessionState(s *Server) string {
+	if s.Rescue == nil {
+		return ""
+	}
+	return string(s.Rescue.State)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Finish is Edit at the end of an operation that went well: the task is cleared after change. A deletion that was asked
+// for meanwhile begins. The volumes of a server that is built become in use.
 func (s *Servers) Finish(ctx context.Context, tx job.Tx, id string, change func(*Server)) error {
-	return errSoon
+	built := false
+	srv, err := s.edit(ctx, tx, id, func(srv *Server) {
+		was := srv.State
+		change(srv)
+		if built = was == Building && srv.State != Building; built {
+			srv.Fault = nil
+		}
+		clearTask(srv)
+	})
+	if err != nil {
+		return err
+	}
+	if built && srv.State != Deleted {
+		if err := s.takeVolumes(ctx, tx, srv); err != nil {
+			return err
+		}
+	}
+	return s.beginDeletion(ctx, tx, srv)
 }
 
-// Fail is Finish for a Definition's Failed: the server is in Error with the job's problem as its fault, an open
-// session of a rescue or an unrescue is Failed; change (nil: none) has the last word.
+// clearTask keeps a deletion that was asked for while another job ran.
+func clearTask(s *Server) {
+	if s.Task != Deleting || s.State == Deleted {
+		s.Task = NoTask
+	}
+}
+
+// Fail is Finish for a Definition's Failed. The server gets the problem as its fault, and is in Error unless only its power or a
+// volume was concerned; the session of a rescue or an unrescue is Failed. change (nil: none) has the last word.
 func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*Server)) error {
-	return errSoon
+	srv, err := s.edit(ctx, tx, j.Subject.ID, func(srv *Server) {
+		if srv.State == Deleted {
+			return
+		}
+		srv.Fault = &Fault{Code: 500, Message: j.Problem, CreatedAt: s.now()}
+		switch j.Kind {
+		case JobPower, JobReconcile, JobAttach, JobDetach:
+			srv.Wanted = srv.Power
+		default:
+			srv.State = Errored
+		}
+		if (j.Kind == JobRescue || j.Kind == JobUnrescue) && srv.InSession() {
+			srv.Rescue.State = rescue.Failed
+		}
+		if j.Kind == JobDelete {
+			srv.Task = NoTask
+		}
+		if change != nil {
+			change(srv)
+		}
+		clearTask(srv)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.volumeFailed(ctx, tx, j); err != nil {
+		return err
+	}
+	return s.beginDeletion(ctx, tx, srv)
 }
 
-// Place gives a server without a host the best one, and reserves its place there. One that has a host keeps it.
-func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateArgs) (*Server, *Host, error) {
-	return nil, nil, errSoon
+// beginDeletion inserts the job of a deletion that was asked for while another job ran, once nothing runs any more.
+func (s *Servers) beginDeletion(ctx context.Context, tx job.Tx, srv *Server) error {
+	if srv.Task != Deleting || srv.State == Deleted {
+		return nil
+	}
+	open, err := s.jobs.Unended(tx, Subject(srv.ID))
+	if err != nil {
+		return err
+	}
+	for i := range open {
+		if open[i].Class == job.Operation {
+			return nil
+		}
+	}
+	j, err := newJob(srv.ID, JobDelete, nil, nil, record.Asker{})
+	if err != nil {
+		return err
+	}
+	return s.jobs.Insert(tx, j)
 }
 
-// Gone ends a server: Deleted, its place, addresses and volumes given back.
-func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error { return errSoon }
+// Tend begins what nobody asks for: deletions that waited for another job, the watch of clusters, and the
+// unrescue of expired sessions.
+func (s *Servers) Tend(ctx context.Context) error {
+	list, err := s.store.Servers().List(ctx, nil, ServerFilter{Task: Deleting}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, srv := range list {
+		if err := s.tendDeletion(ctx, srv.ID); err != nil {
+			return err
+		}
+	}
+	if err := s.WatchClusters(ctx); err != nil {
+		return err
+	}
+	return s.ExpireSessions(ctx)
+}
 
-// Observe takes in what a host, or a watcher of one, sees on it: all guests. What differs from what should be is mended by jobs.
-func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) error { return errSoon }
+func (s *Servers) tendDeletion(ctx context.Context, id string) error {
+	return s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.store.Servers().Get(ctx, tx, id)
+		if err != nil || srv.Task != Deleting || srv.State == Deleted {
+			return ignoreNotFound(err)
+		}
+		open, err := s.jobs.Unended(tx, Subject(id))
+		if err != nil {
+			return err
+		}
+		for i := range open {
+			if open[i].Kind == JobDelete {
+				return nil
+			}
+		}
+		free, err := s.supersede(tx, srv)
+		if err != nil || !free {
+			return err
+		}
+		if err := s.beginDeletion(ctx, tx, srv); err != nil {
+			return err
+		}
+		return s.save(tx, srv)
+	})
+}
 
-// Tend begins what nobody asks for: deletions that waited for another job, and the unrescue of expired sessions.
-func (s *Servers) Tend(ctx context.Context) error { return errSoon }
+func ignoreNotFound(err error) error {
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
+}
 
-// ExpireSessions asks for the unrescue of every server whose session is over.
-func (s *Servers) ExpireSessions(ctx context.Context) error { return errSoon }
+// save writes a server inside core.change.
+func (c *core) save(tx job.Tx, srv *Server) error {
+	err := c.store.Servers().Save(tx, srv)
+	if problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	}
+	return err
+}
+
+func (c *core) note(tx job.Tx, id string, who record.Asker, kind, text string) error {
+	return c.jobs.Append(tx, job.Event{Subject: Subject(id), Type: kind, Text: text, Severity: "info", RequestID: who.RequestID, User: who.User})
+}
+
+// short bounds a word of a user that goes into an error.
+func short(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}

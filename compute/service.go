@@ -74,6 +74,7 @@ func New(store Store, jobs record.Jobs, key *secret.Key, opts Options, now func(
 	s.RescueImages = newRescueImages(c)
 	s.Servers = &Servers{core: c, images: s.RescueImages}
 	s.Hosts = newHosts(c, s.Servers)
+	s.Servers.hosts = s.Hosts
 	s.JoinTokens = newJoinTokens(c)
 	s.Flavors = newFlavors(c)
 	s.Images = newImages(c)
@@ -83,3 +84,6 @@ func New(store Store, jobs record.Jobs, key *secret.Key, opts Options, now func(
 	s.Clusters = newClusters(c)
 	return s
 }
+
+// pageOf is a page of at most so many, from the beginning.
+func pageOf(limit int) record.Page { return record.Page{Limit: limit} }

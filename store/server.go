@@ -78,6 +78,7 @@ func narrowServers(c *clause, f compute.ServerFilter) {
 		c.equal(e.column, e.value)
 	}
 	c.rare("t.host_id", f.HostID)
+	c.rare("t.task", string(f.Task))
 	c.rare("t.image_id", f.ImageID)
 	c.contains("t.name", f.NameContains)
 	if f.States != nil {

@@ -1,0 +1,224 @@
+package compute
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// errSuperseded ends a waiting job in favour of a deletion.
+var errSuperseded = problem.Conflictf("given up: the server is to be deleted")
+
+// step is one act on its way through its transaction.
+type step struct {
+	*Act
+	who    Who
+	rule   *Rule
+	server *Server
+	args   any
+	secret any // JSON of the job's secret; nil: none
+}
+
+// Act does what is asked: the rule, the server's row, the job and the timeline are one transaction.
+// A state that forbids it is a *StateError.
+func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, error) {
+	cred, err := s.credential(&a)
+	if err != nil {
+		return nil, err
+	}
+	var out *Server
+	err = s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.get(ctx, tx, id, who)
+		if err != nil {
+			return err
+		}
+		st := &step{Act: &a, who: who, server: srv}
+		out = srv
+		if a.Action == Delete && srv.Task == Deleting {
+			return nil // asked before
+		}
+		if st.rule, err = Allow(srv, a.Action, a.manner(), who.Admin); err != nil {
+			return err
+		}
+		return s.apply(ctx, tx, st, cred)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.Password != nil && out.Rescue != nil && out.Rescue.Source.Access != rescue.NoAccess {
+		*a.Password = cred.clear
+	}
+	return out, nil
+}
+
+// change runs fn in a transaction, again if a row that it saves was changed by somebody else meanwhile.
+func (c *core) change(ctx context.Context, fn func(job.Tx) error) error {
+	for range 5 {
+		if err := c.jobs.Do(ctx, fn); !errors.Is(err, record.ErrChanged) {
+			return err
+		}
+	}
+	return problem.Conflictf("the server keeps changing; ask again")
+}
+
+// apply writes what the rule says.
+func (s *Servers) apply(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+	if err := s.prepare(ctx, tx, st, cred); err != nil {
+		return err
+	}
+	srv, r := st.server, st.rule
+	srv.Task = r.Task
+	if r.Wanted != "" {
+		srv.Wanted = r.Wanted
+	}
+	if r.Action == ResetState {
+		srv.Task = NoTask
+	}
+	if r.Job != "" {
+		if err := s.insert(tx, st); err != nil {
+			return err
+		}
+	}
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	return s.note(tx, srv.ID, st.who.Asker, "request", "asked to "+string(st.Action))
+}
+
+// insert adds the act's job. A deletion ends what waits and leaves what runs to its end: Tend or Finish begins it then.
+func (s *Servers) insert(tx job.Tx, st *step) error {
+	if st.Action == Delete {
+		free, err := s.supersede(tx, st.server)
+		if err != nil || !free {
+			return err
+		}
+	}
+	j, err := newJob(st.server.ID, st.rule.Job, st.args, st.secret, st.who.Asker)
+	if err != nil {
+		return err
+	}
+	err = s.jobs.Insert(tx, j)
+	if problem.Is(err, problem.Conflict) {
+		srv := *st.server
+		srv.Task = NoTask
+		return &StateError{Server: &srv, Action: st.Action, Busy: true, Allowed: true}
+	}
+	return err
+}
+
+// supersede ends the waiting jobs of a server that is to be deleted; false: one runs just now.
+func (s *Servers) supersede(tx job.Tx, srv *Server) (bool, error) {
+	open, err := s.jobs.Unended(tx, Subject(srv.ID))
+	if err != nil {
+		return false, err
+	}
+	for i := range open {
+		if open[i].Locks() {
+			return false, nil
+		}
+	}
+	for i := range open {
+		if open[i].Class == job.Ask {
+			continue
+		}
+		if err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, errSuperseded); err != nil {
+			return false, err
+		}
+		srv.Epoch++ // what the host was told before is void
+	}
+	return true, s.store.VoidOrders(tx, srv.ID, srv.Epoch)
+}
+
+// newJob makes an operation on a server.
+func newJob(id string, kind job.Kind, args, secrets any, who record.Asker) (*job.Job, error) {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	j := &job.Job{Kind: kind, Class: job.Operation, Subject: Subject(id), RequestID: who.RequestID, User: who.User}
+	if args != nil {
+		j.Args = raw
+	}
+	if secrets != nil {
+		if j.Secret, err = sealed(secrets); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// prepare fills in what the action changes beside its task, and the arguments of its job.
+func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+	srv := st.server
+	within := int(s.opts.SoftOffTimeout / time.Second)
+	switch st.Action {
+	case Start, Unpause, Resume:
+		st.args = PowerArgs{Power: PowerOn}
+	case Stop:
+		st.args = PowerArgs{Power: PowerOff, Soft: true, Within: within}
+	case Reboot:
+		st.args = PowerArgs{Power: PowerOn, Restart: true, Soft: true, Within: within}
+	case RebootHard:
+		st.args = PowerArgs{Power: PowerOn, Restart: true}
+	case Pause:
+		st.args = PowerArgs{Power: PowerPaused}
+	case Suspend:
+		st.args = PowerArgs{Power: PowerSaved}
+	case Rescue:
+		st.args = RescueArgs{Boot: !st.MustBeOff, Within: within}
+		return s.openSession(ctx, tx, st, cred)
+	case Unrescue:
+		st.args = s.leaveSession(srv, st.MustBeOff || st.Restore)
+	case Rebuild:
+		return s.prepareRebuild(ctx, tx, st)
+	case AttachVolume:
+		return s.prepareAttach(ctx, tx, st)
+	case DetachVolume:
+		return s.prepareDetach(ctx, tx, st)
+	case LockServer:
+		srv.Locked, srv.LockedReason = true, st.Reason
+	case UnlockServer:
+		srv.Locked, srv.LockedReason = false, ""
+	case ResetState:
+		return s.reset(tx, st)
+	}
+	return nil
+}
+
+// reset gives a server the state that an operator says it has. What waits for it is given up.
+func (s *Servers) reset(tx job.Tx, st *step) error {
+	if st.Reset != Active && st.Reset != Errored {
+		return problem.Invalidf("server %s: a state is reset to %s or %s, not to %.50q", st.server.ID, Active, Errored, st.Reset)
+	}
+	open, err := s.jobs.Unended(tx, Subject(st.server.ID))
+	if err != nil {
+		return err
+	}
+	for i := range open {
+		if open[i].Class == job.Ask {
+			continue
+		}
+		err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, problem.Conflictf("given up: the server's state was reset"))
+		if problem.Is(err, problem.Conflict) {
+			return &StateError{Server: st.server, Action: ResetState, Busy: true, Allowed: true}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	srv := st.server
+	if open := srv.Rescue; open != nil && open.State != rescue.Closed && (open.State == rescue.Preparing || open.State == rescue.Leaving) {
+		open.State = rescue.Failed // nobody works on it any more: unrescue may be asked
+	}
+	srv.State = st.Reset
+	if st.Reset == Active {
+		srv.Fault = nil
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package compute
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// JoinTokens is the service of join tokens.
+type JoinTokens struct {
+	*core
+	*record.Collection[JoinToken, JoinTokenFilter]
+}
+
+func newJoinTokens(c *core) *JoinTokens {
+	return &JoinTokens{core: c, Collection: record.NewCollection("join token", c.store.JoinTokens(), c.jobs, c.now)}
+}
+
+// maxTokenLife bounds how long a join token may wait for its host.
+const maxTokenLife = 30 * 24 * time.Hour
+
+// Issue makes a token that lets one host in within ttl. The clear text is told here only.
+func (s *JoinTokens) Issue(ctx context.Context, ttl time.Duration, note string, who record.Asker) (*JoinToken, secret.Value, error) {
+	if ttl <= 0 || ttl > maxTokenLife {
+		return nil, secret.Value{}, problem.Invalidf("a join token lasts more than no time and at most %s", maxTokenLife)
+	}
+	if len(note) > 255 {
+		return nil, secret.Value{}, problem.Invalidf("a note has at most 255 characters")
+	}
+	b := make([]byte, 32)
+	if _, err := rand.Read(b); err != nil {
+		return nil, secret.Value{}, err
+	}
+	clear := secret.New(base64.RawURLEncoding.EncodeToString(b))
+	t := &JoinToken{Record: record.Record{ID: uuid.NewString()}, Digest: tokenDigest(clear), ExpiresAt: s.now().Add(ttl), Note: note}
+	if err := s.Create(ctx, t, who); err != nil {
+		return nil, secret.Value{}, err
+	}
+	return t, clear, nil
+}
+
+func tokenDigest(t secret.Value) string {
+	sum := sha256.Sum256([]byte(t.Reveal()))
+	return hex.EncodeToString(sum[:])
+}
+
+// useToken takes a join token for a host: whoever saves its row first has it. The same host may show it again, for
+// its first answer may have been lost.
+func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hostID string) error {
+	refused := problem.Forbiddenf("join: the token is not known, used up, or over; ask for another one")
+	found, err := s.store.JoinTokens().List(ctx, tx, JoinTokenFilter{Digest: tokenDigest(token)}, pageOf(1))
+	if err != nil {
+		return err
+	}
+	if token.Empty() || len(found) == 0 || !s.now().Before(found[0].ExpiresAt) {
+		return refused
+	}
+	t := found[0]
+	switch t.UsedBy {
+	case hostID:
+		return nil
+	case "":
+		t.UsedBy, t.UsedAt = hostID, s.now()
+		err := s.store.JoinTokens().Save(tx, t)
+		if problem.Is(err, problem.Conflict) {
+			return record.ErrChanged
+		}
+		return err
+	}
+	return refused
+}

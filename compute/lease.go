@@ -1,0 +1,345 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+const (
+	// flushEvery is how late a lease may reach the store.
+	flushEvery = time.Second
+	// rowLasts is how late another process's word on a host (revoked, say) may reach this one.
+	rowLasts = 5 * time.Second
+)
+
+// leases keeps the hosts' renewals until they are written together: a host that only says it lives must not cost a commit a word.
+type leases struct {
+	mu    sync.Mutex
+	known map[string]*held
+}
+
+// held is what this process knows of a host.
+type held struct {
+	lease   Lease
+	fresh   bool // not written yet
+	revoked bool
+	name    string
+	readAt  time.Time
+	// told: inventory and guests of this boot have been taken in.
+	inventory, guests bool
+}
+
+func newLeases() leases { return leases{known: map[string]*held{}} }
+
+func (l *leases) get(id string) held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.known[id]; h != nil {
+		return *h
+	}
+	return held{}
+}
+
+// with changes what is known of a host.
+func (l *leases) with(id string, change func(*held)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.known[id]
+	if h == nil {
+		h = &held{}
+		l.known[id] = h
+	}
+	change(h)
+}
+
+// forget makes the host's row be read again.
+func (l *leases) forget(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.known[id]; h != nil {
+		h.readAt = time.Time{}
+	}
+}
+
+func (l *leases) drop(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, id)
+}
+
+// newest is the newer of a stored lease and the one held here.
+func (l *leases) newest(stored Lease, id string) Lease {
+	if h := l.get(id); h.lease.RenewedAt.After(stored.RenewedAt) {
+		return h.lease
+	}
+	return stored
+}
+
+// take lists what has to be written.
+func (l *leases) take() []Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Lease
+	for _, h := range l.known {
+		if h.fresh {
+			h.fresh = false
+			out = append(out, h.lease)
+		}
+	}
+	return out
+}
+
+func (l *leases) putBack(all []Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lease := range all {
+		if h := l.known[lease.HostID]; h != nil {
+			h.fresh = true
+		}
+	}
+}
+
+// Renewal is what a host tells with its lease. Inventory and Guests are nil where nothing changed; Guests are all of them otherwise.
+type Renewal struct {
+	BootID, Name string
+	Inventory    *Inventory
+	Guests       []Guest
+	HasGuests    bool // Guests were sent, though there may be none
+	Did          []Deed
+}
+
+// Deed is what a host did without an order.
+type Deed struct {
+	ServerID, Text string
+	At             time.Time
+}
+
+// Renewed answers a renewal. Servers is set where Guests were sent.
+type Renewed struct {
+	Resend  bool
+	Servers map[string]WantedServer
+}
+
+// WantedServer is how a server should be.
+type WantedServer struct {
+	Power Power
+	Epoch int64
+	Busy  bool
+}
+
+// Allow tells whether the host with this certificate may speak: NotFound or Forbidden (revoked). It is cheap.
+func (s *Hosts) Allow(ctx context.Context, hostID, serial string) error {
+	h, err := s.known(ctx, hostID)
+	if err == nil && h.revoked {
+		err = revoked(hostID)
+	}
+	return err
+}
+
+// known is what this process knows of a host, its row read again now and then.
+func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
+	h := s.leases.get(hostID)
+	if now := s.now(); !h.readAt.IsZero() && now.Sub(h.readAt) < rowLasts {
+		return h, nil
+	}
+	row, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if problem.Is(err, problem.NotFound) {
+		s.leases.drop(hostID)
+		return held{}, problem.NotFoundf("host %s is not known: it has to join", short(hostID))
+	}
+	if err != nil {
+		return held{}, err
+	}
+	s.leases.with(hostID, func(k *held) {
+		k.readAt, k.revoked, k.name = s.now(), row.Revoked, row.Name
+		if k.lease.BootID != row.BootID {
+			k.lease, k.inventory, k.guests = Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
+		}
+		h = *k
+	})
+	return h, nil
+}
+
+// maxTold bounds what one renewal may bring.
+const maxTold = 10000
+
+// Renew keeps a host's lease and takes in what it tells. A new boot id is admitted and gets the open orders.
+func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Renewed, error) {
+	if r.BootID == "" || len(r.BootID) > 64 || len(r.Guests) > maxTold || len(r.Did) > maxTold {
+		return Renewed{}, problem.Invalidf("renewal of host %s: a boot id of at most 64 characters and at most %d guests and deeds are taken", hostID, maxTold)
+	}
+	h, err := s.known(ctx, hostID)
+	if err != nil {
+		return Renewed{}, err
+	}
+	if h.revoked {
+		return Renewed{}, revoked(hostID)
+	}
+	rebooted := h.lease.BootID != r.BootID
+	if rebooted || r.Inventory != nil || r.Name != "" && r.Name != h.name {
+		if err := s.takeIn(ctx, hostID, r, rebooted); err != nil {
+			return Renewed{}, err
+		}
+	}
+	if r.HasGuests {
+		if err := s.servers.observe(ctx, hostID, r.Guests, !h.guests); err != nil {
+			return Renewed{}, err
+		}
+	}
+	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+		return Renewed{}, err
+	}
+	return s.renewed(ctx, hostID, r)
+}
+
+// renewed counts the renewal at the time at which it is answered.
+func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal) (out Renewed, err error) {
+	if r.HasGuests {
+		if out.Servers, err = s.wanted(ctx, hostID); err != nil {
+			return out, err
+		}
+	}
+	s.leases.with(hostID, func(h *held) {
+		if h.lease.BootID != r.BootID {
+			h.inventory, h.guests = false, false
+		}
+		h.lease = Lease{HostID: hostID, BootID: r.BootID, RenewedAt: s.now(), Renewals: h.lease.Renewals + 1}
+		h.fresh = true
+		h.inventory = h.inventory || r.Inventory != nil
+		h.guests = h.guests || r.HasGuests
+		out.Resend = !h.inventory || !h.guests
+	})
+	return out, nil
+}
+
+// takeIn writes what is new of a host into its row.
+func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted bool) error {
+	return s.change(ctx, func(tx job.Tx) error {
+		h, err := s.store.Hosts().Get(ctx, tx, hostID)
+		if err != nil {
+			return err
+		}
+		changed := false
+		if rebooted && h.BootID != r.BootID {
+			changed, h.BootID = true, r.BootID
+			if err := s.store.MoveOrders(tx, hostID, r.BootID); err != nil {
+				return err
+			}
+			if err := s.noteHost(tx, hostID, record.Asker{}, "a new boot of the host holds the lease"); err != nil {
+				return err
+			}
+		}
+		if r.Name != "" && len(r.Name) <= 255 && r.Name != h.Name {
+			changed, h.Name = true, r.Name
+		}
+		if r.Inventory != nil && !sameInventory(h.Inventory, *r.Inventory) {
+			changed, h.Inventory = true, *r.Inventory
+		}
+		if !changed {
+			return nil
+		}
+		return s.saveHost(tx, h)
+	})
+}
+
+// sameInventory leaves out what changes by itself.
+func sameInventory(a, b Inventory) bool {
+	a.UptimeS, b.UptimeS = 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// noteDeeds writes what a host did on its own on the timelines of its servers.
+func (s *Hosts) noteDeeds(ctx context.Context, hostID string, did []Deed) error {
+	if len(did) == 0 {
+		return nil
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		for _, d := range did {
+			srv, err := s.store.Servers().Get(ctx, tx, d.ServerID)
+			if problem.Is(err, problem.NotFound) || err == nil && srv.HostID != hostID {
+				continue // a host speaks for its own servers only
+			}
+			if err != nil {
+				return err
+			}
+			e := job.Event{Subject: Subject(srv.ID), Type: "contact", Text: "host: " + oneLine(d.Text), Severity: "info", At: d.At}
+			if err := s.jobs.Append(tx, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func oneLine(s string) string {
+	return short(strings.Join(strings.Fields(s), " "))
+}
+
+// wanted lists what should be on a host.
+func (s *Hosts) wanted(ctx context.Context, hostID string) (map[string]WantedServer, error) {
+	list, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]WantedServer, len(list))
+	for _, srv := range list {
+		out[srv.ID] = WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: srv.Task != NoTask || !srv.steady()}
+	}
+	return out, nil
+}
+
+// up judges hosts by the leases of now.
+func (s *Hosts) up(ctx context.Context, tx job.Tx) (func(*Host) bool, error) {
+	l, err := s.ups(ctx, tx)
+	if err != nil {
+		return nil, fmt.Errorf("which hosts live: %w", err)
+	}
+	return l.is, nil
+}
+
+// FlushLeases writes the leases that were renewed since the last time.
+func (s *Hosts) FlushLeases(ctx context.Context) error {
+	due := s.leases.take()
+	if len(due) == 0 {
+		return nil
+	}
+	slices.SortFunc(due, func(a, b Lease) int { return strings.Compare(a.HostID, b.HostID) })
+	err := s.store.SaveLeases(ctx, due)
+	if err != nil {
+		s.leases.putBack(due)
+	}
+	return err
+}
+
+// RunLeases writes leases in batches until ctx ends, and tends what is due (see Servers.Tend). onError is told of what failed;
+// it is no end.
+func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
+	turn := time.NewTicker(flushEvery)
+	defer turn.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
+			defer cancel()
+			if err := s.FlushLeases(bounded); err != nil {
+				onError(err)
+			}
+			return
+		case <-turn.C:
+		}
+		for _, do := range []func(context.Context) error{s.FlushLeases, s.servers.Tend} {
+			if err := do(ctx); err != nil && ctx.Err() == nil {
+				onError(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Observe takes in what a host, or a watcher of one, sees on it: all guests. What differs from what should be is mended by
+// jobs. Sessions of clusters are SyncRescue's.
+func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) error {
+	return s.observe(ctx, hostID, guests, false)
+}
+
+// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was.
+func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) error {
+	host, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if err != nil {
+		return err
+	}
+	here, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
+	if err != nil {
+		return err
+	}
+	byID := make(map[string]*Guest, len(guests))
+	for i := range guests {
+		byID[guests[i].ID] = &guests[i]
+	}
+	for _, srv := range here {
+		g := byID[srv.ID]
+		if srv.look(g, host.Kind, first) == (verdict{}) {
+			continue
+		}
+		if err := s.mend(ctx, srv, g, host.Kind, first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict is what a look at a guest asks for.
+type verdict struct {
+	power  Power // to be written; empty: as it is
+	settle bool  // and the state with it: the guest did it, and that is taken
+	mend   Power // to be made so by a job; empty: nothing
+	why    string
+}
+
+// steady tells whether the server is in a state that a look may change.
+func (s *Server) steady() bool {
+	return slices.Contains([]VMState{Active, Stopped, Paused, Suspended, Rescued}, s.State)
+}
+
+// look compares a server with its guest; nil: there is none.
+func (s *Server) look(g *Guest, kind HostKind, first bool) verdict {
+	switch {
+	case s.Task != NoTask || !s.steady():
+		return verdict{} // somebody works on it, or nobody knows how it should be
+	case g == nil && kind == GanetiHost:
+		return verdict{} // it may be on its way to another node
+	case g == nil:
+		return verdict{power: PowerOff, mend: s.Wanted, why: "its host knows no such guest"}
+	case g.Epoch != 0 && g.Epoch > s.Epoch:
+		return verdict{}
+	case g.Power == PowerUnknown || g.Power == s.Power && g.Power == s.Wanted:
+		return verdict{}
+	case kind == GanetiHost:
+		if g.Power == s.Power {
+			return verdict{}
+		}
+		return verdict{power: g.Power, settle: true, why: "so it is at its cluster"}
+	case g.Power == s.Wanted:
+		return verdict{power: g.Power}
+	}
+	return s.differs(g.Power, first)
+}
+
+// differs judges a guest whose power is not the wanted one.
+func (s *Server) differs(is Power, first bool) verdict {
+	off := is == PowerOff || is == PowerCrashed
+	switch {
+	case off && s.Wanted == PowerOn && first:
+		return verdict{power: is, mend: PowerOn, why: "its host has started again"}
+	case is == PowerCrashed:
+		return verdict{power: is, settle: true, why: "it crashed"}
+	case off && s.Power == PowerOn:
+		return verdict{power: is, settle: true, why: "its own system powered it off"}
+	case is == PowerOn && s.Power != PowerOn && (s.Wanted == PowerOff || s.Wanted == PowerPaused || s.Wanted == PowerSaved):
+		return verdict{power: is, mend: s.Wanted, why: "it runs, though it should not"}
+	case off && s.Wanted == PowerOn:
+		return verdict{power: is, mend: PowerOn, why: "it should run"}
+	case is == s.Power:
+		return verdict{}
+	}
+	return verdict{power: is} // paused by an I/O error, say: only an operator knows
+}
+
+// errBusy ends a look at a server on which somebody works by now.
+var errBusy = errors.New("busy")
+
+// mend looks again in a transaction and does what the verdict says.
+func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKind, first bool) error {
+	err := s.change(ctx, func(tx job.Tx) error {
+		open, err := s.jobs.Unended(tx, Subject(seen.ID))
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(open, func(j job.Job) bool { return j.Class != job.Ask }) {
+			return errBusy
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, seen.ID)
+		if err != nil {
+			return err
+		}
+		v := srv.look(g, kind, first)
+		if v == (verdict{}) || srv.Version != seen.Version {
+			return errBusy // what was seen may be older than what was done since
+		}
+		if v.mend != "" {
+			j, err := newJob(srv.ID, JobReconcile, PowerArgs{Power: v.mend, Why: v.why}, nil, record.Asker{})
+			if err != nil {
+				return err
+			}
+			if err := s.jobs.Insert(tx, j); err != nil {
+				return err
+			}
+		}
+		return s.take(ctx, tx, srv.ID, v)
+	})
+	if errors.Is(err, errBusy) || problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// take writes what a verdict says of the row.
+func (s *Servers) take(ctx context.Context, tx job.Tx, id string, v verdict) error {
+	if _, err := s.edit(ctx, tx, id, func(srv *Server) {
+		srv.Power = v.power
+		if v.mend != "" {
+			srv.Task = Reconciling
+		}
+		if v.settle {
+			srv.Settle(v.power)
+			if srv.Wanted = v.power; v.power == PowerCrashed {
+				srv.Wanted = PowerOff
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if v.why == "" {
+		return nil
+	}
+	return s.note(tx, id, record.Asker{}, "contact", "found "+string(v.power)+": "+v.why)
+}

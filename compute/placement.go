@@ -1,0 +1,212 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Needs are what a server asks of its host.
+type Needs struct {
+	VCPUs, RAM, Disk int // Disk in GiB, of local disks
+	Store            string
+	Firmware         Firmware
+	Bridges          []string
+	Zone             string
+	Host             string // UUID or name; empty: any
+	ISCSI            bool
+}
+
+// needsOf reads them from a server.
+func needsOf(s *Server, host string) Needs {
+	n := Needs{VCPUs: s.Flavor.VCPUs, RAM: s.Flavor.RAM, Firmware: s.Firmware, Zone: s.Zone, Host: host}
+	for _, d := range s.Disks {
+		if d.VolumeID == "" {
+			n.Disk += d.SizeGiB
+			n.Store = d.Store
+		} else {
+			n.ISCSI = true
+		}
+	}
+	for _, nic := range s.NICs {
+		if nic.Bridge != "" && !slices.Contains(n.Bridges, nic.Bridge) {
+			n.Bridges = append(n.Bridges, nic.Bridge)
+		}
+	}
+	return n
+}
+
+// vcpuRatio is how many virtual processors share a real one.
+const vcpuRatio = 16
+
+// Refusal tells why a host cannot take a server; empty: it can. up tells whether it lives.
+func (n *Needs) Refusal(h *Host, up bool) string {
+	i := &h.Inventory
+	switch {
+	case n.Host != "" && n.Host != h.ID && n.Host != h.Name:
+		return "another host is asked for"
+	case h.Revoked:
+		return "its certificate is revoked"
+	case h.Disabled:
+		return because("disabled", h.DisabledReason)
+	case h.ForcedDown:
+		return "forced down"
+	case !up:
+		return "down"
+	case n.Zone != "" && h.Zone != n.Zone && !(h.Zone == "" && n.Zone == DefaultZone):
+		return "not in zone " + n.Zone
+	case h.Kind == GanetiHost && n.Host == "" && (n.Zone == "" || n.Zone == DefaultZone):
+		return "a host of a cluster takes servers only if it, or its zone, is asked for"
+	case i.VCPUs*vcpuRatio-h.UsedVCPUs < n.VCPUs:
+		return fmt.Sprintf("%d virtual processors free, %d needed", max(0, i.VCPUs*vcpuRatio-h.UsedVCPUs), n.VCPUs)
+	case i.RAM-h.UsedRAM < n.RAM:
+		return fmt.Sprintf("%d MiB of RAM free, %d needed", max(0, i.RAM-h.UsedRAM), n.RAM)
+	case n.Disk > 0 && i.Disk-h.UsedDisk < n.Disk:
+		return fmt.Sprintf("%d GiB of disk free, %d needed", max(0, i.Disk-h.UsedDisk), n.Disk)
+	}
+	return n.lacks(h)
+}
+
+// lacks tells which of the things that a host either has or has not is missing.
+func (n *Needs) lacks(h *Host) string {
+	i := &h.Inventory
+	if len(i.Firmware) > 0 && n.Firmware != "" && !slices.Contains(i.Firmware, n.Firmware) {
+		return "no " + string(n.Firmware) + " firmware"
+	}
+	if h.Kind == GanetiHost {
+		return "" // the cluster knows its links and its storage
+	}
+	if n.Disk > 0 && n.Store != "" && !slices.ContainsFunc(i.Stores, func(s DiskStore) bool { return s.Name == n.Store }) {
+		return "no disk store " + n.Store
+	}
+	if n.Disk > 0 && len(i.Stores) == 0 {
+		return "no disk store"
+	}
+	if n.ISCSI && i.InitiatorIQN == "" {
+		return "no iSCSI initiator"
+	}
+	for _, b := range n.Bridges {
+		if !slices.Contains(i.Bridges, b) {
+			return "no bridge " + b
+		}
+	}
+	return ""
+}
+
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + " (" + why + ")"
+}
+
+// DefaultZone is the availability zone of hosts that name none.
+const DefaultZone = "nova"
+
+// Pick chooses the host with the most free RAM among those that can take a server; of two alike the one with the lower
+// number. If there is none, the error (problem.Conflict) tells of each host why.
+func Pick(hosts []*Host, up func(*Host) bool, n Needs) (*Host, error) {
+	var best *Host
+	var why []string
+	for _, h := range hosts {
+		if reason := n.Refusal(h, up(h)); reason != "" {
+			why = append(why, orID(h)+": "+reason)
+			continue
+		}
+		if best == nil || freeRAM(h) > freeRAM(best) || freeRAM(h) == freeRAM(best) && h.Num < best.Num {
+			best = h
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	return nil, noValidHost(why)
+}
+
+// shownReasons bounds how many hosts an error tells of.
+const shownReasons = 10
+
+func noValidHost(why []string) error {
+	if len(why) == 0 {
+		return problem.Conflictf("No valid host was found: there are no hosts; let one join first")
+	}
+	text, more := strings.Join(why[:min(len(why), shownReasons)], "; "), ""
+	if len(why) > shownReasons {
+		more = fmt.Sprintf("; and %d more", len(why)-shownReasons)
+	}
+	return problem.Conflictf("No valid host was found: %s%s", text, more)
+}
+
+func orID(h *Host) string {
+	if h.Name != "" {
+		return h.Name
+	}
+	return h.ID
+}
+
+func freeRAM(h *Host) int { return h.Inventory.RAM - h.UsedRAM }
+
+// Place gives a server without a host the best one, and reserves its place there. One that has a host keeps it.
+func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateArgs) (*Server, *Host, error) {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if srv.HostID != "" {
+		h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+		return srv, h, err
+	}
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, nil, err
+	}
+	needs := needsOf(srv, args.Host)
+	up, err := s.hosts.up(ctx, tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := Pick(hosts, up, needs)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.UsedVCPUs += needs.VCPUs
+	h.UsedRAM += needs.RAM
+	h.UsedDisk += needs.Disk
+	srv, err = s.edit(ctx, tx, id, func(srv *Server) {
+		srv.HostID = h.ID
+		srv.Epoch++
+		for i, d := range srv.Disks {
+			if d.VolumeID == "" && d.Store == "" && len(h.Inventory.Stores) > 0 {
+				srv.Disks[i].Store = h.Inventory.Stores[0].Name
+			}
+		}
+		if srv.Task == Scheduling {
+			srv.Task = Spawning
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return srv, h, s.store.Hosts().Save(tx, h)
+}
+
+// unreserve gives a server's place back.
+func (s *Servers) unreserve(ctx context.Context, tx job.Tx, srv *Server) error {
+	if srv.HostID == "" || srv.Foreign {
+		return nil
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	n := needsOf(srv, "")
+	h.UsedVCPUs = max(0, h.UsedVCPUs-n.VCPUs)
+	h.UsedRAM = max(0, h.UsedRAM-n.RAM)
+	h.UsedDisk = max(0, h.UsedDisk-n.Disk)
+	return s.store.Hosts().Save(tx, h)
+}

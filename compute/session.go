@@ -1,0 +1,177 @@
+package compute
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// Groups of symbols of generated passwords; what is easily taken for another symbol is left out.
+var passwordGroups = []string{"23456789", "ABCDEFGHJKLMNPQRSTUVWXYZ", "abcdefghijkmnopqrstuvwxyz"}
+
+// password of a rescue system, in clear until the request is answered, and as it is kept.
+type password struct{ clear, hash secret.Value }
+
+// NewPassword makes a password with a symbol of each group.
+func NewPassword(length int) (secret.Value, error) {
+	all := strings.Join(passwordGroups, "")
+	out := make([]byte, 0, length)
+	for _, group := range passwordGroups {
+		c, err := draw(group)
+		if err != nil {
+			return secret.Value{}, err
+		}
+		out = append(out, c)
+	}
+	for len(out) < length {
+		c, err := draw(all)
+		if err != nil {
+			return secret.Value{}, err
+		}
+		out = append(out, c)
+	}
+	for i := len(out) - 1; i > 0; i-- {
+		j, err := rand.Int(rand.Reader, big.NewInt(int64(i+1)))
+		if err != nil {
+			return secret.Value{}, err
+		}
+		out[i], out[j.Int64()] = out[j.Int64()], out[i]
+	}
+	return secret.New(string(out)), nil
+}
+
+func draw(from string) (byte, error) {
+	i, err := rand.Int(rand.Reader, big.NewInt(int64(len(from))))
+	if err != nil {
+		return 0, err
+	}
+	return from[i.Int64()], nil
+}
+
+// credential hashes the password of a rescue before its transaction begins, for hashing takes its time.
+func (s *Servers) credential(a *Act) (*password, error) {
+	p := &password{}
+	if a.Action != Rescue || a.Password == nil && a.Rescue.Password.Empty() {
+		return p, nil
+	}
+	var err error
+	if p.clear = a.Rescue.Password; p.clear.Empty() {
+		if p.clear, err = NewPassword(s.opts.PasswordLength); err != nil {
+			return nil, err
+		}
+	}
+	p.hash, err = rescue.HashPassword(p.clear, s.opts.HashAlgorithm)
+	return p, err
+}
+
+// openSession begins a rescue session. One that was open before (a rescue or an unrescue failed) gives on what it saved.
+func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *password) error {
+	if st.Rescue.Expires < 0 {
+		return problem.Invalidf("rescue server %s: a session cannot end before it begins", st.server.ID)
+	}
+	src, err := s.images.Select(ctx, tx, st.Rescue, st.server)
+	if err != nil {
+		return err
+	}
+	old := st.server.Rescue
+	now := s.now()
+	n := &rescue.Session{StartedAt: now, State: rescue.Preparing, Image: src.Name, Source: src}
+	if old != nil && old.State.Open() {
+		n.Saved, n.SavedKnown, n.SavedSettings = old.Saved, old.SavedKnown, old.SavedSettings
+	} else {
+		n.Saved = rescue.Boot{Power: savedPower(st.server), Mode: string(st.server.Firmware)}
+	}
+	if src.Access != rescue.NoAccess {
+		keys := st.Rescue.Keys
+		if len(keys) == 0 && st.server.PublicKey != "" {
+			keys = []string{st.server.PublicKey}
+		}
+		n.Credential = rescue.Credential{Hash: cred.hash, Keys: keys}
+	}
+	lasts := st.Rescue.Expires
+	if lasts == 0 {
+		lasts = s.opts.RescueTimeout
+	}
+	if lasts > 0 {
+		n.ExpiresAt = now.Add(lasts)
+	}
+	st.server.Rescue = n
+	return nil
+}
+
+func savedPower(s *Server) string {
+	if s.State == Active || s.State != Stopped && s.Power == PowerOn {
+		return "on"
+	}
+	return "off"
+}
+
+// leaveSession begins the end of a session and tells which power the server has in the end.
+func (s *Servers) leaveSession(srv *Server, restore bool) UnrescueArgs {
+	args := UnrescueArgs{Power: PowerOn, Within: int(s.opts.SoftOffTimeout / time.Second)}
+	if restore && srv.Rescue.Saved.Power != "on" {
+		args.Power = PowerOff
+	}
+	srv.Rescue.State = rescue.Leaving
+	srv.Wanted = args.Power
+	return args
+}
+
+// ExpireSessions asks for the unrescue of every server whose session is over; one that is busy waits for the next turn.
+func (s *Servers) ExpireSessions(ctx context.Context) error {
+	due, err := s.store.Servers().List(ctx, nil, ServerFilter{RescueExpired: s.now()}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, srv := range due {
+		err := s.expire(ctx, srv.ID)
+		if busy := (*StateError)(nil); err != nil && !errors.As(err, &busy) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Servers) expire(ctx context.Context, id string) error {
+	return s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.store.Servers().Get(ctx, tx, id)
+		if problem.Is(err, problem.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st := &step{Act: &Act{Action: Unrescue, Restore: true}, server: srv}
+		over := srv.InSession() && !srv.Rescue.ExpiresAt.IsZero() && !s.now().Before(srv.Rescue.ExpiresAt)
+		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil || !over || srv.Rescue.State == rescue.Failed {
+			return nil
+		}
+		args := s.leaveSession(srv, true)
+		args.Expired = true
+		st.args = args
+		srv.Task = st.rule.Task
+		if err := s.insert(tx, st); err != nil {
+			return err
+		}
+		if err := s.save(tx, srv); err != nil {
+			return err
+		}
+		return s.note(tx, id, st.who.Asker, "state", "the rescue session is over: back to its own disks")
+	})
+}
+
+// sealed makes JSON of what a job must not show.
+func sealed(v any) (secret.Value, error) {
+	b, err := json.Marshal(v)
+	return secret.New(string(b)), err
+}

@@ -1,0 +1,234 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// Unsynced is a server of a cluster that was not as the cluster tells.
+type Unsynced struct {
+	ServerID string `json:"server"`
+	Name     string `json:"name"`
+	// Cluster is what the cluster tells of its rescue, Server what was known here; empty: not in rescue.
+	Cluster string `json:"cluster"`
+	Server  string `json:"known"`
+	Fixed   bool   `json:"fixed"`
+}
+
+// SyncRescue compares the sessions of servers with how their guests boot. The cluster is the truth in both directions: a guest
+// whose first boot device is a rescue image of ours is in rescue, with that image; any other is not, and its image is released. A CD
+// that is no image of ours is no rescue. Servers with a task or an operation of their own are left alone: that settles it.
+// Only guests of ours count. seen are the versions of the servers from before the guests were read (see Versions): one that was
+// changed since is left for the next look. Without fix nothing is changed.
+func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[string]int64, fix bool) ([]Unsynced, error) {
+	shelf, err := s.shelf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []Unsynced{}
+	for i := range guests {
+		g := &guests[i]
+		if !g.Ours {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, nil, g.ID)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if srv.Version != seen[g.ID] || shelf.judge(srv, g) == nil {
+			continue
+		}
+		u := Unsynced{ServerID: srv.ID, Name: srv.Name, Cluster: g.Rescue, Server: shelf.known(srv)}
+		if fix {
+			if u.Fixed, err = s.mendRescue(ctx, shelf, g, srv.Version); err != nil {
+				return nil, err
+			}
+		}
+		busy, err := s.busy(ctx, srv.ID)
+		if err != nil {
+			return nil, err
+		}
+		if u.Fixed || !busy {
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}
+
+// Versions reads the versions of a cluster's servers, by id.
+func (s *Servers) Versions(ctx context.Context, clusterID string) (map[string]int64, error) {
+	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{ClusterID: clusterID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int64{}
+	for _, h := range hosts {
+		marks, err := s.store.Servers().Marks(ctx, ServerFilter{HostID: h.ID}, record.Page{})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range marks {
+			out[m.ID] = m.Version
+		}
+	}
+	return out, nil
+}
+
+// busy tells whether an operation works on a server.
+func (s *Servers) busy(ctx context.Context, id string) (busy bool, err error) {
+	err = s.jobs.Do(ctx, func(tx job.Tx) error {
+		open, err := s.jobs.Unended(tx, Subject(id))
+		busy = len(open) > 0
+		return err
+	})
+	return busy, err
+}
+
+// mendRescue looks again in a transaction, and writes what the cluster tells.
+func (s *Servers) mendRescue(ctx context.Context, shelf *shelf, g *Guest, version int64) (mended bool, err error) {
+	err = s.change(ctx, func(tx job.Tx) error {
+		mended = false
+		open, err := s.jobs.Unended(tx, Subject(g.ID))
+		if err != nil || len(open) > 0 {
+			return err
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, g.ID)
+		if problem.Is(err, problem.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		mend := shelf.judge(srv, g)
+		if mend == nil || srv.Version != version {
+			return nil
+		}
+		if src := shelf.find(srv, g.Rescue); src != nil && src.ImageID != 0 {
+			if err := s.store.UseRescueImage(tx, src.ImageID); err != nil && !problem.Is(err, problem.NotFound) {
+				return err
+			}
+		}
+		was := shelf.known(srv)
+		mended = true
+		if _, err := s.edit(ctx, tx, g.ID, func(v *Server) { mend(s, v) }); err != nil {
+			return err
+		}
+		return s.note(tx, g.ID, record.Asker{}, "contact", fmt.Sprintf("rescue was %s here and is %s at the cluster: the cluster is believed",
+			orNone(was), orNone(g.Rescue)))
+	})
+	return mended, err
+}
+
+// shelf is all rescue images, by where hypervisors that read them themselves find them.
+type shelf struct {
+	dir   string
+	paths map[string]*rescue.Image
+}
+
+func (s *Servers) shelf(ctx context.Context) (*shelf, error) {
+	all, err := s.store.RescueImages().List(ctx, nil, rescue.ImageFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	out := &shelf{dir: s.opts.RescueImagePath, paths: make(map[string]*rescue.Image, len(all))}
+	for _, img := range all {
+		at, err := RescuePath(out.dir, &img.Source)
+		if err != nil || img.Source.Kind != rescue.ISO {
+			continue
+		}
+		if old := out.paths[at]; old == nil || img.Num < old.Num {
+			out.paths[at] = img
+		}
+	}
+	return out, nil
+}
+
+// known is what a server's session boots, as the cluster would name it.
+func (h *shelf) known(srv *Server) string {
+	if !srv.InSession() || srv.Rescue.Source == nil {
+		return ""
+	}
+	at, err := RescuePath(h.dir, srv.Rescue.Source)
+	if err != nil {
+		return srv.Rescue.Source.Name
+	}
+	return at
+}
+
+// find is the image of ours that lies there: the one of the session, though its row may be gone, or one of the shelf; else nil.
+func (h *shelf) find(srv *Server, at string) *rescue.Source {
+	if at == "" {
+		return nil
+	}
+	if srv.Rescue != nil && srv.Rescue.Source != nil && h.known(srv) == at {
+		return srv.Rescue.Source
+	}
+	img := h.paths[at]
+	if img == nil {
+		return nil
+	}
+	src := img.Source
+	src.ImageID, src.Name = img.Num, img.Name
+	return &src
+}
+
+// judge tells what to change of a server so that it is as its guest; nil: nothing.
+func (h *shelf) judge(srv *Server, g *Guest) func(*Servers, *Server) {
+	if srv.State == Deleted || srv.State == Building || srv.Task != NoTask {
+		return nil
+	}
+	src, open := h.find(srv, g.Rescue), srv.InSession()
+	switch {
+	case src == nil && !open:
+		return nil
+	case src == nil:
+		return func(s *Servers, v *Server) { s.outOfRescue(v, g) }
+	case open && srv.Rescue.Source != nil && h.known(srv) == g.Rescue && srv.State == Rescued && srv.Rescue.State != rescue.Failed:
+		return nil
+	}
+	return func(s *Servers, v *Server) { s.intoRescue(v, g, src) }
+}
+
+// outOfRescue closes a session that the cluster knows nothing of.
+func (s *Servers) outOfRescue(v *Server, g *Guest) {
+	v.Rescue = nil
+	v.Power, v.Wanted = g.Power, g.Power
+	v.State = Stopped
+	if g.Power == PowerOn {
+		v.State = Active
+	}
+}
+
+// intoRescue opens a session for a rescue that somebody else began, or corrects the image of ours. What that rescue replaced
+// nobody saved: the cluster's defaults are what is put back, but for a kernel that is still set.
+func (s *Servers) intoRescue(v *Server, g *Guest, src *rescue.Source) {
+	session := rescue.Session{StartedAt: s.now()}
+	if v.InSession() {
+		session = *v.Rescue
+	} else {
+		session.Saved = rescue.Boot{Power: savedPower(v), Mode: string(v.Firmware)}
+		if s.opts.RescueTimeout > 0 {
+			session.ExpiresAt = s.now().Add(s.opts.RescueTimeout)
+		}
+	}
+	if !session.SavedKnown {
+		session.SavedSettings, session.SavedKnown = map[string]string{}, true
+		if kernel, set := g.Settings["kernel_path"]; set {
+			session.SavedSettings["kernel_path"] = kernel
+		}
+	}
+	session.Source, session.Image, session.State = src, src.Name, rescue.Prepared
+	if g.Power == PowerOn {
+		session.State = rescue.Ready
+	}
+	v.Rescue, v.State, v.Fault = &session, Rescued, nil
+	v.Power, v.Wanted = g.Power, g.Power
+}

@@ -1,0 +1,202 @@
+package compute
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// volume reads one that who may see.
+func (c *core) volume(ctx context.Context, tx job.Tx, id string, who Who) (*Volume, error) {
+	v, err := c.store.Volumes().Get(ctx, tx, id)
+	if problem.Is(err, problem.NotFound) || err == nil && !who.sees(v.Project) {
+		return nil, problem.NotFoundf("volume %s could not be found", short(id))
+	}
+	return v, err
+}
+
+// reserve takes an available volume for a server.
+func (c *core) reserve(tx job.Tx, v *Volume, status VolumeStatus, serverID, device string) error {
+	if v.Status != VolumeAvailable {
+		return problem.Conflictf("volume %s is %s, not available", v.ID, v.Status)
+	}
+	v.Status, v.ServerID, v.Device = status, serverID, device
+	return c.store.Volumes().Save(tx, v)
+}
+
+// release gives a volume back.
+func (c *core) release(tx job.Tx, v *Volume) error {
+	v.Status, v.ServerID, v.Device, v.AttachedAt = VolumeAvailable, "", "", time.Time{}
+	return c.store.Volumes().Save(tx, v)
+}
+
+// takeVolumes marks the volumes of a server as in use.
+func (s *Servers) takeVolumes(ctx context.Context, tx job.Tx, srv *Server) error {
+	for _, d := range srv.Disks {
+		if d.VolumeID == "" {
+			continue
+		}
+		if err := s.setVolume(ctx, tx, srv.ID, d.VolumeID, VolumeInUse); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setVolume writes the status of a volume of this server; one that is gone or another's is left alone.
+func (s *Servers) setVolume(ctx context.Context, tx job.Tx, serverID, id string, status VolumeStatus) error {
+	v, err := s.store.Volumes().Get(ctx, tx, id)
+	if err != nil || v.ServerID != serverID || v.Status == status {
+		return ignoreNotFound(err)
+	}
+	if status == VolumeAvailable {
+		return s.release(tx, v)
+	}
+	v.Status = status
+	if status == VolumeInUse {
+		v.AttachedAt = s.now()
+	}
+	return s.store.Volumes().Save(tx, v)
+}
+
+// diskPrefix is how a guest names the disks of a bus.
+func diskPrefix(properties map[string]string) string {
+	switch properties["hw_disk_bus"] {
+	case "scsi", "sata", "usb":
+		return "sd"
+	case "ide":
+		return "hd"
+	}
+	return "vd"
+}
+
+// freeName is the first name in the row of disks that nobody has.
+func freeName(disks []Disk, prefix string) string {
+	for i := range 26 * 27 {
+		name := prefix + letters(i)
+		if !slices.ContainsFunc(disks, func(d Disk) bool { return d.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+func letters(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return string(rune('a'+i/26-1)) + string(rune('a'+i%26))
+}
+
+var deviceName = regexp.MustCompile(`^[vsh]d[a-z]{1,2}$`)
+
+func trimDevice(s string) string { return strings.TrimPrefix(s, "/dev/") }
+
+// maxDisks bounds the disks of a server: a guest's bus has no more places.
+const maxDisks = 26
+
+func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *step) error {
+	srv := st.server
+	v, err := s.volume(ctx, tx, st.VolumeID, st.who)
+	if err != nil {
+		return err
+	}
+	name, err := placeDisk(srv.Disks, st.Device, diskPrefix(srv.ImageProperties))
+	if err != nil {
+		return err
+	}
+	if srv.Foreign {
+		return problem.Unsupportedf("server %s was adopted: its disks are its cluster's affair", srv.ID)
+	}
+	if err := s.reserve(tx, v, VolumeAttaching, srv.ID, name); err != nil {
+		return err
+	}
+	srv.Disks = append(slices.Clone(srv.Disks), Disk{Name: name, BootIndex: -1, VolumeID: v.ID, SizeGiB: v.SizeGiB, DeleteOnTermination: st.DeleteOnTermination})
+	st.args = VolumeArgs{VolumeID: v.ID, Device: name}
+	return nil
+}
+
+// placeDisk finds the name of a further disk: the wanted one (with or without /dev/), or the first that is free.
+func placeDisk(disks []Disk, wanted, prefix string) (string, error) {
+	if len(disks) >= maxDisks {
+		return "", problem.Conflictf("a server has at most %d disks", maxDisks)
+	}
+	if wanted == "" {
+		return freeName(disks, prefix), nil
+	}
+	name := trimDevice(wanted)
+	if !deviceName.MatchString(name) {
+		return "", problem.Invalidf("device %.50q: want a name like /dev/%sb", wanted, prefix)
+	}
+	if slices.ContainsFunc(disks, func(d Disk) bool { return d.Name == name }) {
+		return "", problem.Conflictf("device %s is taken", name)
+	}
+	return name, nil
+}
+
+func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *step) error {
+	i := slices.IndexFunc(st.server.Disks, func(d Disk) bool { return d.VolumeID != "" && d.VolumeID == st.VolumeID })
+	if i < 0 {
+		return problem.NotFoundf("server %s has no volume %s", st.server.ID, short(st.VolumeID))
+	}
+	d := st.server.Disks[i]
+	if d.BootIndex == 0 {
+		return problem.Invalidf("volume %s is the disk that server %s boots from: it cannot be detached", d.VolumeID, st.server.ID)
+	}
+	v, err := s.volume(ctx, tx, d.VolumeID, st.who)
+	if err != nil {
+		return err
+	}
+	if v.Status != VolumeInUse {
+		return problem.Conflictf("volume %s is %s, not in use", v.ID, v.Status)
+	}
+	v.Status = VolumeDetaching
+	st.args = VolumeArgs{VolumeID: v.ID, Device: d.Name}
+	return s.store.Volumes().Save(tx, v)
+}
+
+// Attached ends JobAttach well.
+func (s *Servers) Attached(ctx context.Context, tx job.Tx, id string, a VolumeArgs) error {
+	if err := s.setVolume(ctx, tx, id, a.VolumeID, VolumeInUse); err != nil {
+		return err
+	}
+	return s.Finish(ctx, tx, id, func(*Server) {})
+}
+
+// Detached ends JobDetach well, or an attachment that came to nothing.
+func (s *Servers) Detached(ctx context.Context, tx job.Tx, id string, a VolumeArgs) error {
+	if err := s.setVolume(ctx, tx, id, a.VolumeID, VolumeAvailable); err != nil {
+		return err
+	}
+	return s.Finish(ctx, tx, id, func(srv *Server) { srv.dropVolume(a.VolumeID) })
+}
+
+func (s *Server) dropVolume(id string) {
+	s.Disks = slices.DeleteFunc(slices.Clone(s.Disks), func(d Disk) bool { return d.VolumeID == id })
+}
+
+// volumeFailed puts the rows back where attaching or detaching failed.
+func (s *Servers) volumeFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if j.Kind != JobAttach && j.Kind != JobDetach {
+		return nil
+	}
+	var a VolumeArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil {
+		return fmt.Errorf("arguments of job %s: %w", j.ID, err)
+	}
+	if j.Kind == JobDetach {
+		return s.setVolume(ctx, tx, j.Subject.ID, a.VolumeID, VolumeInUse)
+	}
+	if err := s.setVolume(ctx, tx, j.Subject.ID, a.VolumeID, VolumeAvailable); err != nil {
+		return err
+	}
+	_, err := s.edit(ctx, tx, j.Subject.ID, func(srv *Server) { srv.dropVolume(a.VolumeID) })
+	return err
+}
