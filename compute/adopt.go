@@ -18,6 +18,8 @@ type Adoption struct {
 	OS, OSFamily string
 	Project      string
 	User         string
+	// DisksMiB are its disks' sizes, in their order.
+	DisksMiB []int
 }
 
 // Adopt makes a server of a guest that exists: it is Foreign, and no job works on it.
@@ -27,6 +29,10 @@ func (s *Servers) Adopt(ctx context.Context, a Adoption, who Who) (*Server, erro
 		HostID: a.HostID, Epoch: 1, GuestName: a.Guest.Name, Foreign: true, LaunchedAt: s.now(),
 		OS: a.OS, OSFamily: a.OSFamily, Firmware: BIOS, NICs: a.Guest.NICs,
 		Flavor: Flavor{Name: "adopted", VCPUs: a.Guest.VCPUs, RAM: a.Guest.RAM},
+	}
+	for i, size := range a.DisksMiB {
+		srv.Disks = append(srv.Disks, Disk{Name: freeName(srv.Disks, "vd"), BootIndex: bootIndex(i), SizeGiB: (size + 1023) / 1024})
+		srv.Flavor.Disk += (size + 1023) / 1024
 	}
 	if record.IsUUID(a.Guest.ID) {
 		srv.ID = a.Guest.ID
@@ -58,4 +64,43 @@ func (s *Servers) Adopt(ctx context.Context, a Adoption, who Who) (*Server, erro
 		return s.note(tx, srv.ID, who.Asker, "request", "adopted "+a.Guest.Name)
 	})
 	return srv, err
+}
+
+// bootIndex is that of the disk at a place: the first is booted from.
+func bootIndex(place int) int {
+	if place == 0 {
+		return 0
+	}
+	return -1
+}
+
+// Moved notes that a cluster runs a server on another of its hosts. seen are the versions of the servers from before the cluster was
+// asked: one that was changed since, or on which somebody works, is left for the next look.
+func (s *Servers) Moved(ctx context.Context, id, hostID string, seen map[string]int64) error {
+	err := s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.store.Servers().Get(ctx, tx, id)
+		if err != nil || srv.HostID == hostID || srv.Task != NoTask || srv.State == Deleted || srv.Version != seen[id] {
+			return ignoreNotFound(err)
+		}
+		if !srv.Foreign {
+			if err := s.unreserve(ctx, tx, srv); err != nil {
+				return err
+			}
+			h, err := s.store.Hosts().Get(ctx, tx, hostID)
+			if err != nil {
+				return err
+			}
+			h.reserve(needsOf(srv, ""))
+			if err := s.saveHost(tx, h); err != nil {
+				return err
+			}
+		}
+		srv.HostID = hostID
+		srv.Epoch++
+		if err := s.save(tx, srv); err != nil {
+			return err
+		}
+		return s.note(tx, id, record.Asker{}, "contact", "its cluster moved it to another host")
+	})
+	return ignoreNotFound(err)
 }

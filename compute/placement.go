@@ -174,9 +174,7 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 	if err != nil {
 		return nil, nil, err
 	}
-	h.UsedVCPUs += needs.VCPUs
-	h.UsedRAM += needs.RAM
-	h.UsedDisk += needs.Disk
+	h.reserve(needs)
 	srv, err = s.edit(ctx, tx, id, func(srv *Server) {
 		srv.HostID = h.ID
 		srv.Epoch++
@@ -193,6 +191,13 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 		return nil, nil, err
 	}
 	return srv, h, s.store.Hosts().Save(tx, h)
+}
+
+// reserve claims a server's place.
+func (h *Host) reserve(n Needs) {
+	h.UsedVCPUs += n.VCPUs
+	h.UsedRAM += n.RAM
+	h.UsedDisk += n.Disk
 }
 
 // unreserve gives a server's place back.
