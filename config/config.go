@@ -185,4 +185,6 @@ type Netboot struct {
 // Hosts is [hosts]: the door that VM hosts use.
 type Hosts struct {
 	Listen string
+	// Names are those of the door's certificate beside the address in Listen.
+	Names []string
 }

@@ -206,8 +206,10 @@ var storageOptions = []Option{
 		"Where everything is stored. By default SQLite in the state directory: sqlite:<state_path>/salvor.db")),
 	option("secrets", "key_file", "", path, func(c *Config) *string { return &c.Secrets.KeyFile },
 		"The key that seals secrets in the database. By default secrets.key in the state directory."),
-	idle("VM hosts are not served by this version", option("hosts", "listen", "", listen, func(c *Config) *string { return &c.Hosts.Listen },
-		"A listener with TLS for VM hosts alone. Empty: none.")),
+	option("hosts", "listen", "", listen, func(c *Config) *string { return &c.Hosts.Listen },
+		"A listener with TLS for VM hosts alone: ADDRESS:PORT. Empty: none."),
+	option("hosts", "names", "", list, func(c *Config) *[]string { return &c.Hosts.Names },
+		"Names and addresses by which VM hosts reach that listener, for its certificate. Its own address is one; of a wildcard, all of this machine."),
 }
 
 // ignored lists options of Ironic's that a configuration brought from there may hold

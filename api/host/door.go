@@ -1,0 +1,438 @@
+// Package host is the door for VM hosts: JSON over TLS on a listener of its own. A host
+// joins with a token, once, and is known by its client certificate from then on; it renews
+// its lease, waits for orders and tells their results. The package knows no order's meaning:
+// rows are compute's and the store's.
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/secret"
+	wire "salvor/wire/host"
+)
+
+// Hosts is what the door needs of compute.Hosts, whose words these are.
+type Hosts interface {
+	Join(ctx context.Context, token secret.Value, hostID, name, serial string) (*compute.Host, error)
+	Certified(ctx context.Context, hostID, serial string) error
+	Allow(ctx context.Context, hostID, serial string) error
+	Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error)
+}
+
+// Images gives the bytes of an image by its digest ("sha256:..."); problem.NotFound if it is not here.
+type Images interface {
+	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
+}
+
+// Jobs is what the door needs of the job store.
+type Jobs interface {
+	job.Transactor
+	Signal(tx job.Tx, s job.Subject) error
+}
+
+// Config is what the door is made of.
+type Config struct {
+	Hosts     Hosts
+	Orders    compute.OrderStore
+	Jobs      Jobs
+	Authority *Authority
+	Images    Images
+	Log       *slog.Logger
+}
+
+// Limits of bodies, in bytes, and of polls.
+const (
+	maxJoin    = 64 << 10
+	maxRenewal = 8 << 20
+	maxReport  = 2 << 20
+	maxWait    = 25 * time.Second
+)
+
+type door struct {
+	Config
+	desk *desk
+}
+
+// New makes the handler. It must be served with the authority's TLS: who asks is told by the connection.
+func New(c Config) http.Handler {
+	d := &door{Config: c, desk: newDesk(c.Orders, c.Log)}
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		mux.Handle(pattern, api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				fail(w, r, err)
+			}
+		}), fail, c.Log))
+	}
+	handle("POST "+wire.JoinPath, d.join)
+	handle("POST "+wire.CertPath, d.known(d.recertify))
+	handle("GET "+wire.OrdersPath, d.known(d.poll))
+	handle("POST "+wire.OrdersPath+"/{id}/result", d.known(d.result))
+	handle("POST "+wire.OrdersPath+"/{id}/progress", d.known(d.progress))
+	handle("GET "+wire.ImagePath+"{digest}", d.known(d.image))
+	handle("/", func(http.ResponseWriter, *http.Request) error {
+		return problem.NotFoundf("The hosts' door has no such path.")
+	})
+	// Thousands of renewals each second are no lines in a log.
+	mux.HandleFunc("POST "+wire.RenewPath, func(w http.ResponseWriter, r *http.Request) {
+		if err := d.renew(w, r); err != nil {
+			if api.Status(err) == http.StatusInternalServerError {
+				c.Log.Error("renew a lease", "error", err)
+			}
+			fail(w, r, err)
+		}
+	})
+	return mux
+}
+
+// NewServer makes the door's server: a stop ends polls at once.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	s := api.NewServer(h, log)
+	ctx, stop := context.WithCancel(context.Background())
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.RegisterOnShutdown(stop)
+	return s
+}
+
+func fail(w http.ResponseWriter, r *http.Request, err error) {
+	answer(w, api.Status(err), map[string]string{"error": api.Words(err, api.Of(r.Context()).ID)})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"error": "internal error"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}
+
+// decode reads a JSON object of bounded size and depth that a database can keep.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+	b, err := api.ReadBody(w, r, limit)
+	if err != nil {
+		return err
+	}
+	return parse(b, v)
+}
+
+func parse(b []byte, v any) error {
+	if _, err := api.DecodeObject(b); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return problem.Invalidf("The request body is not understood: %w", err)
+	}
+	return nil
+}
+
+// peer is who asks, by the certificate of the connection.
+type peer struct{ id, serial string }
+
+var errNobody = &api.Error{Status: http.StatusUnauthorized, Text: "A client certificate of a host is needed; join first."}
+
+func peerOf(r *http.Request) (peer, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
+		return peer{}, errNobody
+	}
+	c := r.TLS.PeerCertificates[0]
+	// A connection may outlive its certificate.
+	if time.Now().After(c.NotAfter) {
+		return peer{}, &api.Error{Status: http.StatusUnauthorized, Text: "The client certificate has ended; join again."}
+	}
+	return peer{c.Subject.CommonName, c.SerialNumber.Text(16)}, nil
+}
+
+// unknown makes 401 of a host that is not there: its certificate proves a row that is gone.
+func unknown(err error) error {
+	if problem.Is(err, problem.NotFound) {
+		return &api.Error{Status: http.StatusUnauthorized, Text: "This host is not known here any more; join again."}
+	}
+	return err
+}
+
+// known lets hosts in whose row says that they may.
+func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		p, err := peerOf(r)
+		if err != nil {
+			return err
+		}
+		if err := d.Hosts.Allow(r.Context(), p.id, p.serial); err != nil {
+			return unknown(err)
+		}
+		return h(w, r, p)
+	}
+}
+
+func (d *door) join(w http.ResponseWriter, r *http.Request) error {
+	var in wire.Join
+	if err := decode(w, r, maxJoin, &in); err != nil {
+		return err
+	}
+	key, err := request(in.CSR)
+	if err != nil {
+		return err
+	}
+	serial := newSerial()
+	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, serial.Text(16))
+	if err != nil {
+		return err
+	}
+	cert, err := d.Authority.sign(key, h.ID, serial)
+	if err != nil {
+		return err
+	}
+	d.Log.Info("a host has joined", "host", h.ID, "name", h.Name)
+	answer(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: h.ID})
+	return nil
+}
+
+func (d *door) recertify(w http.ResponseWriter, r *http.Request, p peer) error {
+	var in wire.CertificateRequest
+	if err := decode(w, r, maxJoin, &in); err != nil {
+		return err
+	}
+	key, err := request(in.CSR)
+	if err != nil {
+		return err
+	}
+	serial := newSerial()
+	if err := d.Hosts.Certified(r.Context(), p.id, serial.Text(16)); err != nil {
+		return unknown(err)
+	}
+	cert, err := d.Authority.sign(key, p.id, serial)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, wire.Certificate{Certificate: cert, CA: d.Authority.certificate(), HostID: p.id})
+	return nil
+}
+
+func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
+	p, err := peerOf(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+	defer cancel()
+	var in wire.Renewal
+	if err := decode(w, r, maxRenewal, &in); err != nil {
+		return err
+	}
+	renewal, err := renewalOf(in)
+	if err != nil {
+		return err
+	}
+	got, err := d.Hosts.Renew(ctx, p.id, p.serial, renewal)
+	if err != nil {
+		return unknown(err)
+	}
+	out := wire.Renewed{Resend: got.Resend}
+	if renewal.HasGuests {
+		out.Servers = make(map[string]wire.Wanted, len(got.Servers))
+		for id, s := range got.Servers {
+			out.Servers[id] = wire.Wanted{Power: string(s.Power), Epoch: s.Epoch, Busy: s.Busy}
+		}
+	}
+	answer(w, http.StatusOK, out)
+	return nil
+}
+
+// Bounds of a renewal.
+const (
+	maxGuests = 4096
+	maxDeeds  = 1000
+	maxWord   = 255
+)
+
+func renewalOf(in wire.Renewal) (compute.Renewal, error) {
+	out := compute.Renewal{BootID: in.BootID, Name: in.Name}
+	if in.BootID == "" || len(in.BootID) > maxWord || len(in.Name) > maxWord {
+		return out, problem.Invalidf("boot_id and name: 1 to %d characters", maxWord)
+	}
+	if present(in.Inventory) {
+		out.Inventory = &compute.Inventory{}
+		if err := json.Unmarshal(in.Inventory, out.Inventory); err != nil {
+			return out, problem.Invalidf("inventory: %w", err)
+		}
+	}
+	if present(in.Guests) {
+		out.HasGuests = true
+		if err := json.Unmarshal(in.Guests, &out.Guests); err != nil {
+			return out, problem.Invalidf("guests: %w", err)
+		}
+	}
+	if len(out.Guests) > maxGuests || len(in.Did) > maxDeeds {
+		return out, problem.Invalidf("at most %d guests and %d deeds in a renewal", maxGuests, maxDeeds)
+	}
+	for _, deed := range in.Did {
+		out.Did = append(out.Did, compute.Deed{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
+	}
+	return out, nil
+}
+
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+func short(s string) string {
+	if r := []rune(s); len(r) > maxWord {
+		return string(r[:maxWord])
+	}
+	return s
+}
+
+// poll gives the host's orders, or waits until there are some. With all=1 those that were
+// sent before are given at once too: a host that starts, or that missed an answer, asks so.
+func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
+	query := r.URL.Query()
+	seconds, err := strconv.Atoi(query.Get("wait"))
+	if err != nil && query.Get("wait") != "" || seconds < 0 {
+		return problem.Invalidf("wait: want whole seconds")
+	}
+	come, leave := d.desk.wait(p.id)
+	defer leave()
+	if query.Get("all") == "1" {
+		found, err := d.open(r.Context(), p.id)
+		if err != nil || len(found) > 0 {
+			return d.orders(w, found, err)
+		}
+	}
+	t := time.NewTimer(min(time.Duration(min(seconds, 60))*time.Second, maxWait))
+	defer t.Stop()
+	select {
+	case <-come:
+		found, err := d.open(r.Context(), p.id)
+		return d.orders(w, found, err)
+	case <-t.C:
+	case <-r.Context().Done():
+	}
+	return d.orders(w, []wire.Order{}, nil)
+}
+
+func (d *door) orders(w http.ResponseWriter, found []wire.Order, err error) error {
+	if err == nil {
+		answer(w, http.StatusOK, wire.Orders{Orders: found})
+	}
+	return err
+}
+
+func (d *door) open(ctx context.Context, hostID string) ([]wire.Order, error) {
+	found, err := d.Orders.OpenOrders(ctx, hostID)
+	if err != nil {
+		return nil, err
+	}
+	out := []wire.Order{}
+	for i := range found {
+		b, err := json.Marshal(&found[i])
+		if err != nil {
+			return nil, err
+		}
+		// The secret goes to its host in clear, inside of TLS.
+		out = append(out, wire.Order{Order: b, Secret: json.RawMessage(found[i].Secret.Reveal())})
+	}
+	return out, nil
+}
+
+// result takes what came of an order, and has the server's job look, in one transaction.
+func (d *door) result(w http.ResponseWriter, r *http.Request, p peer) error {
+	var in wire.Report
+	if err := decode(w, r, maxReport, &in); err != nil {
+		return err
+	}
+	result, err := resultOf(in)
+	if err != nil {
+		return err
+	}
+	err = d.Jobs.Do(r.Context(), func(tx job.Tx) error {
+		o, err := d.Orders.FinishOrder(tx, r.PathValue("id"), p.id, in.BootID, in.Epoch, result)
+		if err != nil {
+			return err
+		}
+		return d.Jobs.Signal(tx, compute.Subject(o.ServerID))
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func resultOf(in wire.Report) (compute.Result, error) {
+	var out compute.Result
+	if !present(in.Result) {
+		return out, problem.Invalidf("result: it is missing")
+	}
+	if err := json.Unmarshal(in.Result, &out); err != nil {
+		return out, problem.Invalidf("result: %w", err)
+	}
+	if out.ErrorKind == "" && out.Error != "" {
+		out.ErrorKind = problem.Internal.String()
+	}
+	if out.ErrorKind != "" {
+		out.ErrorKind = problem.ParseKind(out.ErrorKind).String()
+	}
+	return out, nil
+}
+
+func (d *door) progress(w http.ResponseWriter, r *http.Request, p peer) error {
+	var in wire.Progress
+	if err := decode(w, r, maxJoin, &in); err != nil {
+		return err
+	}
+	err := d.Jobs.Do(r.Context(), func(tx job.Tx) error {
+		return d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, short(in.Text))
+	})
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// image gives an image's bytes, by range. A transfer lasts as long as it moves.
+func (d *door) image(w http.ResponseWriter, r *http.Request, _ peer) error {
+	if d.Images == nil {
+		return problem.NotFoundf("This control plane keeps no images.")
+	}
+	digest := r.PathValue("digest")
+	body, err := d.Images.Open(r.Context(), digest)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Etag", `"`+strings.TrimPrefix(digest, "sha256:")+`"`)
+	http.ServeContent(&moving{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, body)
+	return nil
+}
+
+// moving puts the end of a transfer off with each write.
+type moving struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+const moveTimeout = 30 * time.Second
+
+func (m *moving) Write(b []byte) (int, error) {
+	if err := m.control.SetWriteDeadline(time.Now().Add(moveTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return m.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (m *moving) Unwrap() http.ResponseWriter { return m.ResponseWriter }

@@ -1,0 +1,112 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"salvor/compute"
+)
+
+// maxConsole bounds what an order brings of a console, in bytes.
+const maxConsole = 256 << 10
+
+const oldConsole = consoleFile + ".old"
+
+// console brings the last lines of the serial console.
+func (w *work) console(context.Context) (compute.Result, error) {
+	old, err := tail(w.path(oldConsole), maxConsole)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	now, err := tail(w.path(consoleFile), maxConsole)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	text := append(old, now...)
+	if over := len(text) - maxConsole; over > 0 {
+		text = text[over:]
+	}
+	return compute.Result{Console: lastLines(cleanConsole(text), w.args.Lines)}, nil
+}
+
+// cleanConsole makes text of what a guest wrote: a log was cut while the guest wrote on, or holds no text.
+func cleanConsole(b []byte) string {
+	return strings.ToValidUTF8(string(bytes.ReplaceAll(b, []byte{0}, nil)), "\ufffd")
+}
+
+// lastLines keeps the end of a text; 0: all of it.
+func lastLines(s string, n int) string {
+	if n <= 0 {
+		return s
+	}
+	at := len(s)
+	if strings.HasSuffix(s, "\n") {
+		at--
+	}
+	for ; n > 0; n-- {
+		if at = strings.LastIndexByte(s[:at], '\n'); at < 0 {
+			return s
+		}
+	}
+	return s[at+1:]
+}
+
+// tail reads the end of a file; none is empty.
+func tail(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if over := info.Size() - limit; over > 0 {
+		if _, err := f.Seek(over, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// trimConsoles bounds the logs of all guests: of one that has grown too long the end is kept
+// beside it. The guest's writer appends, so it goes on at the new end.
+func (a *Agent) trimConsoles() {
+	entries, err := os.ReadDir(a.identity.path("servers"))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		path := a.identity.path("servers", e.Name(), consoleFile)
+		info, err := os.Stat(path)
+		if err != nil || info.Size() <= a.ConsoleBytes {
+			continue
+		}
+		end, err := tail(path, min(a.ConsoleBytes, maxConsole))
+		if err == nil {
+			err = writeFile(a.identity.path("servers", e.Name(), oldConsole), end, 0o600)
+		}
+		if err == nil {
+			err = os.Truncate(path, 0)
+		}
+		if err != nil {
+			a.Log.Warn("bound a console log", "server", e.Name(), "error", err)
+		}
+	}
+}
+
+func inode(info os.FileInfo) uint64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return 0
+}

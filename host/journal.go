@@ -1,0 +1,156 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// journal remembers on disk, for each server, the highest epoch that an order of it had, and
+// what came of its newest orders: an order that comes again gets the same answer and has no second effect.
+type journal struct {
+	dir string
+	mu  sync.Mutex
+}
+
+// page is the journal of one server.
+type page struct {
+	Epoch  int64   `json:"epoch"`
+	Orders []entry `json:"orders"` // oldest first
+}
+
+// entry is one order. Without a result it was begun: whether it was done is to be seen.
+type entry struct {
+	ID   string `json:"id"`
+	Boot string `json:"boot"`
+	// Began is when it was first seen, in the alive time of Boot.
+	Began  time.Duration   `json:"began"`
+	Result *compute.Result `json:"result,omitempty"`
+}
+
+const keptOrders = 32
+
+func openJournal(dir string) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return &journal{dir: dir}, nil
+}
+
+// begin writes down that the order is about to be carried out. Where it was carried out in this boot already, its result is
+// given back; an epoch below the highest seen is problem.Conflict. began is when the order was first seen in this boot.
+func (j *journal) begin(o *compute.Order, boot string, now time.Duration) (done *compute.Result, began time.Duration, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(o.ServerID)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range p.Orders {
+		if e := &p.Orders[i]; e.ID == o.ID && e.Boot == boot {
+			return e.Result, e.Began, nil
+		}
+	}
+	if o.Epoch < p.Epoch {
+		return nil, 0, problem.Conflictf("order %s for server %s is of epoch %d, but %d was seen here", o.ID, o.ServerID, o.Epoch, p.Epoch)
+	}
+	p.Epoch = o.Epoch
+	// What an earlier boot did of it does not last: it is begun again.
+	p.put(entry{ID: o.ID, Boot: boot, Began: now})
+	return nil, now, j.write(o.ServerID, p)
+}
+
+// end writes the result down before anybody is told of it.
+func (j *journal) end(o *compute.Order, boot string, began time.Duration, r compute.Result) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(o.ServerID)
+	if err != nil {
+		return err
+	}
+	p.put(entry{ID: o.ID, Boot: boot, Began: began, Result: &r})
+	return j.write(o.ServerID, p)
+}
+
+func (p *page) put(e entry) {
+	kept := p.Orders[:0]
+	for _, o := range p.Orders {
+		if o.ID != e.ID {
+			kept = append(kept, o)
+		}
+	}
+	p.Orders = append(kept, e)
+	if over := len(p.Orders) - keptOrders; over > 0 {
+		p.Orders = p.Orders[over:]
+	}
+}
+
+// stale tells whether a newer owner of the server has given an order meanwhile.
+func (j *journal) stale(o *compute.Order) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(o.ServerID)
+	return err == nil && o.Epoch < p.Epoch
+}
+
+func (j *journal) path(server string) string { return filepath.Join(j.dir, server+".json") }
+
+func (j *journal) read(server string) (*page, error) {
+	if uuid.Validate(server) != nil || len(server) != 36 {
+		return nil, problem.Invalidf("%.100q is no server's UUID", server)
+	}
+	b, err := os.ReadFile(j.path(server))
+	if errors.Is(err, os.ErrNotExist) {
+		return &page{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal of server %s: %w", server, err)
+	}
+	p := &page{}
+	if err := json.Unmarshal(b, p); err != nil {
+		return nil, fmt.Errorf("journal of server %s: %w", server, err)
+	}
+	return p, nil
+}
+
+func (j *journal) write(server string, p *page) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(j.path(server), b, 0o600); err != nil {
+		return fmt.Errorf("journal of server %s: %w", server, err)
+	}
+	return nil
+}
+
+// prune removes what was not written to for so long.
+func (j *journal) prune(age time.Duration) error {
+	entries, err := os.ReadDir(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasSuffix(e.Name(), ".json") || time.Since(info.ModTime()) < age {
+			continue
+		}
+		j.mu.Lock()
+		err = os.Remove(filepath.Join(j.dir, e.Name()))
+		j.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/problem"
+	wire "salvor/wire/host"
+)
+
+// retellAfter has the host tell its guests again though nothing changed: the answer says what should be here.
+const retellAfter = 30 * time.Second
+
+// lease is what the host knows of its own life in the eyes of the control plane.
+type lease struct {
+	mu sync.Mutex
+	// from is when the newest renewal that was answered was sent, in the machine's alive time.
+	from     time.Duration
+	held     bool
+	told     []byte // the newest inventory and guests that were answered
+	toldHere []byte
+	toldAt   time.Duration
+	did      []wire.Deed
+}
+
+// maxDeeds bounds what is kept for a control plane that is away.
+const maxDeeds = 1000
+
+func (l *lease) note(d wire.Deed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.did) < maxDeeds {
+		l.did = append(l.did, d)
+	}
+}
+
+// join gets the first certificate where there is none; a control plane that is away is asked again.
+func (a *Agent) join(ctx context.Context) error {
+	for wait := time.Second; !a.identity.certified(time.Now()); wait = min(2*wait, 30*time.Second) {
+		if a.Token.Empty() {
+			return problem.Invalidf("this host has not joined, or its certificate has ended: give --join TOKEN, made with: salvor host token create")
+		}
+		err := a.door.join(ctx, a.Token, a.Name)
+		if err == nil {
+			a.Log.Info("joined", "host", a.identity.id, "controller", a.Controller)
+			return nil
+		}
+		if !problem.Is(err, problem.Unavailable) {
+			return err
+		}
+		a.Log.Warn("the control plane does not answer", "error", err)
+		if !pause(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// keepLease renews until ctx ends. A control plane that is away changes nothing on this host.
+func (a *Agent) keepLease(ctx context.Context) error {
+	for {
+		began, err := a.Alive()
+		if err != nil {
+			return err
+		}
+		if err := a.renew(ctx); err != nil {
+			a.lost(err)
+		}
+		now, err := a.Alive()
+		if err != nil {
+			return err
+		}
+		if !pause(ctx, max(0, compute.RenewEvery-(now-began))) {
+			return nil
+		}
+	}
+}
+
+// lost says once that the control plane does not take renewals.
+func (a *Agent) lost(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	a.lease.mu.Lock()
+	held := a.lease.held
+	a.lease.held = false
+	a.lease.mu.Unlock()
+	if held {
+		a.Log.Warn("the lease is not renewed; guests keep running", "error", err)
+	} else {
+		a.Log.Debug("the lease is not renewed", "error", err)
+	}
+}
+
+// renew sends one renewal and mends what its answer asks for.
+func (a *Agent) renew(ctx context.Context) error {
+	sent, err := a.Alive()
+	if err != nil {
+		return err
+	}
+	since := a.orders.sequence()
+	inventory, guests := a.seen.latest()
+	r := wire.Renewal{BootID: a.boot, Name: a.Name}
+	a.lease.mu.Lock()
+	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {
+		r.Inventory = inventory
+	}
+	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || sent-a.lease.toldAt >= retellAfter) {
+		r.Guests = guests
+	}
+	r.Did = a.lease.did
+	a.lease.mu.Unlock()
+
+	bounded, cancel := context.WithTimeout(ctx, compute.Suspect)
+	defer cancel()
+	var answer wire.Renewed
+	if err := a.door.call(bounded, "POST", wire.RenewPath, r, &answer); err != nil {
+		return err
+	}
+	a.renewed(sent, r, answer)
+	if r.Guests != nil && answer.Servers != nil {
+		a.reconcile(ctx, r.Guests, since, answer.Servers)
+	}
+	return nil
+}
+
+func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed) {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if !a.lease.held {
+		a.Log.Info("the lease is held", "host", a.identity.id)
+		a.orders.wake()
+	}
+	a.lease.from, a.lease.held = sent, true
+	a.lease.did = a.lease.did[len(r.Did):]
+	if r.Inventory != nil {
+		a.lease.told = r.Inventory
+	}
+	if r.Guests != nil {
+		a.lease.toldHere, a.lease.toldAt = r.Guests, sent
+	}
+	if answer.Resend {
+		a.lease.told, a.lease.toldHere = nil, nil
+	}
+}
+
+// Leased tells whether the newest renewal was answered, and how long ago it was sent.
+func (a *Agent) Leased() (bool, time.Duration) {
+	now, err := a.Alive()
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	return err == nil && a.lease.held, now - a.lease.from
+}
+
+// keepCertificate renews the certificate at half of its life.
+func (a *Agent) keepCertificate(ctx context.Context) error {
+	for {
+		leaf := a.identity.pair.Load().cert.Leaf
+		half := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
+		wait := min(time.Until(half), time.Hour)
+		if wait <= 0 {
+			if err := a.door.recertify(ctx); err != nil {
+				a.Log.Warn("the certificate is not renewed yet", "ends", leaf.NotAfter, "error", err)
+			} else {
+				a.Log.Info("the certificate is renewed", "ends", a.identity.pair.Load().cert.Leaf.NotAfter)
+			}
+			wait = time.Minute
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// encode is JSON of what is known to be encodable; guests and inventory are compared by it.
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

@@ -1,0 +1,259 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	wire "salvor/wire/host"
+)
+
+// observed is what was last seen of the machine. Seeing is apart from telling: a hypervisor
+// that hangs must not cost the lease.
+type observed struct {
+	mu        sync.Mutex
+	inventory json.RawMessage
+	guests    json.RawMessage
+	changed   chan struct{}
+	away      bool
+}
+
+const (
+	lookEvery      = 2 * time.Second
+	lookSeldom     = 10 * time.Second // where the hypervisor tells of changes
+	inventoryEvery = 30 * time.Second
+	lookTimeout    = 20 * time.Second
+)
+
+func (o *observed) latest() (inventory, guests json.RawMessage) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.inventory, o.guests
+}
+
+// look has the guests read soon.
+func (o *observed) look() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// observe reads guests and inventory until ctx ends.
+func (a *Agent) observe(ctx context.Context) error {
+	every := lookEvery
+	if w, ok := a.Hypervisor.(hypervisor.Watcher); ok {
+		every = lookSeldom
+		go a.watch(ctx, w)
+	}
+	var inventoryAt time.Time
+	for {
+		if time.Since(inventoryAt) >= inventoryEvery && a.readInventory(ctx) {
+			inventoryAt = time.Now()
+		}
+		a.readGuests(ctx)
+		t := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		case <-a.seen.changed:
+			t.Stop()
+		}
+	}
+}
+
+// watch passes the hypervisor's word of changes on; a broken connection is made again.
+func (a *Agent) watch(ctx context.Context, w hypervisor.Watcher) {
+	ids := make(chan string, 64)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ids:
+				a.seen.look()
+			}
+		}
+	}()
+	for {
+		if err := w.Watch(ctx, ids); err != nil && ctx.Err() == nil {
+			a.Log.Debug("watch the hypervisor", "error", err)
+		}
+		if !pause(ctx, time.Second) {
+			return
+		}
+		a.seen.look()
+	}
+}
+
+func (a *Agent) readGuests(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	guests, err := a.Hypervisor.Guests(ctx)
+	a.seen.mu.Lock()
+	defer a.seen.mu.Unlock()
+	if err != nil {
+		if !a.seen.away && ctx.Err() != context.Canceled {
+			a.Log.Warn("the hypervisor does not tell its guests", "error", err)
+		}
+		a.seen.away = true
+		return
+	}
+	a.seen.away = false
+	slices.SortFunc(guests, func(x, y compute.Guest) int { return cmp.Compare(x.ID, y.ID) })
+	if guests == nil {
+		guests = []compute.Guest{}
+	}
+	a.seen.guests = encode(guests)
+}
+
+func (a *Agent) readInventory(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	inv, err := a.Hypervisor.Inventory(ctx)
+	if err != nil {
+		a.Log.Warn("the hypervisor does not tell what it has", "error", err)
+		return false
+	}
+	inv.AgentVersion = a.Version
+	if len(inv.Bridges) == 0 {
+		inv.Bridges = bridges("/sys/class/net")
+	}
+	if inv.Address == "" {
+		inv.Address = a.address()
+	}
+	inv.Stores, inv.Disk = nil, 0
+	for _, s := range a.stores {
+		ds := s.describe()
+		inv.Stores = append(inv.Stores, ds)
+		inv.Disk += ds.SizeGiB
+	}
+	inv.UptimeS = 0 // it would make each inventory differ; the control plane counts from the boot
+	a.seen.mu.Lock()
+	defer a.seen.mu.Unlock()
+	a.seen.inventory = encode(inv)
+	return true
+}
+
+// address is the one from which this host reaches the control plane.
+func (a *Agent) address() string {
+	port := a.door.root.Port()
+	if port == "" {
+		port = "443"
+	}
+	c, err := net.Dial("udp", net.JoinHostPort(a.door.root.Hostname(), port))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+	return host
+}
+
+// bridges lists the Linux bridges of the machine.
+func bridges(sysfs string) []string {
+	entries, _ := os.ReadDir(sysfs)
+	var out []string
+	for _, e := range entries {
+		if _, err := os.Stat(filepath.Join(sysfs, e.Name(), "bridge")); err == nil {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+func (s *store) describe() compute.DiskStore {
+	out := compute.DiskStore{Name: s.Name, Marker: s.marker, Shared: s.Shared}
+	var fs unix.Statfs_t
+	if unix.Statfs(s.Dir, &fs) == nil {
+		block := uint64(fs.Bsize)
+		out.SizeGiB, out.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
+	}
+	return out
+}
+
+// guest is one of ours as it was last seen; nil: none.
+func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
+	guests, err := a.Hypervisor.Guests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range guests {
+		if guests[i].ID == id {
+			return &guests[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// reconcile mends what differs from what should be here: guests of ours that should run and
+// do not are started, and none starts by itself. What is not known here is left alone; it is in the list of guests.
+//
+// The list is the one that the answer was made for, and since is the newest order known when it was sent: what an order has done to
+// a server meanwhile is newer than the answer.
+func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64, wanted map[string]wire.Wanted) {
+	var list []compute.Guest
+	if err := json.Unmarshal(sent, &list); err != nil {
+		return
+	}
+	for _, g := range list {
+		want, known := wanted[g.ID]
+		if !g.Ours || !known || want.Busy || g.Epoch != want.Epoch {
+			continue
+		}
+		if g.Autostart {
+			a.mend(ctx, g.ID, since, "turned off that the hypervisor starts it by itself", func(ctx context.Context) (bool, error) {
+				s, ok := a.Hypervisor.(hypervisor.Autostarter)
+				if !ok {
+					return false, nil
+				}
+				return true, s.SetAutostart(ctx, g.ID, false)
+			})
+		}
+		if want.Power == string(compute.PowerOn) && (g.Power == compute.PowerOff || g.Power == compute.PowerCrashed) {
+			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
+				_, err := a.Hypervisor.SetPower(ctx, g.ID, hypervisor.Power{State: compute.PowerOn})
+				return true, err
+			})
+		}
+	}
+}
+
+// mend does one thing for a server that no order works on, beside the lease loop, and notes it.
+func (a *Agent) mend(ctx context.Context, server string, since int64, text string, do func(context.Context) (bool, error)) {
+	unlock, ok := a.lock(server)
+	if !ok {
+		return
+	}
+	if a.orders.newest(server) > since {
+		unlock()
+		return
+	}
+	go func() {
+		defer unlock()
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		done, err := do(ctx)
+		if err != nil {
+			a.Log.Warn("mend", "server", server, "wanted", text, "error", err)
+			return
+		}
+		if done {
+			a.Log.Info("mended", "server", server, "did", text)
+			a.lease.note(wire.Deed{ServerID: server, Text: text, At: time.Now().UTC()})
+			a.seen.look()
+		}
+	}()
+}

@@ -1,0 +1,308 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/problem"
+	wire "salvor/wire/host"
+)
+
+// orders pulls orders and carries them out: one at a time for each server, in the order in
+// which they came, and a bounded number of servers at once.
+type orders struct {
+	agent *Agent
+	slots chan struct{}
+	rouse chan struct{}
+
+	mu     sync.Mutex
+	known  map[string]bool // ids from their sight until their result is taken
+	queues map[string][]task
+	last   map[string]int64 // the sequence of each server's newest order
+	count  int64
+	doing  sync.WaitGroup
+}
+
+type task struct {
+	order  *compute.Order
+	secret compute.OrderSecret
+}
+
+const (
+	defaultWithin = 10 * time.Minute
+	maxWithin     = 4 * time.Hour
+	// relistEvery has every so many polls list all open orders, so that none that was sent and not received is forgotten.
+	relistEvery = 10
+)
+
+func newOrders(a *Agent) *orders {
+	return &orders{agent: a, slots: make(chan struct{}, a.Orders), rouse: make(chan struct{}, 1),
+		known: map[string]bool{}, queues: map[string][]task{}, last: map[string]int64{}}
+}
+
+func (s *orders) wake() {
+	select {
+	case s.rouse <- struct{}{}:
+	default:
+	}
+}
+
+// sequence is the number of the newest order; newest that of a server's.
+func (s *orders) sequence() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+func (s *orders) newest(server string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last[server]
+}
+
+// run polls until ctx ends; orders in hand are broken off then, and begin again with the next start.
+func (s *orders) run(ctx context.Context) error {
+	defer s.doing.Wait()
+	all, wait := 1, time.Duration(0)
+	for n := 0; ctx.Err() == nil; n++ {
+		// Before a renewal was answered, the orders are still those of the former boot.
+		if held, _ := s.agent.Leased(); !held {
+			if !s.idle(ctx, time.Second) {
+				return nil
+			}
+			all = 1
+			continue
+		}
+		var got wire.Orders
+		path := fmt.Sprintf("%s?wait=%d&all=%d", wire.OrdersPath, int(poll/time.Second), all)
+		if err := s.agent.door.call(ctx, http.MethodGet, path, nil, &got); err != nil {
+			if wait = min(max(2*wait, 500*time.Millisecond), 10*time.Second); !s.idle(ctx, wait) {
+				return nil
+			}
+			all = 1
+			continue
+		}
+		all, wait = 0, 0
+		if n%relistEvery == relistEvery-1 {
+			all = 1
+		}
+		left := false
+		for _, o := range got.Orders {
+			left = !s.take(ctx, o) || left
+		}
+		if left {
+			all = 1
+			if !s.idle(ctx, compute.RenewEvery) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// idle waits, or until something has it try at once.
+func (s *orders) idle(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.rouse:
+	case <-t.C:
+	}
+	return true
+}
+
+// parseOrder reads an order as it came.
+func parseOrder(w wire.Order) (task, error) {
+	t := task{order: &compute.Order{}}
+	if err := json.Unmarshal(w.Order, t.order); err != nil {
+		return t, problem.Invalidf("an order is not understood: %w", err)
+	}
+	o := t.order
+	if uuid.Validate(o.ID) != nil || len(o.ID) != 36 || uuid.Validate(o.ServerID) != nil || len(o.ServerID) != 36 {
+		return t, problem.Invalidf("an order without id or server")
+	}
+	if len(w.Secret) > 0 {
+		if json.Unmarshal(w.Secret, &t.secret) != nil { // its text would show the secret
+			return t, problem.Invalidf("the secret of order %s is not understood", o.ID)
+		}
+	}
+	return t, nil
+}
+
+// take queues an order that is not in hand already; false: it was left and is to be asked for again.
+func (s *orders) take(ctx context.Context, w wire.Order) bool {
+	t, err := parseOrder(w)
+	if err != nil {
+		s.agent.Log.Error("order", "error", err)
+		return true
+	}
+	o := t.order
+	// An order for another boot comes again once the control plane knows of this one.
+	if o.HostID != s.agent.identity.id || o.BootID != s.agent.boot {
+		s.agent.Log.Warn("an order for another host or boot is left", "order", o.ID, "boot", o.BootID)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[o.ID] {
+		return true
+	}
+	s.known[o.ID] = true
+	if reads(o.Verb) {
+		s.doing.Go(func() { s.carryOut(ctx, t) })
+		return true
+	}
+	s.count++
+	s.last[o.ServerID] = s.count
+	queue, working := s.queues[o.ServerID]
+	s.queues[o.ServerID] = append(queue, t)
+	if !working {
+		s.doing.Go(func() { s.work(ctx, o.ServerID) })
+	}
+	return true
+}
+
+// reads tells whether a verb only looks: it waits for nothing and is not written down.
+func reads(v compute.Verb) bool { return v == compute.Console || v == compute.Look }
+
+// work carries a server's orders out until none is left.
+func (s *orders) work(ctx context.Context, server string) {
+	for {
+		s.mu.Lock()
+		queue := s.queues[server]
+		if len(queue) == 0 || ctx.Err() != nil {
+			delete(s.queues, server)
+			s.mu.Unlock()
+			return
+		}
+		s.queues[server] = queue[1:]
+		s.mu.Unlock()
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			continue
+		}
+		unlock, ok := s.agent.lock(server)
+		for !ok && pause(ctx, 20*time.Millisecond) { // a mending is about to end
+			unlock, ok = s.agent.lock(server)
+		}
+		if ok {
+			s.carryOut(ctx, queue[0])
+			unlock()
+		}
+		<-s.slots
+	}
+}
+
+// carryOut does an order, or finds that it was done, and reports until that is taken.
+func (s *orders) carryOut(ctx context.Context, t task) {
+	r, ok := s.agent.perform(ctx, t)
+	if ok {
+		s.agent.seen.look()
+		s.report(ctx, t.order, r)
+	}
+	s.mu.Lock()
+	delete(s.known, t.order.ID)
+	s.mu.Unlock()
+}
+
+// perform gives the result of an order; false: it was broken off and is no matter of this run of the agent any more.
+func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
+	o := t.order
+	now, err := a.Alive()
+	if err != nil {
+		return failed(err), true
+	}
+	began := now
+	if !reads(o.Verb) {
+		var done *compute.Result
+		if done, began, err = a.journal.begin(o, a.boot, now); err != nil {
+			return failed(err), true
+		}
+		if done != nil {
+			a.Log.Info("an order came again", "order", o.ID, "verb", o.Verb, "server", o.ServerID)
+			return *done, true
+		}
+	}
+	within := time.Duration(o.Within) * time.Second
+	if within <= 0 {
+		within = defaultWithin
+	}
+	left := began + min(within, maxWithin) - now
+	bounded, cancel := context.WithTimeout(ctx, max(left, time.Second))
+	defer cancel()
+	start := time.Now()
+	r, err := a.tryUntil(bounded, t)
+	if ctx.Err() != nil {
+		return compute.Result{}, false
+	}
+	if err != nil {
+		r = failed(err)
+	}
+	a.Log.Info("order", "order", o.ID, "verb", o.Verb, "server", o.ServerID, "epoch", o.Epoch, "took", time.Since(start).Round(time.Millisecond), "error", r.Error)
+	if !reads(o.Verb) {
+		if err := a.journal.end(o, a.boot, began, r); err != nil {
+			// Not told: whoever cannot remember that it was done must not say so.
+			a.Log.Error("write a result down", "order", o.ID, "error", err)
+			return compute.Result{}, false
+		}
+	}
+	return r, true
+}
+
+// tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound.
+func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
+	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		if a.journal.stale(t.order) {
+			return compute.Result{}, problem.Conflictf("order %s is overtaken by a newer epoch of server %s", t.order.ID, t.order.ServerID)
+		}
+		r, err := a.do(ctx, t)
+		if err == nil || !problem.Is(err, problem.Unavailable) && ctx.Err() == nil {
+			return r, err
+		}
+		if ctx.Err() != nil || !pause(ctx, wait) {
+			return r, problem.Unavailablef("%s of server %s was not done in its time: %w", t.order.Verb, t.order.ServerID, err)
+		}
+		a.Log.Info("an order is tried again", "order", t.order.ID, "verb", t.order.Verb, "server", t.order.ServerID, "error", err)
+	}
+}
+
+func failed(err error) compute.Result {
+	text := err.Error()
+	if len(text) > 2000 {
+		text = text[:2000]
+	}
+	return compute.Result{ErrorKind: problem.KindOf(err).String(), Error: text}
+}
+
+// report tells a result until it is taken, or refused for good.
+func (s *orders) report(ctx context.Context, o *compute.Order, r compute.Result) {
+	report := wire.Report{BootID: s.agent.boot, Epoch: o.Epoch, Result: encode(r)}
+	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		err := s.agent.door.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/result", report, nil)
+		switch {
+		case err == nil:
+			return
+		case problem.Is(err, problem.Conflict), problem.Is(err, problem.NotFound), problem.Is(err, problem.Invalid):
+			s.agent.Log.Warn("a result is not wanted any more", "order", o.ID, "error", err)
+			return
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+}
+
+// progress tells a word on a long order; nothing depends on it.
+func (a *Agent) progress(ctx context.Context, o *compute.Order, format string, args ...any) {
+	_ = a.door.call(ctx, http.MethodPost, wire.OrdersPath+"/"+o.ID+"/progress", wire.Progress{Text: fmt.Sprintf(format, args...)}, nil)
+}

@@ -1,0 +1,258 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+const (
+	rescuePrefix = "rescue-"
+	rescueDrive  = rescuePrefix + "drive.iso"
+	// maxRescue bounds a rescue image whose digest nobody told, in bytes.
+	maxRescue = 64 << 30
+)
+
+func isRescueFile(name string) bool { return strings.HasPrefix(name, rescuePrefix) }
+
+// piece is one file of a rescue system: its image or kernel, or its ramdisk.
+type piece struct {
+	location, digest string
+	fetch            *compute.SpecImage
+	remote           bool // location is a URL
+	copied           bool // the guest writes to it
+	format           string
+}
+
+// pieces are the files of a rescue system; the ramdisk is nil where there is none.
+func pieces(r *compute.SpecRescue) (image, ramdisk *piece) {
+	remote := r.LocationType == rescue.LocationHTTP
+	image = &piece{location: r.Location, digest: r.Digest, fetch: r.Image, remote: remote, copied: r.Kind == rescue.Disk}
+	if strings.HasSuffix(strings.ToLower(r.Location), ".qcow2") {
+		image.format = "qcow2"
+	}
+	if r.Image != nil {
+		image.format = r.Image.Format
+	} else if remote && r.Digest != "" {
+		image.fetch = &compute.SpecImage{Digest: r.Digest, URL: r.Location, Format: image.format}
+	}
+	if r.Kind != rescue.Kernel || r.Ramdisk == "" && r.RamdiskImage == nil {
+		return image, nil
+	}
+	ramdisk = &piece{location: r.Ramdisk, digest: r.RamdiskDigest, fetch: r.RamdiskImage, remote: remote}
+	if ramdisk.fetch == nil && remote && r.RamdiskDigest != "" {
+		ramdisk.fetch = &compute.SpecImage{Digest: r.RamdiskDigest, URL: r.Ramdisk}
+	}
+	return image, ramdisk
+}
+
+// name is that of the piece's file beside the guest; each source has its own.
+func (p *piece) name(role string) string {
+	source := p.location
+	if p.fetch != nil {
+		source = p.fetch.Digest
+	}
+	sum := sha256.Sum256([]byte(source))
+	return rescuePrefix + role + "-" + hex.EncodeToString(sum[:6])
+}
+
+// prepareRescue has the rescue system's files and its config drive here.
+func (w *work) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
+	image, ramdisk := pieces(r)
+	if err := w.bring(ctx, image, "image"); err != nil {
+		return fmt.Errorf("rescue image %q: %w", r.Name, err)
+	}
+	if ramdisk != nil {
+		if err := w.bring(ctx, ramdisk, "ramdisk"); err != nil {
+			return fmt.Errorf("ramdisk of rescue image %q: %w", r.Name, err)
+		}
+	}
+	if len(w.secret.RescueDrive) > 0 {
+		return w.makeDrive(rescueDrive, w.secret.RescueDrive)
+	}
+	return nil
+}
+
+// bring has one piece here. What the guest only reads is a link, or stays where it lies.
+func (w *work) bring(ctx context.Context, p *piece, role string) error {
+	to := w.path(p.name(role))
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	half := to + ".part"
+	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	switch {
+	case p.fetch != nil:
+		image, release, err := w.images.get(ctx, *p.fetch, func(words string) { w.progress(ctx, w.order, "%s", words) })
+		if err != nil {
+			return err
+		}
+		defer release()
+		if !p.copied && p.format != "qcow2" && os.Link(image, half) == nil {
+			return rename(half, to)
+		}
+		if err := toRaw(ctx, image, p.format, half, 0); err != nil {
+			return err
+		}
+	case p.remote:
+		if err := w.download(ctx, p, half); err != nil {
+			return err
+		}
+	default:
+		path, err := w.rescuePath(ctx, p)
+		if err != nil || !p.copied && p.format != "qcow2" {
+			return err
+		}
+		if err := toRaw(ctx, path, p.format, half, 0); err != nil {
+			return err
+		}
+	}
+	return rename(half, to)
+}
+
+// download brings an image whose digest is not known; it is not kept for others.
+func (w *work) download(ctx context.Context, p *piece, to string) error {
+	body, _, err := w.door.image(ctx, "", p.location, 0)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	raw := to
+	if p.format == "qcow2" {
+		raw = to + ".qcow2"
+		defer os.Remove(raw)
+	}
+	f, err := os.OpenFile(raw, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	guard := newStall(body)
+	defer guard.stop()
+	n, err := io.Copy(f, io.LimitReader(guard, maxRescue+1))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return problem.Unavailablef("fetch %q: %w", p.location, bare(err))
+	}
+	if n > maxRescue {
+		return problem.Invalidf("%q has more than %d bytes", p.location, maxRescue)
+	}
+	if raw != to {
+		return toRaw(ctx, raw, p.format, to, 0)
+	}
+	return nil
+}
+
+// rescuePath finds a file of the rescue image directory, which it cannot leave, be it by a link, and proves it where its digest is known.
+func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
+	dir, err := filepath.EvalSymlinks(w.RescueDir)
+	if err != nil {
+		return "", problem.NotFoundf("this host has no rescue images: %w", err)
+	}
+	name := p.location
+	if rest, ok := strings.CutPrefix(name, w.RescueDir+"/"); ok {
+		name = rest
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	f, err := root.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", problem.NotFoundf("%q is not in %s on this host", name, w.RescueDir)
+	}
+	if err != nil {
+		return "", problem.Invalidf("%.200q is no file of the rescue image directory: %w", name, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return "", problem.Invalidf("%.200q is no file of the rescue image directory", name)
+	}
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil || !strings.HasPrefix(path, dir+"/") {
+		return "", problem.Invalidf("%.200q is no file of the rescue image directory", name)
+	}
+	if p.digest != "" {
+		err = w.prove(ctx, f, info, p.digest)
+	}
+	return path, err
+}
+
+// proofs remembers which files were proven as they are, so that none is read for each order.
+type proofKey struct {
+	inode        uint64
+	size         int64
+	changed      time.Time
+	name, digest string
+}
+
+func (w *work) prove(ctx context.Context, f *os.File, info os.FileInfo, digest string) error {
+	key := proofKey{inode(info), info.Size(), info.ModTime(), f.Name(), digest}
+	if _, known := w.provenFiles.Load(key); known {
+		return nil
+	}
+	sum := sha256.New()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(sum, f, 16<<20); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
+		return problem.Invalidf("%s on this host is not the recorded image: it has %s", f.Name(), got)
+	}
+	w.provenFiles.Store(key, true)
+	return nil
+}
+
+// rescueFiles says where the rescue system's files lie; they must have been prepared.
+func (w *work) rescueFiles(d *hypervisor.Domain) error {
+	image, ramdisk := pieces(d.Rescue)
+	var err error
+	if d.RescueImage, err = w.pieceAt(image, "image"); err != nil {
+		return err
+	}
+	d.RescueFormat = rawFormat
+	if ramdisk != nil {
+		if d.RescueRamdisk, err = w.pieceAt(ramdisk, "ramdisk"); err != nil {
+			return err
+		}
+	}
+	if path := w.path(rescueDrive); fileIsThere(path) {
+		d.RescueDrivePath = path
+	}
+	return nil
+}
+
+func (w *work) pieceAt(p *piece, role string) (string, error) {
+	if path := w.path(p.name(role)); fileIsThere(path) {
+		return path, nil
+	}
+	if p.fetch == nil && !p.remote && !p.copied && p.format != "qcow2" {
+		return w.rescuePath(context.Background(), p)
+	}
+	return "", problem.Conflictf("the rescue %s of server %s is not there; prepare it first", role, w.order.ServerID)
+}
+
+func fileIsThere(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,268 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+)
+
+// store is an open directory of disks.
+type store struct {
+	Store
+	marker string
+}
+
+type stores []*store
+
+// markerFile names a disk store by a UUID: hosts that read the same one share it.
+const markerFile = ".salvor-store"
+
+func openStores(c Config, id *identity) (stores, error) {
+	if len(c.Stores) == 0 {
+		if err := id.makeDir("disks"); err != nil {
+			return nil, err
+		}
+		c.Stores = []Store{{Name: "local", Dir: id.path("disks")}}
+	}
+	var out stores
+	for _, s := range c.Stores {
+		if !plainName(s.Name) || out.named(s.Name) != nil {
+			return nil, problem.Invalidf("disk store %q: each has a plain name of its own", s.Name)
+		}
+		dir, err := filepath.Abs(s.Dir)
+		if err != nil {
+			return nil, err
+		}
+		s.Dir = dir
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, problem.Invalidf("disk store %s: %s is no directory; make it, or mount it first", s.Name, dir)
+		}
+		marker, err := readMarker(filepath.Join(dir, markerFile))
+		if err != nil {
+			return nil, fmt.Errorf("disk store %s: %w", s.Name, err)
+		}
+		out = append(out, &store{s, marker})
+	}
+	return out, nil
+}
+
+// readMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
+func readMarker(path string) (string, error) {
+	for {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			marker := strings.TrimSpace(string(b))
+			if uuid.Validate(marker) != nil {
+				return "", problem.Invalidf("%s holds no UUID", path)
+			}
+			return marker, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		mine := path + "." + uuid.NewString()
+		if err := writeFile(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
+			return "", err
+		}
+		// A link takes no place that is taken.
+		err = os.Link(mine, path)
+		_ = os.Remove(mine)
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+		if err := syncDir(filepath.Dir(path)); err != nil {
+			return "", err
+		}
+	}
+}
+
+func plainName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}
+
+func (all stores) named(name string) *store {
+	for _, s := range all {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// place finds where a disk of a server lies.
+func (all stores) place(server string, d compute.SpecDisk) (string, error) {
+	s := all.named(d.Store)
+	if s == nil && d.Store == "" && len(all) > 0 {
+		s = all[0]
+	}
+	if s == nil {
+		return "", problem.Invalidf("disk %s of server %s: this host has no disk store %q", d.Name, server, d.Store)
+	}
+	file := d.File
+	if file == "" {
+		file = filepath.Join(server, d.Name+".raw")
+	}
+	if !plainName(d.Name) || !filepath.IsLocal(file) || strings.HasPrefix(filepath.Base(file), ".") {
+		return "", problem.Invalidf("disk %.40q of server %s: the file %.100q is not one of a disk store", d.Name, server, file)
+	}
+	return filepath.Join(s.Dir, file), nil
+}
+
+// proof lies beside a finished disk and says what it is. A disk is finished when it has its name.
+type proof struct {
+	Server string `json:"server"`
+	Disk   string `json:"disk"`
+	Image  string `json:"image,omitempty"` // digest
+}
+
+const rawFormat = "raw"
+
+// proven tells whether a server's finished disk lies at path; another server's, or one of another image, is problem.Conflict.
+func proven(path, server string, d compute.SpecDisk) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !info.Mode().IsRegular() {
+		return false, problem.Conflictf("disk %s of server %s: %s is no file", d.Name, server, path)
+	}
+	p, err := readProof(path)
+	if err != nil || p.Server != server || p.Disk != d.Name {
+		return false, problem.Conflictf("disk %s of server %s: %s is there and is not proven to be it", d.Name, server, path)
+	}
+	if d.Image != nil && p.Image != d.Image.Digest {
+		return false, problem.Conflictf("disk %s of server %s is made of another image; discard it first", d.Name, server)
+	}
+	return true, nil
+}
+
+func readProof(path string) (proof, error) {
+	var p proof
+	b, err := os.ReadFile(path + ".json")
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	return p, err
+}
+
+// makeDisk has a server's disk in its place: made from its image, or empty. A copy gets its name when it is whole and on the disk.
+func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d compute.SpecDisk) error {
+	path, err := a.stores.place(server, d)
+	if err != nil {
+		return err
+	}
+	if there, err := proven(path, server, d); err != nil || there {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return err
+	}
+	half := path + ".part"
+	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	p := proof{Server: server, Disk: d.Name}
+	if d.Image != nil {
+		p.Image = d.Image.Digest
+		err = a.copyImage(ctx, o, d, half)
+	} else {
+		err = emptyDisk(half, d)
+	}
+	if err == nil {
+		err = writeFile(path+".json", encode(p), 0o600)
+	}
+	if err != nil {
+		_ = os.Remove(half)
+		return fmt.Errorf("make disk %s of server %s: %w", d.Name, server, err)
+	}
+	return rename(half, path)
+}
+
+// copyImage fills a new disk from its image.
+func (a *Agent) copyImage(ctx context.Context, o *compute.Order, d compute.SpecDisk, to string) error {
+	image, release, err := a.images.get(ctx, *d.Image, func(words string) { a.progress(ctx, o, "%s", words) })
+	if err != nil {
+		return err
+	}
+	defer release()
+	a.progress(ctx, o, "making disk %s", d.Name)
+	return toRaw(ctx, image, d.Image.Format, to, int64(d.SizeGiB)<<30)
+}
+
+func emptyDisk(path string, d compute.SpecDisk) error {
+	if d.SizeGiB <= 0 {
+		return problem.Invalidf("an empty disk needs a size")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(int64(d.SizeGiB)<<30), f.Sync(), f.Close())
+}
+
+// removeDisk removes a disk that is proven to be the server's.
+func (all stores) removeDisk(server string, d compute.SpecDisk) error {
+	path, err := all.place(server, d)
+	if err != nil {
+		return err
+	}
+	d.Image = nil // of whatever image it is
+	if there, err := proven(path, server, d); err != nil || !there {
+		return err
+	}
+	// The disk first: a proof without a disk proves nothing.
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	if err := os.Remove(path + ".json"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(path)) // if it is empty now, and the server's own
+	return nil
+}
+
+// sweep removes the server's own directory from every store.
+func (all stores) sweep(server string) error {
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, server)))
+	}
+	return errors.Join(errs...)
+}
+
+// paths are the files of a spec's local disks, all of which must be there.
+func (all stores) paths(spec *compute.Spec) (map[string]hypervisor.DiskFile, error) {
+	out := map[string]hypervisor.DiskFile{}
+	for _, d := range spec.Disks {
+		if d.VolumeID != "" {
+			continue
+		}
+		path, err := all.place(spec.ServerID, d)
+		if err != nil {
+			return nil, err
+		}
+		d.Image = nil
+		there, err := proven(path, spec.ServerID, d)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			return nil, problem.Conflictf("disk %s of server %s is not there; prepare it first", d.Name, spec.ServerID)
+		}
+		out[d.Name] = hypervisor.DiskFile{Path: path, Format: rawFormat}
+	}
+	return out, nil
+}

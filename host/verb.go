@@ -1,0 +1,271 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"salvor/boot/media"
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// work is one order with what it needs.
+type work struct {
+	*Agent
+	order  *compute.Order
+	secret compute.OrderSecret
+	args   compute.Args
+}
+
+// verbs are what orders have done. Each may be done again: it reads first, or makes what is as it should be the same again.
+var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result, error){
+	compute.Prepare:  (*work).prepare,
+	compute.Define:   (*work).define,
+	compute.SetPower: (*work).power,
+	compute.Unlock:   (*work).unlock,
+	compute.Attach:   (*work).attach,
+	compute.Detach:   (*work).detach,
+	compute.Release:  (*work).release,
+	compute.Remove:   (*work).remove,
+	compute.Console:  (*work).console,
+	compute.Look:     (*work).look,
+	compute.Discard:  (*work).discard,
+}
+
+// do carries an order out, once.
+func (a *Agent) do(ctx context.Context, t task) (compute.Result, error) {
+	w := &work{Agent: a, order: t.order, secret: t.secret}
+	verb, ok := verbs[t.order.Verb]
+	if !ok {
+		return compute.Result{}, problem.Unsupportedf("this agent does not know how to %.40q; update salvor on this host", t.order.Verb)
+	}
+	if len(t.order.Args) > 0 {
+		if err := json.Unmarshal(t.order.Args, &w.args); err != nil {
+			return compute.Result{}, problem.Invalidf("%s of server %s: arguments: %w", t.order.Verb, t.order.ServerID, err)
+		}
+	}
+	if s := w.args.Spec; s != nil && (s.ServerID != t.order.ServerID || s.Epoch != t.order.Epoch) {
+		return compute.Result{}, problem.Invalidf("%s of server %s: the spec is of server %.40q, epoch %d", t.order.Verb, t.order.ServerID, s.ServerID, s.Epoch)
+	}
+	return verb(w, ctx)
+}
+
+func (w *work) spec() (*compute.Spec, error) {
+	if w.args.Spec == nil {
+		return nil, problem.Invalidf("%s of server %s: no spec", w.order.Verb, w.order.ServerID)
+	}
+	return w.args.Spec, nil
+}
+
+// path is that of a file of the server's on this host, outside of the disk stores.
+func (w *work) path(names ...string) string {
+	return w.identity.path(append([]string{"servers", w.order.ServerID}, names...)...)
+}
+
+// Files of a server.
+const (
+	driveFile   = "drive.iso"
+	consoleFile = "console.log"
+	channelFile = "rescue.sock"
+	driveLabel  = "config-2"
+)
+
+func (w *work) prepare(ctx context.Context) (compute.Result, error) {
+	spec, err := w.spec()
+	if err != nil {
+		return compute.Result{}, err
+	}
+	if err := w.identity.makeDir("servers", w.order.ServerID); err != nil {
+		return compute.Result{}, err
+	}
+	for _, d := range spec.Disks {
+		if d.VolumeID == "" {
+			if err := w.makeDisk(ctx, w.order, spec.ServerID, d); err != nil {
+				return compute.Result{}, err
+			}
+		}
+	}
+	if spec.Drive {
+		if err := w.makeDrive(driveFile, w.secret.Drive); err != nil {
+			return compute.Result{}, err
+		}
+	}
+	if spec.Rescue != nil {
+		return compute.Result{}, w.prepareRescue(ctx, spec.Rescue)
+	}
+	return compute.Result{}, nil
+}
+
+// makeDrive writes a config drive. Without files the one that is there counts.
+func (w *work) makeDrive(name string, files map[string][]byte) error {
+	path := w.path(name)
+	if len(files) == 0 {
+		if _, err := os.Stat(path); err != nil {
+			return problem.Invalidf("server %s: its config drive is not here and the order brings none", w.order.ServerID)
+		}
+		return nil
+	}
+	var list []media.File
+	for name, content := range files {
+		list = append(list, media.FileOf(name, content))
+	}
+	iso, err := media.DataISO(driveLabel, list)
+	if err != nil {
+		return fmt.Errorf("config drive of server %s: %w", w.order.ServerID, err)
+	}
+	content := make([]byte, iso.Size())
+	if _, err := iso.ReadAt(content, 0); err != nil {
+		return err
+	}
+	return writeFile(path, content, 0o600)
+}
+
+// domain is the spec with where its parts lie on this host.
+func (w *work) domain() (hypervisor.Domain, error) {
+	spec, err := w.spec()
+	if err != nil {
+		return hypervisor.Domain{}, err
+	}
+	d := hypervisor.Domain{Spec: *spec, ConsolePath: w.path(consoleFile), ChannelPath: w.path(channelFile), CHAP: map[string]secret.Value{}}
+	if d.Paths, err = w.stores.paths(spec); err != nil {
+		return d, err
+	}
+	for volume, password := range w.secret.CHAP {
+		d.CHAP[volume] = secret.New(password)
+	}
+	if spec.Drive {
+		d.DrivePath = w.path(driveFile)
+		if _, err := os.Stat(d.DrivePath); err != nil {
+			return d, problem.Conflictf("the config drive of server %s is not there; prepare it first", spec.ServerID)
+		}
+	}
+	if spec.Rescue != nil {
+		err = w.rescueFiles(&d)
+	}
+	return d, err
+}
+
+func (w *work) define(ctx context.Context) (compute.Result, error) {
+	if err := w.identity.makeDir("servers", w.order.ServerID); err != nil {
+		return compute.Result{}, err
+	}
+	d, err := w.domain()
+	if err != nil {
+		return compute.Result{}, err
+	}
+	return compute.Result{}, w.Hypervisor.Define(ctx, d)
+}
+
+func (w *work) power(ctx context.Context) (compute.Result, error) {
+	switch w.args.Power {
+	case compute.PowerOn, compute.PowerOff, compute.PowerPaused, compute.PowerSaved:
+	default:
+		return compute.Result{}, problem.Invalidf("power of server %s: %.40q is no state to be brought to", w.order.ServerID, w.args.Power)
+	}
+	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
+		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, Within: time.Duration(w.args.Within) * time.Second,
+	})
+	if err != nil {
+		return compute.Result{}, err
+	}
+	// How it is now is told as well; that it is done is known without it.
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err != nil {
+		w.Log.Debug("read a guest after its power was set", "server", w.order.ServerID, "error", err)
+	}
+	return compute.Result{Soft: soft, Guest: g}, nil
+}
+
+func (w *work) attach(ctx context.Context) (compute.Result, error) { return w.plug(ctx, true) }
+func (w *work) detach(ctx context.Context) (compute.Result, error) { return w.plug(ctx, false) }
+
+func (w *work) plug(ctx context.Context, on bool) (compute.Result, error) {
+	p, ok := w.Hypervisor.(hypervisor.Plugger)
+	if !ok {
+		return compute.Result{}, problem.Unsupportedf("the hypervisor of this host changes no disks of a guest")
+	}
+	if w.args.Disk == nil {
+		return compute.Result{}, problem.Invalidf("%s of server %s: no disk is named", w.order.Verb, w.order.ServerID)
+	}
+	d, err := w.domain()
+	if err != nil {
+		return compute.Result{}, err
+	}
+	return compute.Result{}, p.Plug(ctx, d, w.args.Disk.Name, on)
+}
+
+func (w *work) look(ctx context.Context) (compute.Result, error) {
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err == nil && g == nil {
+		err = problem.NotFoundf("server %s is not on this host", w.order.ServerID)
+	}
+	return compute.Result{Guest: g}, err
+}
+
+// discard throws the root disk away, or the one that is named. A guest that runs keeps its disks.
+func (w *work) discard(ctx context.Context) (compute.Result, error) {
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	if g != nil && g.Power != compute.PowerOff && g.Power != compute.PowerCrashed {
+		return compute.Result{}, problem.Conflictf("server %s is %s: its disk is not discarded", w.order.ServerID, g.Power)
+	}
+	if d := w.args.Disk; d != nil {
+		return compute.Result{}, w.stores.removeDisk(w.order.ServerID, *d)
+	}
+	spec, err := w.spec()
+	if err != nil {
+		return compute.Result{}, err
+	}
+	for _, d := range spec.Disks {
+		if d.BootIndex == 0 && d.VolumeID == "" {
+			return compute.Result{}, w.stores.removeDisk(w.order.ServerID, d)
+		}
+	}
+	return compute.Result{}, nil
+}
+
+// remove takes everything of the server away. Its disks go only after the hypervisor has let go of it.
+func (w *work) remove(ctx context.Context) (compute.Result, error) {
+	if err := w.Hypervisor.Remove(ctx, w.order.ServerID); err != nil {
+		return compute.Result{}, err
+	}
+	if !w.args.KeepDisks {
+		if spec := w.args.Spec; spec != nil {
+			for _, d := range spec.Disks {
+				if d.VolumeID != "" {
+					continue
+				}
+				if err := w.stores.removeDisk(w.order.ServerID, d); err != nil {
+					return compute.Result{}, err
+				}
+			}
+		}
+		if err := w.stores.sweep(w.order.ServerID); err != nil {
+			return compute.Result{}, fmt.Errorf("remove the disks of server %s: %w", w.order.ServerID, err)
+		}
+	}
+	return compute.Result{}, os.RemoveAll(w.path())
+}
+
+// release removes what a rescue left.
+func (w *work) release(context.Context) (compute.Result, error) {
+	entries, err := os.ReadDir(w.path())
+	if errors.Is(err, os.ErrNotExist) {
+		return compute.Result{}, nil
+	}
+	var errs []error
+	for _, e := range entries {
+		if isRescueFile(e.Name()) {
+			errs = append(errs, os.Remove(w.path(e.Name())))
+		}
+	}
+	return compute.Result{}, errors.Join(append(errs, err)...)
+}
