@@ -273,6 +273,9 @@ func (p *program) dropHistory(ctx context.Context) {
 	if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
 		p.log.Error("drop old timeline rows", "error", err)
 	}
+	if _, err := p.store.PruneServers(ctx, oldest); err != nil && ctx.Err() == nil {
+		p.log.Error("drop the rows of deleted servers", "error", err)
+	}
 }
 
 // dropJobs drops ended jobs: their story is in the timeline; asks and commands are of no use once answered.
@@ -281,6 +284,10 @@ func (p *program) dropJobs(ctx context.Context) {
 		if _, err := p.store.PruneJobs(ctx, time.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
 			p.log.Error("drop ended jobs", "class", class, "error", err)
 		}
+	}
+	// Longer than any operation: one that runs an action again looks for the order of its first run.
+	if _, err := p.store.PruneOrders(ctx, time.Now().Add(-7*24*time.Hour)); err != nil && ctx.Err() == nil {
+		p.log.Error("drop finished orders", "error", err)
 	}
 }
 
