@@ -1,0 +1,353 @@
+package identity_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/identity"
+	"salvor/secret"
+)
+
+// world is an identity service on a clock of the test's own.
+type world struct {
+	t      *testing.T
+	tokens *identity.Tokens
+	url    string
+	now    time.Time
+	log    strings.Builder
+}
+
+func newKey(t testing.TB) *secret.Key {
+	t.Helper()
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func newWorld(t *testing.T, below api.Authenticator) *world {
+	t.Helper()
+	w := &world{t: t, now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	clock := func() time.Time { return w.now }
+	w.tokens = identity.NewTokens(newKey(t), below, clock)
+	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	server := httptest.NewServer(identity.New(identity.Config{Tokens: w.tokens, Now: clock, Log: log}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w
+}
+
+// ask sends a request and gives the answer with its body.
+func (w *world) ask(method, path, body string, header ...string) (*http.Response, map[string]any) {
+	w.t.Helper()
+	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out map[string]any
+	if len(b) > 0 {
+		if err := json.Unmarshal(b, &out); err != nil {
+			w.t.Fatalf("%s %s answers %d %q: %v", method, path, resp.StatusCode, b, err)
+		}
+	}
+	return resp, out
+}
+
+func password(user, word, scope string) string {
+	return `{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":"` + user + `","domain":{"id":"default"},"password":"` + word + `"}}}` + scope + `}}`
+}
+
+const inLab = `,"scope":{"project":{"name":"lab","domain":{"name":"Default"}}}`
+
+// login asks for a token and wants it.
+func (w *world) login(body string) (string, map[string]any) {
+	w.t.Helper()
+	resp, out := w.ask("POST", "/identity/v3/auth/tokens", body)
+	if resp.StatusCode != http.StatusCreated {
+		w.t.Fatalf("a token: %d %v", resp.StatusCode, out)
+	}
+	return resp.Header.Get("X-Subject-Token"), out["token"].(map[string]any)
+}
+
+// who tells for whom a token is taken.
+func (w *world) who(token string) (access.Principal, error) {
+	r := httptest.NewRequest("GET", "/v1/nodes", nil)
+	r.Header.Set("X-Auth-Token", token)
+	return w.tokens.Authenticate(r)
+}
+
+func (w *world) refused(token, why string) {
+	w.t.Helper()
+	if p, err := w.who(token); api.Status(err) != http.StatusUnauthorized {
+		w.t.Errorf("%s: the token is taken for %+v, %v", why, p, err)
+	}
+}
+
+func TestNoAuthTakesEverybodyIntoTheProjectThatIsNamed(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	token, body := w.login(password("ann", "x", inLab))
+	p, err := w.who(token)
+	if err != nil || p.User != "ann" || p.Role != access.Admin || p.Scope.ProjectName != "lab" || p.Scope.Project != identity.ProjectID("lab") {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if project := body["project"].(map[string]any); project["id"] != p.Scope.Project || project["name"] != "lab" {
+		t.Errorf("project %v", project)
+	}
+	urls := map[string]string{}
+	for _, entry := range body["catalog"].([]any) {
+		e := entry.(map[string]any)
+		urls[e["type"].(string)] = e["endpoints"].([]any)[0].(map[string]any)["url"].(string)
+	}
+	for kind, path := range map[string]string{
+		"baremetal": "/", "compute": "/compute/v2.1", "image": "/image", "identity": "/identity", "salvor": "/salvor/v1",
+		"volumev3": "/volume/v3/" + p.Scope.Project, "block-storage": "/volume/v3/" + p.Scope.Project,
+	} {
+		if urls[kind] != w.url+path {
+			t.Errorf("endpoint of %s is %s, want %s", kind, urls[kind], w.url+path)
+		}
+	}
+	if again, _ := w.login(password("bob", "", inLab)); again == token {
+		t.Error("two users have one token")
+	}
+	if _, err := w.who("notused"); err != nil {
+		t.Errorf("without a token of ours everybody is let in: %v", err)
+	}
+	if strings.Contains(w.log.String(), token) {
+		t.Error("the log holds a token")
+	}
+}
+
+func TestScopes(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	const id = "0123456789abcdef0123456789abcdef"
+	for _, tt := range []struct {
+		name, scope, project, field string
+		status                      int
+	}{
+		{"none named", ``, identity.ProjectID("admin"), "catalog", 201},
+		{"unscoped", `,"scope":"unscoped"`, "", "", 201},
+		{"unscoped as an object", `,"scope":{"unscoped":{}}`, "", "", 201},
+		{"a project by id", `,"scope":{"project":{"id":"` + id + `"}}`, id, "catalog", 201},
+		{"the system", `,"scope":{"system":{"all":true}}`, "", "system", 201},
+		{"a domain", `,"scope":{"domain":{"id":"default"}}`, "", "", 401},
+		{"a project of another domain", `,"scope":{"project":{"name":"lab","domain":{"name":"other"}}}`, "", "", 401},
+		{"nothing", `,"scope":{}`, "", "", 400},
+		{"another word", `,"scope":"all"`, "", "", 400},
+		{"a project that cannot be", `,"scope":{"project":{"name":"a:b"}}`, "", "", 400},
+	} {
+		resp, out := w.ask("POST", "/identity/v3/auth/tokens", password("ann", "x", tt.scope))
+		if resp.StatusCode != tt.status {
+			t.Errorf("%s: %d %v", tt.name, resp.StatusCode, out)
+			continue
+		}
+		if tt.status != http.StatusCreated {
+			continue
+		}
+		p, err := w.who(resp.Header.Get("X-Subject-Token"))
+		if err != nil || p.Scope.Project != tt.project {
+			t.Errorf("%s: %+v, %v", tt.name, p, err)
+		}
+		if _, have := out["token"].(map[string]any)[tt.field]; have != (tt.field != "") {
+			t.Errorf("%s: %s is missing in %v", tt.name, tt.field, out)
+		}
+	}
+}
+
+func TestTokensEnd(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	token, _ := w.login(password("ann", "x", inLab))
+	short, _ := w.login(`{"auth":{"identity":{"methods":["token"],"token":{"id":"` + token + `"}},"scope":{"project":{"name":"other"}}}}`)
+	if p, err := w.who(short); err != nil || p.Scope.ProjectName != "other" || p.User != "ann" {
+		t.Fatalf("scoped anew: %+v, %v", p, err)
+	}
+	for why, bad := range map[string]string{
+		"cut": token[:len(token)-1], "longer": token + "A", "changed": strings.Replace(token, ".ey", ".eX", 1), "empty": "salvor.", "marks alone": "salvor..",
+		"huge": "salvor." + strings.Repeat("a", 8192) + ".x",
+	} {
+		w.refused(bad, why)
+	}
+	other := newWorld(t, api.NoAuth{})
+	other.refused(token, "of another key")
+
+	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 200 || out["token"] == nil {
+		t.Errorf("validate: %d", resp.StatusCode)
+	}
+	if resp, _ := w.ask("HEAD", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 200 {
+		t.Errorf("check: %d", resp.StatusCode)
+	}
+	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 204 {
+		t.Errorf("revoke: %d", resp.StatusCode)
+	}
+	w.refused(short, "revoked")
+	if resp, _ := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", token, "X-Subject-Token", short); resp.StatusCode != 404 {
+		t.Errorf("validate one that was revoked: %d", resp.StatusCode)
+	}
+	w.now = w.now.Add(identity.Lifetime / 2)
+	late, _ := w.login(`{"auth":{"identity":{"methods":["token"],"token":{"id":"` + token + `"}}}}`)
+	w.now = w.now.Add(identity.Lifetime / 2)
+	w.refused(token, "after its time")
+	w.refused(late, "made from another after the other's time")
+}
+
+func TestPasswordsOfTheFileAreAsked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "htpasswd")
+	write := func(word string) {
+		hash, err := bcrypt.GenerateFromPassword([]byte(word), bcrypt.MinCost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, append([]byte("ann:"), hash...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	basic, err := api.NewHTTPBasic(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, basic)
+	for _, body := range []string{password("ann", "wrong", inLab), password("eve", "first", inLab), password("ann", "", inLab)} {
+		if resp, _ := w.ask("POST", "/identity/v3/auth/tokens", body); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: %d", body, resp.StatusCode)
+		}
+	}
+	token, _ := w.login(password("ann", "first", inLab))
+	if p, err := w.who(token); err != nil || p.User != "ann" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	w.refused("notused", "without a token of ours and without a password")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.SetBasicAuth("ann", "first")
+	if _, err := w.tokens.Authenticate(r); err != nil {
+		t.Errorf("HTTP basic as ever: %v", err)
+	}
+	write("second and longer")
+	deadline := time.Now().Add(10 * time.Second)
+	for { // the file is looked at again once in a while
+		if _, err := w.who(token); api.Status(err) == http.StatusUnauthorized {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a token outlives its user's password")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if strings.Contains(w.log.String(), "second") || strings.Contains(w.log.String(), token) {
+		t.Error("the log holds a secret")
+	}
+}
+
+func TestBadRequestsForTokens(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	for body, status := range map[string]int{
+		``: 400, `{}`: 400, `[]`: 400, `{"auth":{}}`: 400, `{"auth":{"identity":{"methods":[]}}}`: 400, `{"auth":7}`: 400,
+		`{"auth":{"identity":{"methods":["application_credential"],"application_credential":{"id":"a","secret":"b"}}}}`: 401,
+		`{"auth":{"identity":{"methods":["password"]}}}`:                                                                400,
+		`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":""}}}}}`:                                400,
+		`{"auth":{"identity":{"methods":["token"]}}}`:                                                                   400,
+		`{"auth":{"identity":{"methods":["token"],"token":{"id":"x"}}}}`:                                                401,
+		`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":"a","domain":{"name":"x"}}}}}}`:         401,
+		strings.Repeat(`{"auth":`, 60) + strings.Repeat("}", 60):                                                        400,
+	} {
+		resp, out := w.ask("POST", "/identity/v3/auth/tokens", body)
+		if resp.StatusCode != status {
+			t.Errorf("%.100s: %d %v, want %d", body, resp.StatusCode, out, status)
+		}
+		if fault, ok := out["error"].(map[string]any); !ok || fault["message"] == "" || fault["code"] != float64(status) {
+			t.Errorf("%.100s: answers %v", body, out)
+		}
+	}
+	for path, status := range map[string]int{"/identity": 300, "/identity/v3": 200, "/identity/v3/": 200, "/identity/v2.0": 404, "/identity/v3/nothing": 404} {
+		if resp, _ := w.ask("GET", path, ""); resp.StatusCode != status {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, status)
+		}
+	}
+	if resp, _ := w.ask("PUT", "/identity/v3/auth/tokens", ""); resp.StatusCode != 405 || resp.Header.Get("Allow") == "" {
+		t.Errorf("another method: %d", resp.StatusCode)
+	}
+}
+
+func TestNamesAreFound(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	token, _ := w.login(password("ann", "x", inLab))
+	lab := identity.ProjectID("lab")
+	for path, want := range map[string]string{
+		"/identity/v3/auth/projects": lab, "/identity/v3/projects?name=lab": lab, "/identity/v3/projects/" + lab: `"name":"lab"`,
+		"/identity/v3/users?name=ann": identity.UserID("ann"), "/identity/v3/users/" + identity.UserID("ann"): `"name":"ann"`,
+		"/identity/v3/domains": `"Default"`, "/identity/v3/domains/default": `"Default"`, "/identity/v3/auth/domains": `"Default"`,
+		"/identity/v3/auth/catalog": `"image"`,
+	} {
+		resp, out := w.ask("GET", path, "", "X-Auth-Token", token)
+		b, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != 200 || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, b)
+		}
+	}
+	for _, path := range []string{"/identity/v3/projects/lab", "/identity/v3/users/ann", "/identity/v3/domains/other"} {
+		if resp, _ := w.ask("GET", path, "", "X-Auth-Token", token); resp.StatusCode != 404 {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+}
+
+// FuzzToken: no token but one that was issued is taken, whatever it is made of.
+func FuzzToken(f *testing.F) {
+	tokens := identity.NewTokens(newKey(f), api.NoAuth{}, time.Now)
+	for _, seed := range []string{"salvor.", "salvor.e30.", "salvor.eyJ1c2VyIjoiYSJ9.AAAA", "salvor.!!.x", "salvor...."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		if !strings.HasPrefix(token, "salvor.") {
+			return
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["X-Auth-Token"] = []string{token}
+		if _, err := tokens.Authenticate(r); api.Status(err) != http.StatusUnauthorized {
+			t.Fatalf("%q: %v", token, err)
+		}
+	})
+}
+
+// FuzzRequest: whatever is asked for a token is answered by one or by a 4xx.
+func FuzzRequest(f *testing.F) {
+	tokens := identity.NewTokens(newKey(f), api.NoAuth{}, time.Now)
+	handler := identity.New(identity.Config{Tokens: tokens, Log: slog.New(slog.DiscardHandler)})
+	for _, seed := range []string{password("ann", "x", inLab), password("ann", "x", `,"scope":"unscoped"`), `{"auth":{"identity":{"methods":["token"],"token":{"id":"salvor.x.y"}}}}`, `{"auth":{"scope":{"unscoped":0}}}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("POST", "/identity/v3/auth/tokens", strings.NewReader(body)))
+		if w.Code != http.StatusCreated && w.Code/100 != 4 {
+			t.Fatalf("%q: %d %s", body, w.Code, w.Body)
+		}
+	})
+}
