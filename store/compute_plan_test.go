@@ -35,7 +35,10 @@ func TestNoScanOfServers(t *testing.T) {
 	})
 	for range 2 {
 		do(func(tx job.Tx) error { _, err := s.InsertOrder(tx, o); return err })
-		do(func(tx job.Tx) error { _, err := s.AllocateAddress(tx, net, compute.Address{ServerID: "v"}, ""); return err })
+		do(func(tx job.Tx) error {
+			_, err := s.AllocateAddress(tx, net, compute.Address{ServerID: "v"}, "")
+			return err
+		})
 	}
 	do(func(tx job.Tx) error { return s.UseRescueImage(tx, image.Num) })
 	do(func(tx job.Tx) error { return s.OrderProgress(tx, o.ID, "h", "words") })
@@ -51,7 +54,7 @@ func TestNoScanOfServers(t *testing.T) {
 	for _, read := range []func() error{
 		servers(compute.ServerFilter{Project: "p"}), servers(compute.ServerFilter{HostID: "h"}), servers(compute.ServerFilter{Name: "n"}),
 		servers(compute.ServerFilter{RescueImage: 1}), servers(compute.ServerFilter{InRescue: true}), servers(compute.ServerFilter{ImageID: "i"}),
-		servers(compute.ServerFilter{RescueExpired: time.Now()}), servers(compute.ServerFilter{FlavorID: "f"}),
+		servers(compute.ServerFilter{RescueExpired: time.Now()}), servers(compute.ServerFilter{FlavorID: "f"}), servers(compute.ServerFilter{Task: compute.Spawning}),
 		func() error { _, err := s.ServerByNum(ctx, nil, 1); return err },
 		func() error { _, err := s.Servers().Marked(ctx, []int64{1, 2}); return err },
 		func() error { _, err := s.OpenOrders(ctx, "h"); return err },
