@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -30,10 +31,7 @@ var (
 )
 
 func (n network) addresses() []netip.Prefix {
-	if n.Prefix6.IsValid() {
-		return []netip.Prefix{n.Prefix4, n.Prefix6}
-	}
-	return []netip.Prefix{n.Prefix4}
+	return slices.DeleteFunc([]netip.Prefix{n.Prefix4, n.Prefix6}, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
 func (n network) status() NetworkStatus {

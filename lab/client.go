@@ -99,6 +99,10 @@ func (l *Lab) Status(ctx context.Context) (Status, error) {
 		m := &s.Machines[i]
 		m.Disk, m.SerialLog = filepath.Join(l.dir, m.Disk), filepath.Join(l.dir, m.SerialLog)
 	}
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.Dir, h.Socket = filepath.Join(l.dir, h.Dir), filepath.Join(l.dir, h.Socket)
+	}
 	return s, nil
 }
 

@@ -13,10 +13,11 @@ const (
 	hiddenWorld   = "world"   // DIR: the lab itself
 	hiddenChassis = "chassis" // DIR MACHINE MC VERB ...: chassis program of an IPMI BMC
 	hiddenExec    = "exec-in" // DIR PROGRAM ARGS...: run a program inside
+	hiddenHost    = "host"    // DIR ADDRESS: pid 1 of a VM host's namespaces
 )
 
 // HiddenWords are the first arguments that Hidden handles.
-var HiddenWords = []string{hiddenInit, hiddenWorld, hiddenChassis, hiddenExec}
+var HiddenWords = []string{hiddenInit, hiddenWorld, hiddenChassis, hiddenExec, hiddenHost}
 
 // Hidden runs one of the lab's own parts if args (without the program's name) ask for one, and tells
 // its exit status. A program that calls Up, a test too, gives it its first arguments behind
@@ -36,6 +37,11 @@ func Hidden(args []string) (status int, handled bool) {
 			return 0, false
 		}
 		err = runChassis(args[1], args[2], args[3:])
+	case hiddenHost:
+		if len(args) < 3 {
+			return 0, false
+		}
+		err = runHost(args[1], args[2])
 	case hiddenExec:
 		status, err = (&Lab{dir: args[1]}).Exec(context.Background(), Command{
 			Args: args[2:], Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

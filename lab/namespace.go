@@ -31,8 +31,9 @@ const (
 // where there is a network to fetch packages from.
 type plan struct {
 	Spec
-	Layout []machineSpec `json:"layout"`
-	Boot   string        `json:"boot"` // boot half of tenant disks
+	Layout  []machineSpec `json:"layout"`
+	VMHosts []hostSpec    `json:"vm_hosts"`
+	Boot    string        `json:"boot"` // boot half of tenant disks
 }
 
 // readiness is the one message from a starting lab to Up.
@@ -60,8 +61,8 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := cleanDir(dir); err != nil {
 		return nil, err
 	}
-	p := plan{Spec: spec, Layout: spec.machineSpecs()}
-	if spec.Disk == TenantDisk {
+	p := plan{Spec: spec, Layout: spec.machineSpecs(), VMHosts: spec.hostSpecs()}
+	if spec.Disk == TenantDisk && spec.Machines > 0 {
 		if p.Boot, err = tenantBoot(ctx, cacheDir(spec.StateDir), onDisk); err != nil {
 			return nil, err
 		}

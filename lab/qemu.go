@@ -115,6 +115,11 @@ func requiredFiles(s Spec) error {
 			need[file] = pkg
 		}
 	}
+	if s.Hosts > 0 {
+		for file, pkg := range hostFiles {
+			need[file] = pkg
+		}
+	}
 	for file, pkg := range need {
 		if _, err := os.Stat(file); err != nil {
 			return fmt.Errorf("lab needs the Debian package %s: %w", pkg, err)

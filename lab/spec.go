@@ -45,8 +45,10 @@ const (
 
 // Spec says what a lab is made of. The zero value of a field means its default.
 type Spec struct {
-	Name     string   `json:"name"`     // "default"; labs with different names live side by side
-	Machines int      `json:"machines"` // 1
+	Name     string `json:"name"`     // "default"; labs with different names live side by side
+	Machines int    `json:"machines"` // 1, or none in a lab with Hosts
+	// Hosts is how many VM hosts there are, each a libvirt daemon in namespaces of its own; only for root.
+	Hosts    int      `json:"hosts,omitempty"`
 	BMC      BMCType  `json:"bmc"`      // redfish
 	Firmware Firmware `json:"firmware"` // bios
 	Memory   int      `json:"memory"`   // MiB per machine, 512
@@ -79,7 +81,9 @@ var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 // withDefaults fills the empty fields and refuses a Spec that cannot work.
 func (s Spec) withDefaults() (Spec, error) {
 	def(&s.Name, "default")
-	def(&s.Machines, 1)
+	if s.Hosts == 0 {
+		def(&s.Machines, 1)
+	}
 	def(&s.BMC, Redfish)
 	def(&s.Firmware, BIOS)
 	def(&s.Memory, 512)
@@ -89,8 +93,12 @@ func (s Spec) withDefaults() (Spec, error) {
 	switch {
 	case !nameRule.MatchString(s.Name):
 		return s, problem.Invalidf("lab name %q: want up to 32 of a-z, 0-9 and -", s.Name)
-	case s.Machines < 1 || s.Machines > maxMachines:
+	case s.Machines < 0 || s.Machines > maxMachines || s.Machines+s.Hosts == 0:
 		return s, problem.Invalidf("lab machines %d: want 1 to %d", s.Machines, maxMachines)
+	case s.Hosts < 0 || s.Hosts > maxHosts:
+		return s, problem.Invalidf("lab hosts %d: want up to %d", s.Hosts, maxHosts)
+	case s.Hosts > 0 && os.Getuid() != 0:
+		return s, problem.Forbiddenf("lab hosts: only root can run libvirt daemons; run it with sudo")
 	case s.BMC != Redfish && s.BMC != IPMI:
 		return s, problem.Invalidf("lab bmc %q: want redfish or ipmi", s.BMC)
 	case s.Firmware != BIOS && s.Firmware != UEFI:

@@ -9,6 +9,18 @@ type Status struct {
 	Accel    string          `json:"accel"`
 	Networks []NetworkStatus `json:"networks"`
 	Machines []MachineStatus `json:"machines"`
+	Hosts    []HostStatus    `json:"hosts,omitempty"`
+}
+
+// HostStatus is one VM host of the lab.
+type HostStatus struct {
+	Name    string `json:"name"`
+	UUID    string `json:"uuid"`
+	PID     int    `json:"pid"`     // of its first process, as seen inside the lab
+	Address string `json:"address"` // on the provisioning network, where it reaches a control plane
+	Bridge  string `json:"bridge"`  // for guests, as it is called inside the host
+	Dir     string `json:"dir"`     // its /run and all that libvirt keeps, as seen from outside
+	Socket  string `json:"socket"`  // of its libvirt, as seen from outside
 }
 
 // NetworkStatus is one bridge of the lab.

@@ -57,6 +57,7 @@ var tenantModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "ext4", "
 
 var (
 	onDisk   = tenantKind{root: "/dev/vda2", modules: tenantModules}
+	onServer = tenantKind{root: "/dev/vda2", modules: append([]string{"virtio_scsi", "sr_mod", "isofs"}, tenantModules...)}
 	onVolume = tenantKind{root: "/dev/sda2", modules: append(append([]string{"virtio_scsi"}, tenantModules...), ramdisk.ISCSIModules...), iscsi: true}
 )
 

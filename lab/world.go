@@ -22,6 +22,7 @@ type world struct {
 	log      *slog.Logger
 	machines map[string]*inmate
 	order    []string
+	hosts    []*vmHost
 	end      context.CancelFunc
 }
 
@@ -105,6 +106,13 @@ func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.Can
 		w.machines[spec.Name] = m
 		w.order = append(w.order, spec.Name)
 	}
+	for _, spec := range w.plan.VMHosts {
+		h, err := w.startHost(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		w.hosts = append(w.hosts, h)
+	}
 	if err := w.listen(ctx); err != nil {
 		return nil, err
 	}
@@ -181,6 +189,9 @@ func (w *world) status() *Status {
 	}
 	for _, name := range w.order {
 		s.Machines = append(s.Machines, w.machines[name].status())
+	}
+	for _, h := range w.hosts {
+		s.Hosts = append(s.Hosts, h.status())
 	}
 	return s
 }

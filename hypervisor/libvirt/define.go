@@ -1,0 +1,273 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+	"libvirt.org/go/libvirtxml"
+
+	rpc "github.com/digitalocean/go-libvirt"
+
+	"salvor/hypervisor"
+	"salvor/problem"
+)
+
+// firmware is UEFI for guests: its code, and the variables that a new guest begins with.
+type firmware struct{ Code, Vars string }
+
+// firmwares are where distributions keep it, the best first.
+var firmwares = []firmware{
+	{"/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"},
+	{"/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"},
+	{"/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"},
+	{"/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"},
+}
+
+// findFirmware is nil where there is none.
+func findFirmware() *firmware {
+	for _, f := range firmwares {
+		if _, err := os.Stat(f.Code); err != nil {
+			continue
+		}
+		if _, err := os.Stat(f.Vars); err == nil {
+			return &f
+		}
+	}
+	return nil
+}
+
+func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
+	before, err := h.ours(ctx, d)
+	if err != nil {
+		return err
+	}
+	from := host{kvm: h.opts.KVM, initiator: h.opts.InitiatorIQN, nvram: h.opts.NVRAM, firmware: findFirmware()}
+	if before != nil {
+		from.machine = before.OS.Type.Machine
+	}
+	def, err := render(d, from)
+	if err != nil {
+		return err
+	}
+	text, err := def.Marshal()
+	if err != nil {
+		return fmt.Errorf("define server %s: %w", d.ServerID, err)
+	}
+	if err := h.keepSecrets(ctx, d); err != nil {
+		return err
+	}
+	err = tell(ctx, h, "define server "+d.ServerID, h.opts.Timeout, func(c *rpc.Libvirt) error {
+		dom, err := c.DomainDefineXML(text)
+		if err != nil {
+			return err
+		}
+		if on, err := c.DomainGetAutostart(dom); err != nil || on == 0 {
+			return err
+		}
+		return c.DomainSetAutostart(dom, 0)
+	})
+	if err != nil || d.Rescue != nil {
+		return err
+	}
+	return h.removeNVRAM(d.ServerID, true)
+}
+
+// ours is the definition that is there, nil if there is none. Conflict: its name or UUID belongs to somebody else.
+func (h *Hypervisor) ours(ctx context.Context, d hypervisor.Domain) (*libvirtxml.Domain, error) {
+	what := "define server " + d.ServerID
+	named, err := ask(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Domain, error) { return c.DomainLookupByName(d.GuestName) })
+	if err == nil && !strings.EqualFold(uuid.UUID(named.UUID).String(), d.ServerID) {
+		return nil, problem.Conflictf("%s: another guest has the name %s", what, d.GuestName)
+	}
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return nil, err
+	}
+	dom, err := h.find(ctx, d.ServerID)
+	if problem.Is(err, problem.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if dom.Name != d.GuestName {
+		return nil, problem.Conflictf("%s: the guest %s has this UUID", what, dom.Name)
+	}
+	def, m, err := h.definition(ctx, dom)
+	if err != nil {
+		return nil, err
+	}
+	if m.ID != d.ServerID {
+		return nil, problem.Conflictf("%s: the guest %s of this UUID is none of salvor's", what, dom.Name)
+	}
+	return def, nil
+}
+
+// definition reads a guest's persistent definition and our mark in it.
+func (h *Hypervisor) definition(ctx context.Context, dom rpc.Domain) (*libvirtxml.Domain, mark, error) {
+	return h.describe(ctx, dom, rpc.DomainXMLInactive)
+}
+
+func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*libvirtxml.Domain, mark, error) {
+	what := "read guest " + dom.Name
+	text, err := ask(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (string, error) { return c.DomainGetXMLDesc(dom, flags) })
+	if err != nil {
+		return nil, mark{}, err
+	}
+	var def libvirtxml.Domain
+	if err := def.Unmarshal(text); err != nil {
+		return nil, mark{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if def.Metadata == nil || def.OS == nil || def.OS.Type == nil {
+		return &def, mark{}, nil
+	}
+	m, _ := parseMark(def.Metadata.XML)
+	return &def, m, nil
+}
+
+// keepSecrets gives libvirt the CHAP passwords of a server's volumes, and notes them for a daemon that forgets.
+func (h *Hypervisor) keepSecrets(ctx context.Context, d hypervisor.Domain) error {
+	for _, disk := range d.Disks {
+		if disk.VolumeID == "" || disk.CHAPUser == "" {
+			continue
+		}
+		id, password := secretID(d.ServerID, disk.VolumeID), d.CHAP[disk.VolumeID]
+		if password.Empty() {
+			continue // as it was
+		}
+		s := chapSecret{usage: "salvor/" + d.ServerID + "/" + disk.VolumeID, value: password}
+		if err := h.setSecret(ctx, id, s); err != nil {
+			return err
+		}
+		h.mu.Lock()
+		h.chap[id] = s
+		h.mu.Unlock()
+	}
+	return nil
+}
+
+// setSecret makes a libvirt secret that is never written to disk and that no client may read.
+func (h *Hypervisor) setSecret(ctx context.Context, id uuid.UUID, s chapSecret) error {
+	def := libvirtxml.Secret{Ephemeral: "yes", Private: "yes", UUID: id.String(), Usage: &libvirtxml.SecretUsage{Type: "iscsi", Target: s.usage}}
+	text, err := def.Marshal()
+	if err != nil {
+		return fmt.Errorf("keep the password of %s: %w", s.usage, err)
+	}
+	return tell(ctx, h, "keep the password of "+s.usage, h.opts.Timeout, func(c *rpc.Libvirt) error {
+		made, err := c.SecretDefineXML(text, 0)
+		if err != nil {
+			return err
+		}
+		return c.SecretSetValue(made, []byte(s.value.Reveal()), 0)
+	})
+}
+
+// restoreSecrets tells a restarted daemon what it forgot. Conflict: nobody here knows a password; define the guest again.
+func (h *Hypervisor) restoreSecrets(ctx context.Context, def *libvirtxml.Domain) error {
+	for _, id := range secretsOf(def) {
+		_, err := ask(ctx, h, "find the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) (rpc.Secret, error) {
+			return c.SecretLookupByUUID(rpc.UUID(id))
+		})
+		if err == nil || !isCode(err, rpc.ErrNoSecret) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		h.mu.Lock()
+		s, known := h.chap[id]
+		h.mu.Unlock()
+		if !known {
+			return problem.Conflictf("start guest %s: libvirt has forgotten the CHAP password of a volume; define the guest again", def.Name)
+		}
+		if err := h.setSecret(ctx, id, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secretsOf are the secrets that a definition of ours names.
+func secretsOf(def *libvirtxml.Domain) []uuid.UUID {
+	var ids []uuid.UUID
+	if def.Devices == nil {
+		return nil
+	}
+	for _, disk := range def.Devices.Disks {
+		auth := disk.Auth
+		if auth == nil && disk.Source != nil && disk.Source.Network != nil {
+			auth = disk.Source.Network.Auth
+		}
+		if auth == nil || auth.Secret == nil {
+			continue
+		}
+		if id, err := uuid.Parse(auth.Secret.UUID); err == nil && id == secretID(def.UUID, disk.Serial) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (h *Hypervisor) forgetSecret(ctx context.Context, id uuid.UUID) error {
+	h.mu.Lock()
+	delete(h.chap, id)
+	h.mu.Unlock()
+	err := tell(ctx, h, "forget the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) error {
+		s, err := c.SecretLookupByUUID(rpc.UUID(id))
+		if err != nil {
+			return err
+		}
+		return c.SecretUndefine(s)
+	})
+	if isCode(err, rpc.ErrNoSecret) {
+		return nil
+	}
+	return err
+}
+
+func (h *Hypervisor) Remove(ctx context.Context, id string) error {
+	dom, err := h.find(ctx, id)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	def, m, err := h.definition(ctx, dom)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return nil
+	case err != nil:
+		return err
+	case m.ID != id:
+		return problem.Conflictf("remove guest %s: it is none of salvor's", dom.Name)
+	}
+	if err := h.destroy(ctx, dom); err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	err = tell(ctx, h, "remove guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+		return c.DomainUndefineFlags(dom, rpc.DomainUndefineManagedSave|rpc.DomainUndefineSnapshotsMetadata|
+			rpc.DomainUndefineCheckpointsMetadata|rpc.DomainUndefineNvram)
+	})
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	for _, s := range secretsOf(def) {
+		if err := h.forgetSecret(ctx, s); err != nil {
+			return err
+		}
+	}
+	return errors.Join(h.removeNVRAM(id, false), h.removeNVRAM(id, true))
+}
+
+// removeNVRAM takes a file of variables away: libvirt knows of the one in the definition only. A guest that
+// runs on it keeps it until it ends.
+func (h *Hypervisor) removeNVRAM(id string, rescued bool) error {
+	if err := os.Remove(nvramPath(h.opts.NVRAM, id, rescued)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the UEFI variables of guest %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package libvirt
+
+import (
+	"context"
+	"strings"
+
+	"github.com/google/uuid"
+	"libvirt.org/go/libvirtxml"
+
+	rpc "github.com/digitalocean/go-libvirt"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// powers are libvirt's states as powers. A guest that is shutting down still runs.
+var powers = map[rpc.DomainState]compute.Power{
+	rpc.DomainRunning: compute.PowerOn, rpc.DomainBlocked: compute.PowerOn, rpc.DomainShutdown: compute.PowerOn,
+	rpc.DomainPaused: compute.PowerPaused, rpc.DomainPmsuspended: compute.PowerPaused,
+	rpc.DomainShutoff: compute.PowerOff, rpc.DomainCrashed: compute.PowerCrashed,
+}
+
+func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
+	all, err := ask(ctx, h, "list guests", h.opts.Timeout, func(c *rpc.Libvirt) ([]rpc.Domain, error) {
+		domains, _, err := c.ConnectListAllDomains(1, rpc.ConnectListDomainsActive|rpc.ConnectListDomainsInactive)
+		return domains, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	guests := make([]compute.Guest, 0, len(all))
+	for _, dom := range all {
+		g, err := h.guest(ctx, dom)
+		if problem.Is(err, problem.NotFound) {
+			continue // it ended meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		guests = append(guests, g)
+	}
+	return guests, nil
+}
+
+// power is a guest's true power.
+func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, error) {
+	return ask(ctx, h, "read the power of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (compute.Power, error) {
+		state, reason, err := c.DomainGetState(dom, 0)
+		if err != nil {
+			return compute.PowerUnknown, err
+		}
+		power := powers[rpc.DomainState(state)]
+		switch {
+		case power == compute.PowerPaused && rpc.DomainPausedReason(reason) == rpc.DomainPausedStartingUp:
+			return compute.PowerOn, nil
+		case power != compute.PowerOff:
+			return power, nil
+		}
+		saved, err := c.DomainHasManagedSaveImage(dom, 0)
+		switch {
+		case err != nil:
+			return compute.PowerUnknown, err
+		case saved != 0:
+			return compute.PowerSaved, nil
+		case rpc.DomainShutoffReason(reason) == rpc.DomainShutoffCrashed:
+			return compute.PowerCrashed, nil
+		}
+		return compute.PowerOff, nil
+	})
+}
+
+func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, error) {
+	g := compute.Guest{ID: uuid.UUID(dom.UUID).String(), Name: dom.Name}
+	var err error
+	if g.Power, err = h.power(ctx, dom); err != nil {
+		return g, err
+	}
+	live, liveMark, err := h.describe(ctx, dom, 0)
+	if err != nil {
+		return g, err
+	}
+	m, running := liveMark, live.ID != nil
+	if running {
+		if _, m, err = h.definition(ctx, dom); err != nil {
+			return g, err
+		}
+	}
+	auto, err := ask(ctx, h, "read guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) (int32, error) {
+		on, err := c.DomainGetAutostart(dom)
+		if isCode(err, rpc.ErrOperationInvalid) || isCode(err, rpc.ErrInternalError) {
+			return 0, nil // it has no persistent definition
+		}
+		return on, err
+	})
+	if err != nil {
+		return g, err
+	}
+	g.Autostart = auto != 0
+	if m.ID == g.ID {
+		g.Ours, g.Epoch, g.Rescue = true, m.Epoch, m.Rescue
+		g.InRescue = running && liveMark.Rescue != ""
+	}
+	fill(&g, live)
+	return g, nil
+}
+
+// SetAutostart says whether libvirt starts a guest when it starts itself.
+func (h *Hypervisor) SetAutostart(ctx context.Context, id string, on bool) error {
+	dom, err := h.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	want := int32(0)
+	if on {
+		want = 1
+	}
+	return tell(ctx, h, "set the autostart of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error { return c.DomainSetAutostart(dom, want) })
+}
+
+// fill takes over what a definition says of a guest's size and NICs.
+func fill(g *compute.Guest, def *libvirtxml.Domain) {
+	if def.VCPU != nil {
+		g.VCPUs = int(def.VCPU.Value)
+	}
+	if def.Memory != nil {
+		g.RAM = int(mebibytes(uint64(def.Memory.Value), def.Memory.Unit))
+	}
+	if def.Devices == nil {
+		return
+	}
+	for _, n := range def.Devices.Interfaces {
+		nic := compute.NIC{}
+		if n.MAC != nil {
+			nic.MAC = strings.ToLower(n.MAC.Address)
+		}
+		if n.Source != nil && n.Source.Bridge != nil {
+			nic.Bridge = n.Source.Bridge.Bridge
+		}
+		g.NICs = append(g.NICs, nic)
+	}
+}
+
+// mebibytes reads an amount of memory; libvirt itself always tells KiB.
+func mebibytes(value uint64, unit string) uint64 {
+	switch unit {
+	case "b", "bytes":
+		return value >> 20
+	case "M", "MiB":
+		return value
+	case "G", "GiB":
+		return value << 10
+	}
+	return value >> 10
+}

@@ -1,0 +1,175 @@
+//go:build e2e
+
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/hypervisor/hypervisortest"
+	"salvor/lab"
+	"salvor/rescue"
+)
+
+const patience = time.Minute
+
+// yard is one VM host of a lab and files for guests on it.
+type yard struct {
+	*Hypervisor
+	lab    *lab.Lab
+	host   lab.HostStatus
+	dir    string
+	tenant lab.Volume
+	count  atomic.Int32
+}
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "salvor-libvirt-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	start := time.Now()
+	l, err := lab.Up(t.Context(), lab.Spec{Hosts: 1, Program: []string{exe}, Leashed: true, StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("a host is up: %.1f s", time.Since(start).Seconds())
+	y := &yard{lab: l, dir: dir}
+	if y.host, err = l.Host(t.Context(), "h1"); err != nil {
+		t.Fatal(err)
+	}
+	if y.tenant, err = lab.MakeImage(t.Context(), dir, filepath.Join(dir, "tenant.img")); err != nil {
+		t.Fatal(err)
+	}
+	// libvirt writes variables under its own /var/lib, which is the host's.
+	if y.Hypervisor, err = New(Options{URI: "qemu:///system?socket=" + y.host.Socket, NVRAM: filepath.Join(dir, "nvram")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "nvram"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(y.Close)
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := os.ReadFile(filepath.Join(y.host.Dir, "host.log"))
+			t.Logf("the host:\n%s", text[max(0, len(text)-6000):])
+		}
+	})
+	return y
+}
+
+// domain is a server of one disk, blank or with a copy of the tenant system.
+func (y *yard) domain(t *testing.T, listens bool) hypervisor.Domain {
+	t.Helper()
+	n := y.count.Add(1)
+	id := uuid.NewString()
+	disk := filepath.Join(y.dir, id+".img")
+	if listens {
+		copyFile(t, disk, y.tenant.Path)
+	} else if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return hypervisor.Domain{
+		Spec: compute.Spec{
+			ServerID: id, Name: "the <user>'s & name", GuestName: fmt.Sprintf("salvor-%d", n), Epoch: 1, VCPUs: 1, RAM: 256, Firmware: compute.BIOS,
+			Disks: []compute.SpecDisk{{Name: "vda"}},
+			NICs:  []compute.NIC{{MAC: fmt.Sprintf("fa:16:3e:00:00:%02x", n), Bridge: y.host.Bridge}},
+		},
+		Paths:       map[string]hypervisor.DiskFile{"vda": {Path: disk, Format: "raw"}},
+		ConsolePath: filepath.Join(y.dir, id+".log"), ChannelPath: filepath.Join(y.dir, id+".sock"),
+	}
+}
+
+func copyFile(t *testing.T, to, from string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says waits until a guest's console shows a text behind the place where it was before.
+func says(t *testing.T, d hypervisor.Domain, text string) {
+	t.Helper()
+	start := time.Now()
+	for {
+		log, err := os.ReadFile(d.ConsolePath)
+		if err == nil && bytes.Contains(log, []byte(text)) {
+			t.Logf("%q on the console after %.1f s", text, time.Since(start).Seconds())
+			return
+		}
+		if time.Since(start) > patience {
+			t.Fatalf("no %q on the console: %v\n%s", text, err, log)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestContract(t *testing.T) {
+	y := newYard(t)
+	hypervisortest.Run(t, hypervisortest.Rig{
+		Hypervisor: y.Hypervisor, Domain: y.domain,
+		Up: func(t *testing.T, d hypervisor.Domain) { says(t, d, "TENANT up") },
+		Rescue: func(t *testing.T, d hypervisor.Domain) hypervisor.Domain {
+			d.Spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Name: "blank", Kind: rescue.ISO}}
+			d.RescueImage = filepath.Join(y.dir, "rescue.iso")
+			if err := os.WriteFile(d.RescueImage, make([]byte, 1<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		},
+		Plug: func(t *testing.T, d hypervisor.Domain) (hypervisor.Domain, string) {
+			file := filepath.Join(y.dir, d.ServerID+"-b.img")
+			if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.Disks = append(d.Disks[:1:1], compute.SpecDisk{Name: "vdb", BootIndex: -1})
+			d.Paths = map[string]hypervisor.DiskFile{"vda": d.Paths["vda"], "vdb": {Path: file, Format: "raw"}}
+			return d, "vdb"
+		},
+		Powers: []compute.Power{compute.PowerPaused, compute.PowerSaved},
+		Break: func(t *testing.T) func() {
+			y.killLibvirt(t, true)
+			return func() { y.killLibvirt(t, false) }
+		},
+		Soft: 20 * time.Second, Deaf: time.Second,
+	})
+}
+
+func (y *yard) killLibvirt(t *testing.T, hold bool) {
+	t.Helper()
+	if err := y.lab.KillLibvirt(t.Context(), y.host.Name, hold); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,121 @@
+package libvirt
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// namespace of our mark in the metadata of a definition.
+const namespace = "urn:salvor:server:1"
+
+// maxMetadata is how much of a definition's metadata is read: others write there too.
+const maxMetadata = 1 << 20
+
+// mark says in a guest's definition whose it is.
+type mark struct {
+	ID    string
+	Epoch int64
+	Name  string // the user's
+	// Rescue is what it boots from in place of its disks; empty: its own disks.
+	Rescue string
+}
+
+// markXML is its shape. Go's encoder knows no prefixes, which libvirt wants, so they are names here.
+type markXML struct {
+	XMLName   xml.Name   `xml:"salvor:server"`
+	Namespace string     `xml:"xmlns:salvor,attr"`
+	ID        string     `xml:"id,attr"`
+	Epoch     int64      `xml:"epoch,attr"`
+	Name      string     `xml:"salvor:name,omitempty"`
+	Rescue    *rescueXML `xml:"salvor:rescue"`
+}
+
+type rescueXML struct {
+	Source string `xml:"source,attr"`
+}
+
+func (m mark) xml() (string, error) {
+	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Name: m.Name}
+	if m.Rescue != "" {
+		doc.Rescue = &rescueXML{Source: m.Rescue}
+	}
+	text, err := xml.Marshal(doc)
+	if err != nil {
+		return "", fmt.Errorf("mark of server %s: %w", m.ID, err)
+	}
+	return string(text), nil
+}
+
+// parseMark finds our mark in the inside of a metadata element; false: there is none, or none that we wrote.
+func parseMark(metadata string) (mark, bool) {
+	if len(metadata) > maxMetadata || !strings.Contains(metadata, namespace) {
+		return mark{}, false
+	}
+	in := xml.NewDecoder(io.MultiReader(strings.NewReader("<metadata>"), strings.NewReader(metadata), strings.NewReader("</metadata>")))
+	depth := 0
+	for {
+		token, err := in.Token()
+		if err != nil {
+			return mark{}, false // the end too: no mark was in it
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if depth == 1 && t.Name == (xml.Name{Space: namespace, Local: "server"}) {
+				m, err := readMark(in, t)
+				return m, err == nil
+			}
+			depth++
+		case xml.EndElement:
+			depth--
+		}
+	}
+}
+
+func readMark(in *xml.Decoder, start xml.StartElement) (mark, error) {
+	var doc struct {
+		ID     string `xml:"id,attr"`
+		Epoch  string `xml:"epoch,attr"`
+		Name   string `xml:"urn:salvor:server:1 name"`
+		Rescue []struct {
+			Source string `xml:"source,attr"`
+		} `xml:"urn:salvor:server:1 rescue"`
+	}
+	if err := in.DecodeElement(&doc, &start); err != nil {
+		return mark{}, err
+	}
+	id, err := uuid.Parse(doc.ID)
+	if err != nil {
+		return mark{}, err
+	}
+	epoch, err := strconv.ParseInt(doc.Epoch, 10, 64)
+	if err != nil {
+		return mark{}, err
+	}
+	m := mark{ID: id.String(), Epoch: epoch, Name: doc.Name}
+	switch len(doc.Rescue) {
+	case 0:
+	case 1:
+		m.Rescue = doc.Rescue[0].Source
+	default:
+		return mark{}, errors.New("more than one rescue")
+	}
+	return m, nil
+}
+
+// cleanName takes out of a user's text what XML cannot hold.
+func cleanName(name string) string {
+	var out bytes.Buffer
+	for _, r := range name {
+		if r == '\t' || r >= ' ' && r != 0xFFFD && r != 0xFFFE && r != 0xFFFF {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,165 @@
+package libvirt
+
+import (
+	"context"
+	"time"
+
+	rpc "github.com/digitalocean/go-libvirt"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+)
+
+const (
+	// pollEvery is how often a guest is looked at while it shuts down.
+	pollEvery = 100 * time.Millisecond
+	// pressEvery is how often the power button is pressed meanwhile: a system that boots does not hear it.
+	pressEvery = 3 * time.Second
+	// maxMoves bounds the way from one power state to another.
+	maxMoves = 6
+)
+
+func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power) (bool, error) {
+	dom, err := h.find(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if p.State != compute.PowerOff && !p.Restart {
+		return false, h.reach(ctx, dom, p.State)
+	}
+	soft, err := h.off(ctx, dom, p)
+	if err != nil || p.State == compute.PowerOff {
+		return soft, err
+	}
+	return soft, h.reach(ctx, dom, p.State)
+}
+
+// off ends a guest, softly first if that is asked for; memory that was saved to disk is given up.
+func (h *Hypervisor) off(ctx context.Context, dom rpc.Domain, p hypervisor.Power) (soft bool, err error) {
+	soft = p.Soft
+	if p.Soft {
+		if soft, err = h.shutDown(ctx, dom, p.Within); err != nil {
+			return false, err
+		}
+	}
+	return soft, h.reach(ctx, dom, compute.PowerOff)
+}
+
+// shutDown asks the guest's own system, and tells whether it was off in time.
+func (h *Hypervisor) shutDown(ctx context.Context, dom rpc.Domain, within time.Duration) (bool, error) {
+	deadline := time.Now().Add(within)
+	var pressed time.Time
+	for {
+		power, err := h.power(ctx, dom)
+		switch {
+		case err != nil:
+			return false, err
+		case power == compute.PowerOff:
+			return true, nil
+		case power != compute.PowerOn || !time.Now().Before(deadline):
+			return false, nil // nobody in it could hear
+		}
+		if time.Since(pressed) >= pressEvery {
+			pressed = time.Now()
+			err := tell(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+				return c.DomainShutdownFlags(dom, rpc.DomainShutdownDefault)
+			})
+			// It may have ended since the look, and an agent in it may be deaf: the bound decides.
+			if err != nil && !problem.Is(err, problem.Conflict) && !isCode(err, rpc.ErrAgentUnresponsive) {
+				return false, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false, problem.Unavailablef("shut down guest %s: %w", dom.Name, ctx.Err())
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// move is one call on the way from a power state to another.
+type move func(c *rpc.Libvirt, dom rpc.Domain) error
+
+func start(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainCreate(dom) }
+func resume(c *rpc.Libvirt, dom rpc.Domain) error {
+	state, _, err := c.DomainGetState(dom, 0)
+	if err == nil && rpc.DomainState(state) == rpc.DomainPmsuspended {
+		return c.DomainPmWakeup(dom, 0)
+	}
+	return c.DomainResume(dom)
+}
+func suspend(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainSuspend(dom) }
+func destroy(c *rpc.Libvirt, dom rpc.Domain) error {
+	return c.DomainDestroyFlags(dom, rpc.DomainDestroyDefault)
+}
+func save(c *rpc.Libvirt, dom rpc.Domain) error   { return c.DomainManagedSave(dom, 0) }
+func forget(c *rpc.Libvirt, dom rpc.Domain) error { return c.DomainManagedSaveRemove(dom, 0) }
+func startPaused(c *rpc.Libvirt, dom rpc.Domain) error {
+	_, err := c.DomainCreateWithFlags(dom, uint32(rpc.DomainStartPaused))
+	return err
+}
+
+// moves are the next call from the first state to the second; a way that is not here is a Conflict.
+var moves = map[[2]compute.Power]move{
+	{compute.PowerOff, compute.PowerOn}:       start,
+	{compute.PowerCrashed, compute.PowerOn}:   start,
+	{compute.PowerSaved, compute.PowerOn}:     start,
+	{compute.PowerPaused, compute.PowerOn}:    resume,
+	{compute.PowerOn, compute.PowerOff}:       destroy,
+	{compute.PowerPaused, compute.PowerOff}:   destroy,
+	{compute.PowerSaved, compute.PowerOff}:    forget,
+	{compute.PowerOn, compute.PowerPaused}:    suspend,
+	{compute.PowerSaved, compute.PowerPaused}: startPaused,
+	{compute.PowerOn, compute.PowerSaved}:     save,
+	{compute.PowerPaused, compute.PowerSaved}: save,
+}
+
+// reach goes from whatever a guest is to a power state, looking again after each move.
+func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Power) error {
+	var failed error
+	for range maxMoves {
+		now, err := h.power(ctx, dom)
+		if err != nil {
+			return err
+		}
+		if now == want || want == compute.PowerOff && now == compute.PowerCrashed {
+			return nil
+		}
+		if failed != nil && !problem.Is(failed, problem.Conflict) {
+			return failed
+		}
+		next, possible := moves[[2]compute.Power{now, want}]
+		if !possible {
+			return problem.Conflictf("guest %s: it is %s and cannot become %s", dom.Name, now, want)
+		}
+		if now == compute.PowerSaved || now == compute.PowerOff || now == compute.PowerCrashed {
+			if err := h.beforeStart(ctx, dom, want); err != nil {
+				return err
+			}
+		}
+		// A Conflict is a guest that changed since the look: the next look decides.
+		failed = tell(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
+	}
+	if failed != nil {
+		return failed
+	}
+	return problem.Conflictf("guest %s: it does not become %s", dom.Name, want)
+}
+
+// beforeStart brings back what a daemon forgot.
+func (h *Hypervisor) beforeStart(ctx context.Context, dom rpc.Domain, want compute.Power) error {
+	if want == compute.PowerOff {
+		return nil
+	}
+	def, _, err := h.definition(ctx, dom)
+	if err != nil {
+		return err
+	}
+	return h.restoreSecrets(ctx, def)
+}
+
+// destroy ends a guest by force; one that does not run is no error.
+func (h *Hypervisor) destroy(ctx context.Context, dom rpc.Domain) error {
+	return h.reach(ctx, dom, compute.PowerOff)
+}
