@@ -1,0 +1,250 @@
+package nova
+
+import (
+	"net/http"
+	"strings"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// action is what the body of a request may ask of a server.
+type action struct {
+	need   level // beside member, which the path needs
+	schema rule
+	do     func(*call, *compute.Server, any) error
+}
+
+// plain does an action that answers 202 without a body.
+func plain(a compute.Action) action {
+	return action{need: member, schema: anything, do: func(c *call, srv *compute.Server, _ any) error {
+		return c.ask(srv, compute.Act{Action: a})
+	}}
+}
+
+// ask hands an action on and answers 202.
+func (c *call) ask(srv *compute.Server, a compute.Act) error {
+	if _, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who); err != nil {
+		return err
+	}
+	return c.Empty(http.StatusAccepted)
+}
+
+// absent are actions of Nova that are not served, with why.
+var absent = map[string]string{
+	"createImage": "images are not made of servers", "createBackup": "backups are not made",
+	"resize": "servers keep their flavor", "confirmResize": "servers keep their flavor", "revertResize": "servers keep their flavor",
+	"migrate": "servers stay on their host", "os-migrateLive": "servers stay on their host", "evacuate": "servers stay on their host",
+	"shelve": "servers are not shelved", "shelveOffload": "servers are not shelved", "unshelve": "servers are not shelved",
+	"changePassword": "nothing runs in a server that could change its password; rescue it", "restore": "servers are deleted at once",
+	"addSecurityGroup": "there is no packet filter; security groups are told as they were at creation", "removeSecurityGroup": "there is no packet filter; security groups are told as they were at creation",
+	"addFloatingIp": "addresses are given at creation", "removeFloatingIp": "addresses are given at creation",
+	"addFixedIp": "addresses are given at creation", "removeFixedIp": "addresses are given at creation",
+	"os-getVNCConsole": "there is no remote console; see the console log", "os-getSPICEConsole": "there is no remote console; see the console log",
+	"os-getSerialConsole": "there is no remote console; see the console log", "os-getRDPConsole": "there is no remote console; see the console log",
+	"trigger_crash_dump": "no crash dump is made", "injectNetworkInfo": "the config drive holds the network", "resetNetwork": "the config drive holds the network",
+}
+
+var rebootTypes = oneOf("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
+
+var rebuildSchema = object(
+	prop{name: "imageRef", required: true, rule: uuid}, prop{name: "adminPass", rule: hidden(1024)}, prop{name: "name", rule: named},
+	prop{name: "metadata", rule: metadataSchema}, prop{name: "preserve_ephemeral", rule: boolean}, prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
+	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept}, prop{name: "personality", until: 56, rule: personalitySchema},
+	prop{name: "description", since: 19, rule: nullable(text(0, 255))}, prop{name: "key_name", since: 54, rule: nullable(text(1, 255))},
+	prop{name: "user_data", since: 57, rule: userData}, prop{name: "trusted_image_certificates", since: 63, rule: certificates},
+)
+
+// actions by their name in the body.
+func actions() map[string]action {
+	return map[string]action{
+		"os-start": plain(compute.Start), "os-stop": plain(compute.Stop), "pause": plain(compute.Pause), "unpause": plain(compute.Unpause),
+		"suspend": plain(compute.Suspend), "resume": plain(compute.Resume), "unlock": plain(compute.UnlockServer), "unrescue": plain(compute.Unrescue),
+		"forceDelete": plain(compute.Delete),
+		"reboot":      {need: member, schema: object(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
+		"lock":        {need: member, schema: lockRule, do: (*call).lock},
+		"rescue":      {need: member, schema: nullable(object(prop{name: "adminPass", rule: hidden(rescue.MaxPassword)}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
+		"rebuild":     {need: member, schema: rebuildSchema, do: (*call).rebuild},
+		"os-resetState": {
+			need: admin, schema: object(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
+		},
+		"os-getConsoleOutput": {
+			need: member, schema: nullable(object(prop{name: "length", rule: nullable(integer(-1, 1<<31-1))})), do: (*call).consoleOutput,
+		},
+	}
+}
+
+// lockRule takes anything before there are reasons, as Nova does.
+func lockRule(at string, v any, minor int) error {
+	if minor < 73 {
+		return nil
+	}
+	return nullable(object(prop{name: "locked_reason", rule: text(1, 255)}))(at, v, minor)
+}
+
+// act does what the body asks of the server that the path names.
+func (c *call) act() error {
+	body, err := c.body("", openObject())
+	if err != nil {
+		return err
+	}
+	if len(body) != 1 {
+		return problem.Invalidf("Malformed request body: it must ask for one action")
+	}
+	for name, args := range body {
+		a, ok := allActions[name]
+		if why, known := absent[name]; !ok && known {
+			if _, err := c.server(); err != nil {
+				return err
+			}
+			return notImplemented("The action " + name + " is not served: " + why)
+		}
+		if !ok {
+			return problem.Invalidf("There is no such action: %s", shorten(name))
+		}
+		if a.need == admin && !c.admin {
+			return problem.Forbiddenf(policyForbidden, name)
+		}
+		if err := a.schema(name, args, c.Minor); err != nil {
+			return err
+		}
+		srv, err := c.server()
+		if err != nil {
+			return err
+		}
+		return a.do(c, srv, args)
+	}
+	return nil
+}
+
+var allActions = actions()
+
+func (c *call) reboot(srv *compute.Server, args any) error {
+	kind := compute.Reboot
+	if strings.EqualFold(field(args.(obj), "type"), "hard") {
+		kind = compute.RebootHard
+	}
+	return c.ask(srv, compute.Act{Action: kind})
+}
+
+func (c *call) lock(srv *compute.Server, args any) error {
+	a := compute.Act{Action: compute.LockServer}
+	if o, ok := args.(obj); ok && c.Minor >= 73 {
+		a.Reason = field(o, "locked_reason")
+	}
+	return c.ask(srv, a)
+}
+
+// rescue answers 200 with the password, or with nothing where the rescue system takes none.
+func (c *call) rescue(srv *compute.Server, args any) error {
+	o, _ := args.(obj)
+	a := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New(field(o, "adminPass"))}}
+	if !c.s.NoPasswords {
+		a.Password = &secret.Value{}
+	}
+	ref := strings.ToLower(field(o, "rescue_image_ref"))
+	if ref != "" {
+		img, err := c.s.Services.RescueImages.Get(c.R.Context(), ref)
+		switch {
+		case problem.Is(err, problem.NotFound):
+			a.Rescue.ImageUUID = ref
+		case err != nil:
+			return err
+		case img.Deleted():
+			return badRescueImage(ref)
+		default:
+			a.Rescue.Image = img.Num
+		}
+	}
+	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who)
+	if ref != "" && (problem.Is(err, problem.NotFound) || problem.Is(err, problem.Unsupported)) {
+		return badRescueImage(ref)
+	}
+	if err != nil {
+		return err
+	}
+	answer := obj{}
+	if a.Password != nil && !a.Password.Empty() {
+		answer["adminPass"] = a.Password.Reveal()
+	}
+	return c.json(http.StatusOK, answer)
+}
+
+func badRescueImage(ref string) error {
+	return problem.Invalidf("Requested rescue image '%s' is not supported", ref)
+}
+
+func (c *call) rebuild(srv *compute.Server, args any) error {
+	o := args.(obj)
+	if err := unserved(o); err != nil {
+		return err
+	}
+	r := &compute.RebuildArgs{ImageID: strings.ToLower(field(o, "imageRef")), Name: field(o, "name")}
+	if v, ok := o["metadata"]; ok {
+		r.Metadata = mapOf(v)
+	}
+	if _, ok := o["description"]; ok {
+		r.Description = new(string)
+		*r.Description = field(o, "description")
+	}
+	if _, ok := o["key_name"]; ok {
+		r.KeyName = new(string)
+		*r.KeyName = field(o, "key_name")
+	}
+	if _, ok := o["user_data"]; ok {
+		data := secret.New(strings.Join(strings.Fields(field(o, "user_data")), ""))
+		r.UserData = &data
+	}
+	wish := compute.Creation{}
+	if err := c.wishPassword(&wish, field(o, "adminPass")); err != nil {
+		return err
+	}
+	after, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Rebuild, Rebuild: r, RebuildPassword: wish.Password}, c.who)
+	if problem.Is(err, problem.NotFound) {
+		return problem.Invalidf("Cannot find image for rebuild")
+	}
+	if err != nil {
+		return err
+	}
+	more := obj{}
+	if !c.s.NoPasswords {
+		more["adminPass"] = wish.Password.Reveal()
+	}
+	if c.Minor >= 57 {
+		more["user_data"] = nil
+		if !after.UserData.Empty() {
+			more["user_data"] = after.UserData.Reveal()
+		}
+	}
+	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
+	return c.showServer(http.StatusAccepted, after, more)
+}
+
+func (c *call) resetState(srv *compute.Server, args any) error {
+	state := compute.Active
+	if field(args.(obj), "state") == "error" {
+		state = compute.Errored
+	}
+	return c.ask(srv, compute.Act{Action: compute.ResetState, Reset: state})
+}
+
+func (c *call) consoleOutput(srv *compute.Server, args any) error {
+	o, _ := args.(obj)
+	lines, ok := intOf(o["length"])
+	if !ok || lines < 0 {
+		lines = 0
+	}
+	if srv.HostID == "" {
+		return problem.Conflictf("Instance %s is not ready", srv.ID)
+	}
+	text, err := c.s.Services.Servers.Console(c.R.Context(), srv, lines)
+	if problem.Is(err, problem.Unsupported) {
+		return notImplemented("Unable to get console log, functionality not implemented")
+	}
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"output": text})
+}

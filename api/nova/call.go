@@ -1,0 +1,238 @@
+package nova
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/compute"
+	"salvor/problem"
+)
+
+const (
+	versionHeader   = "X-OpenStack-Nova-API-Version"
+	standardHeader  = "OpenStack-API-Version"
+	maxIdent        = 255 // bytes of what names a thing in a path
+	maxQuery        = 64  // values of one argument of a query
+	notFoundWords   = "The resource could not be found."
+	policyForbidden = "Policy doesn't allow %s to be performed."
+)
+
+// call is one request on its way through a handler.
+type call struct {
+	*api.Call
+	s     *server
+	who   compute.Who
+	admin bool   // sees what Nova shows to administrators
+	base  string // begins the links that have a version
+	user  string // whose keypairs are meant
+}
+
+var errOtherVersion = errors.New("another microversion has this path")
+
+func notThere() error { return problem.NotFoundf(notFoundWords) }
+
+// through leads a request to its handler: version, principal, permission.
+func (s *server) through(r route) func(*api.Call) error {
+	return func(ac *api.Call) error {
+		if ac.Minor < r.since || r.until != 0 && ac.Minor > r.until {
+			return errOtherVersion
+		}
+		c := &call{Call: ac, s: s, base: ac.Base + current}
+		for name, values := range ac.Query {
+			if err := api.CheckText(name); err != nil {
+				return err
+			}
+			if len(values) > maxQuery {
+				return problem.Invalidf("Invalid input for query parameters %s. It comes more than %d times.", shorten(name), maxQuery)
+			}
+		}
+		if err := c.identify(r); err != nil {
+			return err
+		}
+		return said(r.do(c))
+	}
+}
+
+// identify settles who asks and what that principal may do at most.
+func (c *call) identify(r route) error {
+	p := c.Who
+	c.user = p.User
+	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
+	has := func(roles ...string) bool {
+		return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(p.Scope.Roles, role) })
+	}
+	got := anyone
+	switch {
+	case p.Role == access.Admin, p.Role == access.Scoped && has("admin"):
+		got = admin
+	case p.Role == access.Reader && r.method == http.MethodGet: // sees all and changes nothing
+		got = admin
+	case p.Role == access.Reader, p.Role == access.Scoped && has("reader"):
+		got = reader
+	}
+	if p.Role == access.Scoped && got > member && has("member", "_member_", "manager", "service") {
+		got = member
+	}
+	c.admin = got == admin
+	c.who.Admin = c.admin
+	if r.need == anyone {
+		return nil
+	}
+	if got > r.need || !c.admin && c.who.Project == "" {
+		return problem.Forbiddenf(policyForbidden, strings.ToLower(r.method)+" "+shorten(r.path))
+	}
+	return nil
+}
+
+// faultNames are the names of errors by their status.
+var faultNames = map[int]string{
+	400: "badRequest", 401: "unauthorized", 403: "forbidden", 404: "itemNotFound", 405: "badMethod", 409: "conflictingRequest",
+	413: "overLimit", 429: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable",
+}
+
+// fail writes an error as Nova does; only that of a version that is not served looks otherwise.
+func fail(log *slog.Logger) api.Failer {
+	plain := api.Faults(log, faultNames, "computeFault")
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		vary(w.Header())
+		plain(w, r, err)
+	}
+}
+
+// said puts an error of the core into Nova's words.
+func said(err error) error {
+	var state *compute.StateError
+	if errors.As(err, &state) {
+		return problem.Conflictf("%s", stateWords(state))
+	}
+	if problem.Is(err, problem.Unsupported) {
+		var known *api.Error
+		if !errors.As(err, &known) {
+			return problem.Invalidf("%s", err.Error())
+		}
+	}
+	return err
+}
+
+func notImplemented(what string) error {
+	return &api.Error{Status: http.StatusNotImplemented, Text: what}
+}
+
+// body reads the JSON object of a request and holds it to a schema; the object below key, unless key is empty.
+func (c *call) body(key string, schema rule) (map[string]any, error) {
+	b, err := api.ReadBody(c.W, c.R, api.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	o, err := api.DecodeObject(b)
+	if err != nil {
+		return nil, err
+	}
+	if key == "" {
+		return o, schema("body", o, c.Minor)
+	}
+	if err := object(prop{name: key, required: true, rule: schema})("body", o, c.Minor); err != nil {
+		return nil, err
+	}
+	inner, _ := o[key].(map[string]any)
+	return inner, nil
+}
+
+// arg is an argument of the path, of bounded length.
+func (c *call) arg(name string) (string, error) {
+	a := c.Arg(name)
+	if len(a) > maxIdent {
+		return "", notThere()
+	}
+	return a, nil
+}
+
+// only refuses arguments of the query beside the known ones, from the microversion on that does so.
+func (c *call) only(since int, known ...string) error {
+	if c.Minor < since {
+		return nil
+	}
+	for _, name := range sortedKeys(c.Query) {
+		if !slices.Contains(known, name) {
+			return problem.Invalidf("Invalid input for query parameters %s. Additional properties are not allowed ('%s' was unexpected)", shorten(name), shorten(name))
+		}
+	}
+	return nil
+}
+
+func sortedKeys(q url.Values) []string {
+	keys := make([]string, 0, len(q))
+	for k := range q {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// number reads a whole number of the query that is not negative; absent: the given one.
+func (c *call) number(name string, absent int) (int, error) {
+	if !c.Query.Has(name) {
+		return absent, nil
+	}
+	n, err := strconv.Atoi(c.Query.Get(name))
+	if err != nil || n < 0 {
+		return 0, problem.Invalidf("Invalid input for query parameters %s. Value: %s. '%s' does not match '^[0-9]*$'", name, shorten(c.Query.Get(name)), shorten(c.Query.Get(name)))
+	}
+	return n, nil
+}
+
+// flag reads a boolean of the query; false where there is none.
+func (c *call) flag(name string) (bool, error) {
+	if !c.Query.Has(name) {
+		return false, nil
+	}
+	word := c.Query.Get(name)
+	if v, ok := boolWords[word]; ok {
+		return v, nil
+	}
+	if word == "" { // ?all_tenants alone
+		return true, nil
+	}
+	return false, problem.Invalidf("Invalid input for query parameters %s. Value: %s. It is not a boolean", name, shorten(word))
+}
+
+// raw answers with JSON that is written already.
+func (c *call) raw(status int, body []byte) error {
+	h := c.W.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	c.W.WriteHeader(status)
+	_, _ = c.W.Write(body) // a client that went away needs no answer
+	return nil
+}
+
+// obj is a JSON object of an answer.
+type obj = map[string]any
+
+func (c *call) json(status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.raw(status, b)
+}
+
+type link struct {
+	Rel  string `json:"rel"`
+	Href string `json:"href"`
+}
+
+// links are a resource's own two links: the second has no version in it.
+func (c *call) links(path string) []link {
+	return []link{{"self", c.base + path}, c.bookmark(path)}
+}
+
+func (c *call) bookmark(path string) link { return link{"bookmark", c.Base + root + path} }

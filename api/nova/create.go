@@ -1,0 +1,385 @@
+package nova
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+)
+
+const (
+	passwordLength = 12
+	maxUserData    = 65535 // bytes of base64
+	maxServers     = 100   // of one request
+	maxDisks       = 32
+	maxNICs        = 32
+)
+
+var (
+	imageRef  = uuidOrNothing
+	flavorRef = func(at string, v any, minor int) error {
+		if f, ok := v.(float64); ok && f >= 0 {
+			return integer(0, 1<<31-1)(at, v, minor)
+		}
+		return text(1, 255)(at, v, minor)
+	}
+	networkSchema = object(
+		prop{name: "uuid", rule: nullable(text(1, 255))}, prop{name: "fixed_ip", rule: nullable(address)}, prop{name: "port", rule: nullable(uuid)},
+		prop{name: "tag", since: 32, until: 36, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
+	)
+	diskSchema = object(
+		prop{name: "source_type", required: true, rule: oneOf("volume", "image", "snapshot", "blank")},
+		prop{name: "destination_type", rule: oneOf("local", "volume")},
+		prop{name: "uuid", rule: nullable(uuidOrNothing)}, prop{name: "image_id", rule: uuid}, prop{name: "volume_id", rule: uuid}, prop{name: "snapshot_id", rule: uuid},
+		prop{name: "volume_size", rule: nullable(sizeOrNothing)}, prop{name: "boot_index", rule: nullable(integer(-1, 1<<16))},
+		prop{name: "delete_on_termination", rule: boolean}, prop{name: "guest_format", rule: nullable(text(0, 255))},
+		prop{name: "device_name", rule: nullable(text(0, 255))}, prop{name: "device_type", rule: nullable(text(0, 255))},
+		prop{name: "disk_bus", rule: nullable(text(0, 255))}, prop{name: "no_device", rule: anything}, prop{name: "connection_info", rule: text(0, 4096)},
+		prop{name: "tag", since: 32, until: 32, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
+		prop{name: "volume_type", since: 67, rule: nullable(text(0, 255))},
+	)
+	personalitySchema = list(0, 1000, object(prop{name: "path", rule: text(1, 255)}, prop{name: "contents", rule: hidden(1 << 20)}))
+	certificates      = nullable(unique(list(1, 50, text(1, 255))))
+	userData          = nullable(func(at string, v any, minor int) error {
+		if err := hidden(maxUserData)(at, v, minor); err != nil {
+			return err
+		}
+		if _, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(v.(string)), "")); err != nil {
+			return problem.Invalidf("Invalid input for field/attribute user_data. It is not a 'base64'")
+		}
+		return nil
+	})
+	hints = openObject()
+
+	serverSchema = object(
+		prop{name: "name", required: true, rule: named},
+		prop{name: "flavorRef", required: true, rule: flavorRef},
+		prop{name: "imageRef", rule: imageRef},
+		prop{name: "adminPass", rule: hidden(1024)},
+		prop{name: "metadata", rule: metadataSchema},
+		prop{name: "networks", until: 36, rule: nullable(list(0, maxNICs, networkSchema))},
+		prop{name: "networks", since: 37, required: true, rule: networksRule},
+		prop{name: "block_device_mapping_v2", rule: list(0, maxDisks, diskSchema)},
+		prop{name: "block_device_mapping", rule: list(0, 0, anything)},
+		prop{name: "key_name", rule: nullable(text(1, 255))},
+		prop{name: "user_data", rule: userData},
+		prop{name: "config_drive", rule: nullable(boolOrNothing)},
+		prop{name: "availability_zone", rule: nullable(text(1, 255))},
+		prop{name: "security_groups", rule: list(0, 64, object(prop{name: "name", rule: text(1, 255)}))},
+		prop{name: "min_count", rule: integer(1, maxServers)}, prop{name: "max_count", rule: integer(1, maxServers)},
+		prop{name: "return_reservation_id", rule: boolean},
+		prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
+		prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept},
+		prop{name: "personality", until: 56, rule: personalitySchema},
+		prop{name: "description", since: 19, rule: nullable(text(0, 255))},
+		prop{name: "tags", since: 52, rule: tagsRule},
+		prop{name: "trusted_image_certificates", since: 63, rule: certificates},
+		prop{name: "host", since: 74, rule: text(1, 255)}, prop{name: "hypervisor_hostname", since: 74, rule: text(1, 255)},
+	)
+	createSchema = object(
+		prop{name: "server", required: true, rule: serverSchema},
+		prop{name: "os:scheduler_hints", rule: hints}, prop{name: "OS-SCH-HNT:scheduler_hints", rule: hints},
+	)
+)
+
+func networksRule(at string, v any, minor int) error {
+	if s, ok := v.(string); ok {
+		return oneOf("auto", "none")(at, s, minor)
+	}
+	return list(0, maxNICs, networkSchema)(at, v, minor)
+}
+
+func sizeOrNothing(at string, v any, minor int) error {
+	if v == "" {
+		return nil
+	}
+	return integer(1, 1<<31-1)(at, v, minor)
+}
+
+func boolOrNothing(at string, v any, minor int) error {
+	if v == "" {
+		return nil
+	}
+	return boolean(at, v, minor)
+}
+
+func (c *call) createServers() error {
+	outer, err := c.body("", createSchema)
+	if err != nil {
+		return err
+	}
+	body := outer["server"].(obj)
+	if err := unserved(body); err != nil {
+		return err
+	}
+	wish := compute.Creation{
+		Name: field(body, "name"), Description: field(body, "description"), User: c.user, Metadata: mapOf(body["metadata"]), Tags: wordsOf(body["tags"]),
+		Zone: field(body, "availability_zone"), Image: strings.ToLower(field(body, "imageRef")), KeyName: field(body, "key_name"),
+		UserData: secret.New(strings.Join(strings.Fields(field(body, "user_data")), "")), Count: 1,
+	}
+	if wish.Description == "" && c.Minor < 19 {
+		wish.Description = wish.Name
+	}
+	wish.ConfigDrive, _ = boolOf(body["config_drive"])
+	if err := c.wishFlavor(&wish, body); err != nil {
+		return err
+	}
+	if err := c.wishHost(&wish, body); err != nil {
+		return err
+	}
+	if err := wishCount(&wish, body); err != nil {
+		return err
+	}
+	for _, g := range listOf(body["security_groups"]) {
+		wish.SecurityGroups = append(wish.SecurityGroups, field(g, "name"))
+	}
+	if wish.Networks, err = c.wishNetworks(body["networks"]); err != nil {
+		return err
+	}
+	if err := wishDisks(&wish, listOf(body["block_device_mapping_v2"])); err != nil {
+		return err
+	}
+	if err := c.wishPassword(&wish, field(body, "adminPass")); err != nil {
+		return err
+	}
+	made, err := c.s.Services.Servers.Create(c.R.Context(), wish, c.who)
+	if err != nil {
+		return c.creationError(err, &wish)
+	}
+	return c.created(made, &wish, body)
+}
+
+// unserved refuses what would be lost without a word.
+func unserved(body obj) error {
+	if len(listOf(body["personality"])) > 0 {
+		return problem.Invalidf("Personality files are not supported; use user_data")
+	}
+	if l, _ := body["trusted_image_certificates"].([]any); len(l) > 0 {
+		return problem.Invalidf("Image signature certificates are not supported")
+	}
+	return nil
+}
+
+func listOf(v any) []obj {
+	l, _ := v.([]any)
+	out := make([]obj, 0, len(l))
+	for _, e := range l {
+		if o, ok := e.(obj); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func (c *call) wishFlavor(wish *compute.Creation, body obj) error {
+	ref := field(body, "flavorRef")
+	if n, ok := body["flavorRef"].(float64); ok {
+		ref = fmt.Sprint(int(n))
+	}
+	f, err := c.flavorNamed(ref[strings.LastIndex(ref, "/")+1:]) // a URL names it, too
+	if problem.Is(err, problem.NotFound) {
+		return problem.Invalidf("Flavor %s could not be found.", shorten(ref))
+	}
+	if err != nil {
+		return err
+	}
+	wish.Flavor = f.ID
+	return nil
+}
+
+// wishHost reads where the server must be: a host by name, or in the old form ZONE:HOST.
+func (c *call) wishHost(wish *compute.Creation, body obj) error {
+	wish.Host = field(body, "host")
+	if wish.Host == "" {
+		wish.Host = field(body, "hypervisor_hostname")
+	}
+	if zone, rest, ok := strings.Cut(wish.Zone, ":"); ok {
+		wish.Zone = zone
+		host, node, _ := strings.Cut(rest, ":")
+		if wish.Host = host; host == "" {
+			wish.Host = node
+		}
+	}
+	if wish.Zone == defaultZone {
+		wish.Zone = ""
+	}
+	switch {
+	case wish.Host == "":
+		return nil
+	case !c.admin:
+		return problem.Forbiddenf(policyForbidden, "os_compute_api:servers:create:forced_host")
+	}
+	if _, err := c.s.Services.Hosts.Host(c.R.Context(), wish.Host); problem.Is(err, problem.NotFound) {
+		return problem.Invalidf("Compute host %s could not be found.", shorten(wish.Host))
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+func wishCount(wish *compute.Creation, body obj) error {
+	least, most := 1, 1
+	if n, ok := intOf(body["min_count"]); ok {
+		least, most = n, n
+	}
+	if n, ok := intOf(body["max_count"]); ok {
+		most = n
+	}
+	if least > most {
+		return problem.Invalidf("min_count must be <= max_count")
+	}
+	wish.Count = most
+	return nil
+}
+
+// wishNetworks reads "auto", "none" or a list; an empty list is "auto", as in Nova.
+func (c *call) wishNetworks(v any) ([]compute.NetworkWish, error) {
+	if v == "none" {
+		return nil, nil
+	}
+	wanted := listOf(v)
+	if len(wanted) == 0 {
+		return c.onlyNetwork()
+	}
+	out := make([]compute.NetworkWish, 0, len(wanted))
+	for _, n := range wanted {
+		id := field(n, "uuid")
+		switch {
+		case field(n, "port") != "":
+			return nil, problem.Invalidf("Port %s could not be found: servers get their interfaces with their networks", field(n, "port"))
+		case id == "":
+			return nil, problem.Invalidf("Invalid input for field/attribute networks. A network needs its uuid")
+		}
+		if _, err := c.network(id); problem.Is(err, problem.NotFound) {
+			return nil, problem.Invalidf("Network %s could not be found.", shorten(id))
+		} else if err != nil {
+			return nil, err
+		}
+		out = append(out, compute.NetworkWish{Network: id, Address: field(n, "fixed_ip")})
+	}
+	return out, nil
+}
+
+// onlyNetwork is the network that a server gets where its user names none: the only one there is, if there is one.
+func (c *call) onlyNetwork() ([]compute.NetworkWish, error) {
+	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.who.Project}, record.Page{Limit: 2})
+	switch {
+	case err != nil, len(all) == 0:
+		return nil, err
+	case len(all) > 1:
+		return nil, problem.Conflictf("Multiple possible networks found, use a Network ID to be more specific.")
+	}
+	return []compute.NetworkWish{{Network: all[0].ID}}, nil
+}
+
+// wishDisks reads the block device mapping. The disk that an image is copied to is the flavor's own, so it is none beside it.
+func wishDisks(wish *compute.Creation, mapping []obj) error {
+	invalid := func(format string, args ...any) error {
+		return problem.Invalidf("Block Device Mapping is Invalid: %s", fmt.Sprintf(format, args...))
+	}
+	for _, m := range mapping {
+		index := -1
+		if n, ok := intOf(m["boot_index"]); ok {
+			index = n
+		}
+		keep, _ := boolOf(m["delete_on_termination"])
+		size, _ := intOf(m["volume_size"])
+		source, destination, id := field(m, "source_type"), field(m, "destination_type"), strings.ToLower(field(m, "uuid"))
+		switch {
+		case source == "volume" && id == "":
+			return invalid("a volume needs its uuid")
+		case source == "volume" && destination == "local":
+			return invalid("Mapping volume to local is not supported.")
+		case source == "volume":
+			wish.Disks = append(wish.Disks, compute.DiskWish{VolumeID: id, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: keep})
+		case source == "image" && destination == "local" && index == 0 && (wish.Image == "" || wish.Image == id):
+			wish.Image = id
+		case source == "image" && destination == "local":
+			return invalid("Mapping image to local is not supported but for the boot disk.")
+		case source == "blank" && destination != "volume":
+			if size == 0 {
+				return invalid("a blank disk needs its volume_size")
+			}
+			if field(m, "guest_format") == "swap" { // of swap disks it is in MiB
+				size = (size + 1023) / 1024
+			}
+			wish.Disks = append(wish.Disks, compute.DiskWish{SizeGiB: size, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: true})
+		default:
+			return invalid("volumes are not made from %s sources here; name one that exists", source)
+		}
+	}
+	for _, d := range wish.Disks {
+		if d.BootIndex == 0 && wish.Image != "" {
+			return invalid("Boot sequence for the instance and image/block device mapping combination is not valid.")
+		}
+	}
+	if wish.Image == "" && !bootable(wish.Disks) {
+		if len(mapping) == 0 {
+			return problem.Invalidf("Invalid imageRef provided.")
+		}
+		return invalid("Boot sequence for the instance and image/block device mapping combination is not valid.")
+	}
+	return nil
+}
+
+func bootable(disks []compute.DiskWish) bool {
+	for _, d := range disks {
+		if d.BootIndex == 0 && d.VolumeID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *call) wishPassword(wish *compute.Creation, asked string) error {
+	if asked != "" {
+		wish.Password = secret.New(asked)
+		return nil
+	}
+	if c.s.NoPasswords {
+		return nil
+	}
+	var err error
+	wish.Password, err = compute.NewPassword(passwordLength)
+	return err
+}
+
+// creationError puts what the core says of things that a creation names into Nova's words: the path itself is always there.
+func (c *call) creationError(err error, wish *compute.Creation) error {
+	if !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	if _, look := c.s.Services.Images.Get(c.R.Context(), wish.Image); wish.Image != "" && problem.Is(look, problem.NotFound) {
+		return problem.Invalidf("Can not find requested image")
+	}
+	return problem.Invalidf("%s", err.Error())
+}
+
+// created answers with what a client needs to find its server again.
+func (c *call) created(made []*compute.Server, wish *compute.Creation, body obj) error {
+	if wanted, _ := boolOf(body["return_reservation_id"]); wanted {
+		return c.json(http.StatusAccepted, obj{"reservation_id": reservation(made[0].ID)})
+	}
+	srv := made[0]
+	answer := obj{
+		"id": srv.ID, "links": c.links("/servers/" + srv.ID), "OS-DCF:diskConfig": "MANUAL", "security_groups": namesOf(srv.SecurityGroups),
+	}
+	if !c.s.NoPasswords {
+		answer["adminPass"] = wish.Password.Reveal()
+	}
+	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
+	return c.json(http.StatusAccepted, obj{"server": answer})
+}
+
+func namesOf(words []string) []obj {
+	out := []obj{}
+	for _, w := range words {
+		out = append(out, obj{"name": w})
+	}
+	return out
+}

@@ -1,0 +1,333 @@
+package nova
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	googleuuid "github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+func (s *server) flavorRoutes() []route {
+	const specs = "/flavors/{flavor}/os-extra_specs"
+	return []route{
+		{method: "GET", path: "/flavors", need: reader, do: (*call).listFlavors},
+		{method: "POST", path: "/flavors", need: admin, do: (*call).createFlavor},
+		{method: "GET", path: "/flavors/detail", need: reader, do: (*call).detailFlavors},
+		{method: "GET", path: "/flavors/{flavor}", need: reader, do: (*call).getFlavor},
+		{method: "PUT", path: "/flavors/{flavor}", need: admin, since: 55, do: (*call).updateFlavor},
+		{method: "DELETE", path: "/flavors/{flavor}", need: admin, do: (*call).removeFlavor},
+		{method: "GET", path: "/flavors/{flavor}/os-flavor-access", need: admin, do: (*call).listFlavorAccess},
+		{method: "GET", path: specs, need: reader, do: (*call).listSpecs},
+		{method: "POST", path: specs, need: admin, do: (*call).addSpecs},
+		{method: "GET", path: specs + "/{key}", need: reader, do: (*call).getSpec},
+		{method: "PUT", path: specs + "/{key}", need: admin, do: (*call).setSpec},
+		{method: "DELETE", path: specs + "/{key}", need: admin, do: (*call).removeSpec},
+	}
+}
+
+// flavorNamed finds a flavor by the id that users know.
+func (c *call) flavorNamed(ref string) (*compute.Flavor, error) {
+	gone := problem.NotFoundf("Flavor %s could not be found.", shorten(ref))
+	if ref == "" || len(ref) > maxIdent {
+		return nil, gone
+	}
+	f, err := c.s.Services.Flavors.Get(c.R.Context(), ref)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return nil, gone
+	case err != nil:
+		return nil, err
+	case f.Ref != ref && f.ID != ref: // a name is no id
+		return nil, gone
+	}
+	return f, nil
+}
+
+func (c *call) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
+
+func (c *call) flavorView(f *compute.Flavor) obj {
+	var swap any = f.Swap
+	if f.Swap == 0 && c.Minor < 75 {
+		swap = ""
+	}
+	o := obj{
+		"id": f.Ref, "name": f.Name, "ram": f.RAM, "disk": f.Disk, "swap": swap, "OS-FLV-EXT-DATA:ephemeral": f.Ephemeral,
+		"OS-FLV-DISABLED:disabled": f.Disabled, "vcpus": f.VCPUs, "os-flavor-access:is_public": f.Public, "rxtx_factor": 1.0,
+		"links": c.links("/flavors/" + f.Ref),
+	}
+	if c.Minor >= 55 {
+		o["description"] = orNil(f.Description)
+	}
+	if c.Minor >= 61 {
+		o["extra_specs"] = mapOrEmpty(f.ExtraSpecs)
+	}
+	return o
+}
+
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func (c *call) listFlavors() error   { return c.flavorList("/flavors", false) }
+func (c *call) detailFlavors() error { return c.flavorList("/flavors/detail", true) }
+
+// flavorSort maps Nova's words to those of the store.
+var flavorSort = map[string]string{"": "ref", "flavorid": "ref", "name": "name", "memory_mb": "ram", "root_gb": "disk", "vcpus": "vcpus", "created_at": "", "updated_at": "updated_at", "disabled": "disabled", "is_public": "public"}
+
+func (c *call) flavorList(path string, detail bool) error {
+	if err := c.only(75, "limit", "marker", "sort_key", "sort_dir", "is_public", "minRam", "minDisk"); err != nil {
+		return err
+	}
+	f, p, err := c.flavorPage()
+	if err != nil {
+		return err
+	}
+	all, err := c.s.Services.Flavors.List(c.R.Context(), f, p)
+	if err != nil {
+		return err
+	}
+	out := []obj{}
+	for _, one := range all {
+		if detail {
+			out = append(out, c.flavorView(one))
+			continue
+		}
+		o := obj{"id": one.Ref, "name": one.Name, "links": c.links("/flavors/" + one.Ref)}
+		if c.Minor >= 55 {
+			o["description"] = orNil(one.Description)
+		}
+		out = append(out, o)
+	}
+	answer := obj{"flavors": out}
+	if len(all) > 0 {
+		if next := c.next(path, len(all), p.Limit, all[len(all)-1].Ref); next != nil {
+			answer["flavors_links"] = next
+		}
+	}
+	return c.json(http.StatusOK, answer)
+}
+
+func (c *call) flavorPage() (f compute.FlavorFilter, p record.Page, err error) {
+	limit, err := c.number("limit", 0)
+	if err != nil {
+		return f, p, err
+	}
+	if p.Limit = c.s.MaxLimit; limit > 0 {
+		p.Limit = min(limit, c.s.MaxLimit)
+	}
+	key, ok := flavorSort[c.Query.Get("sort_key")]
+	if !ok {
+		return f, p, badQuery("sort_key", c.Query.Get("sort_key"), "cannot be sorted by")
+	}
+	p.SortKey, p.Desc = key, c.Query.Get("sort_dir") == "desc"
+	if marker := c.Query.Get("marker"); marker != "" {
+		at, err := c.flavorNamed(marker)
+		if problem.Is(err, problem.NotFound) {
+			return f, p, noMarker(marker)
+		}
+		if err != nil {
+			return f, p, err
+		}
+		p.Marker = at.ID
+	}
+	if f.MinRAM, err = c.number("minRam", 0); err != nil {
+		return f, p, err
+	}
+	if f.MinDisk, err = c.number("minDisk", 0); err != nil {
+		return f, p, err
+	}
+	yes := true
+	switch word := strings.ToLower(c.Query.Get("is_public")); {
+	case !c.admin || word == "":
+		f.Public = &yes
+	case word != "none":
+		v, known := boolWords[c.Query.Get("is_public")]
+		if !known {
+			return f, p, badQuery("is_public", word, "is not a boolean")
+		}
+		f.Public = &v
+	}
+	return f, p, nil
+}
+
+func (c *call) getFlavor() error {
+	f, err := c.flavor()
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+}
+
+const maxInt = 1<<31 - 1
+
+var flavorSchema = object(
+	prop{name: "name", required: true, rule: named},
+	prop{name: "id", rule: nullable(flavorID)}, prop{name: "flavorid", rule: nullable(flavorID)},
+	prop{name: "ram", required: true, rule: integer(1, maxInt)}, prop{name: "vcpus", required: true, rule: integer(1, maxInt)},
+	prop{name: "disk", required: true, rule: integer(0, maxInt)}, prop{name: "OS-FLV-EXT-DATA:ephemeral", rule: integer(0, maxInt)},
+	prop{name: "swap", rule: integer(0, maxInt)}, prop{name: "rxtx_factor", rule: anything},
+	prop{name: "os-flavor-access:is_public", rule: boolean}, prop{name: "description", since: 55, rule: nullable(text(0, 65535))},
+)
+
+func flavorID(at string, v any, minor int) error {
+	if _, ok := v.(float64); ok {
+		return integer(0, maxInt)(at, v, minor)
+	}
+	return like(1, 255, `^[\w.-][\w. -]*$`)(at, v, minor)
+}
+
+func (c *call) createFlavor() error {
+	body, err := c.body("flavor", flavorSchema)
+	if err != nil {
+		return err
+	}
+	number := func(name string) int { n, _ := intOf(body[name]); return n }
+	f := &compute.Flavor{
+		Name: field(body, "name"), Ref: field(body, "id"), RAM: number("ram"), VCPUs: number("vcpus"), Disk: number("disk"),
+		Ephemeral: number("OS-FLV-EXT-DATA:ephemeral"), Swap: number("swap"), Public: true, Description: field(body, "description"),
+	}
+	if n, ok := body["id"].(float64); ok {
+		f.Ref = strconv.Itoa(int(n))
+	}
+	if f.Ref == "" || f.Ref == "auto" {
+		f.Ref = googleuuid.NewString()
+	}
+	if public, ok := boolOf(body["os-flavor-access:is_public"]); ok {
+		f.Public = public
+	}
+	if err := c.s.Services.Flavors.Create(c.R.Context(), f, c.who.Asker); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+}
+
+func (c *call) updateFlavor() error {
+	body, err := c.body("flavor", object(prop{name: "description", required: true, rule: nullable(text(0, 65535))}))
+	if err != nil {
+		return err
+	}
+	f, err := c.editFlavor(func(f *compute.Flavor) error { f.Description = field(body, "description"); return nil })
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+}
+
+func (c *call) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
+	f, err := c.flavor()
+	if err != nil {
+		return nil, err
+	}
+	return c.s.Services.Flavors.Update(c.R.Context(), f.ID, c.who.Asker, edit)
+}
+
+func (c *call) removeFlavor() error {
+	f, err := c.flavor()
+	if err != nil {
+		return err
+	}
+	if err := c.s.Services.Flavors.Remove(c.R.Context(), f.ID, c.who.Asker); err != nil {
+		return err
+	}
+	return c.Empty(http.StatusAccepted)
+}
+
+// listFlavorAccess names nobody: a flavor that is not public is the administrators'.
+func (c *call) listFlavorAccess() error {
+	f, err := c.flavor()
+	if err != nil {
+		return err
+	}
+	if f.Public {
+		return problem.NotFoundf("Access list not available for public flavors.")
+	}
+	return c.json(http.StatusOK, obj{"flavor_access": []any{}})
+}
+
+func (c *call) listSpecs() error {
+	f, err := c.flavor()
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
+}
+
+func (c *call) addSpecs() error {
+	body, err := c.body("extra_specs", texts(255))
+	if err != nil {
+		return err
+	}
+	f, err := c.editFlavor(func(f *compute.Flavor) error {
+		f.ExtraSpecs = maps.Clone(mapOrEmpty(f.ExtraSpecs))
+		maps.Copy(f.ExtraSpecs, mapOf(body))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"extra_specs": f.ExtraSpecs})
+}
+
+func (c *call) getSpec() error {
+	f, err := c.flavor()
+	if err != nil {
+		return err
+	}
+	key := c.Arg("key")
+	value, ok := f.ExtraSpecs[key]
+	if !ok {
+		return noSpec(f, key)
+	}
+	return c.json(http.StatusOK, obj{key: value})
+}
+
+func noSpec(f *compute.Flavor, key string) error {
+	return problem.NotFoundf("Flavor %s has no extra specs with key %s.", f.Ref, shorten(key))
+}
+
+func (c *call) setSpec() error {
+	body, err := c.body("", texts(255))
+	if err != nil {
+		return err
+	}
+	key := c.Arg("key")
+	value, ok := body[key].(string)
+	if !ok || len(body) != 1 {
+		return problem.Invalidf("Invalid input for field/attribute body. It must have the key of the path alone")
+	}
+	_, err = c.editFlavor(func(f *compute.Flavor) error {
+		f.ExtraSpecs = maps.Clone(mapOrEmpty(f.ExtraSpecs))
+		f.ExtraSpecs[key] = value
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{key: value})
+}
+
+func (c *call) removeSpec() error {
+	key := c.Arg("key")
+	_, err := c.editFlavor(func(f *compute.Flavor) error {
+		if !slices.Contains(slices.Collect(maps.Keys(f.ExtraSpecs)), key) {
+			return noSpec(f, key)
+		}
+		f.ExtraSpecs = maps.Clone(f.ExtraSpecs)
+		delete(f.ExtraSpecs, key)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.Empty(http.StatusOK)
+}

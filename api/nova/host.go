@@ -1,0 +1,311 @@
+package nova
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// binary is the only service that runs on hosts.
+const binary = "nova-compute"
+
+// defaultZone is the zone of hosts and servers that name none.
+const defaultZone = "nova"
+
+func zoneOf(zone string) string {
+	if zone == "" {
+		return defaultZone
+	}
+	return zone
+}
+
+// hostRoutes are of hosts, which the Compute API knows as services and as hypervisors.
+func (s *server) hostRoutes() []route {
+	return []route{
+		{method: "GET", path: "/os-services", need: admin, do: (*call).listServices},
+		{method: "PUT", path: "/os-services/{service}", need: admin, until: 52, do: (*call).oldUpdateService},
+		{method: "PUT", path: "/os-services/{service}", need: admin, since: 53, do: (*call).updateService},
+		{method: "DELETE", path: "/os-services/{service}", need: admin, do: (*call).removeService},
+		{method: "GET", path: "/os-hypervisors", need: admin, do: (*call).listHypervisors},
+		{method: "GET", path: "/os-hypervisors/detail", need: admin, do: (*call).detailHypervisors},
+		{method: "GET", path: "/os-hypervisors/statistics", need: admin, until: 87, do: (*call).hypervisorStatistics},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}", need: admin, do: (*call).getHypervisor},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/uptime", need: admin, until: 87, do: (*call).hypervisorUptime},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/search", need: admin, until: 52, do: (*call).searchHypervisors},
+		{method: "GET", path: "/os-hypervisors/{hypervisor}/servers", need: admin, until: 52, do: (*call).hypervisorServers},
+		{method: "GET", path: "/os-availability-zone", need: reader, do: (*call).listZones},
+		{method: "GET", path: "/os-availability-zone/detail", need: admin, do: (*call).detailZones},
+	}
+}
+
+// living is a host with what is known of its life.
+type living struct {
+	*compute.Host
+	compute.Life
+}
+
+func (l *living) state() string {
+	if l.Up && !l.ForcedDown {
+		return "up"
+	}
+	return "down"
+}
+
+func (l *living) status() string {
+	if l.Disabled {
+		return "disabled"
+	}
+	return "enabled"
+}
+
+// hosts reads a page of hosts.
+func (c *call) hosts(p record.Page) ([]living, error) {
+	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{}, p)
+	if err != nil {
+		return nil, err
+	}
+	lives, err := c.s.Services.Hosts.Lives(c.R.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]living, len(all))
+	for i, h := range all {
+		out[i] = living{h, lives[h.ID]}
+	}
+	return out, nil
+}
+
+// hostID is how a host is named: by a number, and from 2.53 on by its UUID.
+func (c *call) hostID(h *compute.Host) any {
+	if c.Minor >= 53 {
+		return h.ID
+	}
+	return h.Num
+}
+
+// hostNamed finds the host of an id as the microversion has it; found tells whether there is one.
+func (c *call) hostNamed(id string) (found *living, err error) {
+	if c.Minor >= 53 && !record.IsUUID(id) {
+		return nil, problem.Invalidf("Invalid uuid %s", shorten(id))
+	}
+	all, err := c.hosts(record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if c.Minor >= 53 && all[i].ID == id || c.Minor < 53 && strconv.FormatInt(all[i].Num, 10) == id {
+			return &all[i], nil
+		}
+	}
+	return nil, nil
+}
+
+func (c *call) serviceView(h *living) obj {
+	changed := h.RenewedAt
+	if changed.IsZero() {
+		changed = h.UpdatedAt
+	}
+	o := obj{
+		"id": c.hostID(h.Host), "binary": binary, "host": h.Name, "zone": zoneOf(h.Zone), "status": h.status(), "state": h.state(),
+		"disabled_reason": orNil(h.DisabledReason), "updated_at": moment(changed),
+	}
+	if c.Minor >= 11 {
+		o["forced_down"] = h.ForcedDown
+	}
+	return o
+}
+
+func (c *call) listServices() error {
+	if err := c.only(75, "host", "binary"); err != nil {
+		return err
+	}
+	out := []obj{}
+	if b := c.Query.Get("binary"); b != "" && b != binary {
+		return c.json(http.StatusOK, obj{"services": out})
+	}
+	all, err := c.hosts(record.Page{})
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if name := c.Query.Get("host"); name == "" || name == all[i].Name {
+			out = append(out, c.serviceView(&all[i]))
+		}
+	}
+	return c.json(http.StatusOK, obj{"services": out})
+}
+
+var (
+	oldServiceSchema = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)})
+	reasonSchema     = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
+		prop{name: "disabled_reason", required: true, rule: text(1, 255)})
+	forceDownSchema = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
+		prop{name: "forced_down", required: true, rule: boolean})
+	serviceSchema = object(prop{name: "status", rule: oneOf("enabled", "disabled")}, prop{name: "disabled_reason", rule: text(1, 255)},
+		prop{name: "forced_down", rule: boolean})
+)
+
+// oldUpdateService takes a verb in the place of the service, which the body names.
+func (c *call) oldUpdateService() error {
+	verb := c.Arg("service")
+	schema := oldServiceSchema
+	switch {
+	case verb == "enable", verb == "disable":
+	case verb == "disable-log-reason":
+		schema = reasonSchema
+	case verb == "force-down" && c.Minor >= 11:
+		schema = forceDownSchema
+	default:
+		return problem.NotFoundf("Unknown action")
+	}
+	body, err := c.body("", schema)
+	if err != nil {
+		return err
+	}
+	name := field(body, "host")
+	h, err := c.serviceHost(name, field(body, "binary"))
+	if err != nil {
+		return err
+	}
+	off, none, answer := verb != "enable", "", obj{"host": name, "binary": binary}
+	change := compute.Service{Disabled: &off, Reason: &none}
+	switch verb {
+	case "disable-log-reason":
+		none = field(body, "disabled_reason")
+		answer["disabled_reason"] = none
+	case "force-down":
+		down, _ := boolOf(body["forced_down"])
+		change = compute.Service{ForcedDown: &down}
+		answer["forced_down"] = down
+	}
+	if change.Disabled != nil {
+		answer["status"] = "enabled"
+		if off {
+			answer["status"] = "disabled"
+		}
+	}
+	if _, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"service": answer})
+}
+
+func (c *call) serviceHost(name, which string) (*compute.Host, error) {
+	all, err := c.s.Services.Hosts.List(c.R.Context(), compute.HostFilter{Name: name}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	if which != binary || len(all) == 0 {
+		return nil, problem.NotFoundf("Could not find binary %s on host %s.", shorten(which), shorten(name))
+	}
+	return all[0], nil
+}
+
+func (c *call) updateService() error {
+	h, err := c.service()
+	if err != nil {
+		return err
+	}
+	body, err := c.body("", serviceSchema)
+	if err != nil {
+		return err
+	}
+	status, reason := field(body, "status"), field(body, "disabled_reason")
+	switch {
+	case len(body) == 0:
+		return problem.Invalidf("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+	case reason != "" && status == "enabled":
+		return problem.Invalidf("Specifying 'disabled_reason' when status is 'enabled' is invalid.")
+	case reason != "" && status == "":
+		return problem.Invalidf("Specifying 'disabled_reason' without status 'disabled' is invalid.")
+	}
+	var change compute.Service
+	if status != "" {
+		off := status == "disabled"
+		change.Disabled, change.Reason = &off, &reason
+	}
+	if down, ok := boolOf(body["forced_down"]); ok {
+		change.ForcedDown = &down
+	}
+	after, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"service": c.serviceView(&living{after, h.Life})})
+}
+
+// service finds the host that the path names as a service.
+func (c *call) service() (*living, error) {
+	id := c.Arg("service")
+	h, err := c.hostNamed(id)
+	if err == nil && h == nil {
+		err = problem.NotFoundf("Service %s not found.", shorten(id))
+	}
+	return h, err
+}
+
+func (c *call) removeService() error {
+	h, err := c.service()
+	if err != nil {
+		return err
+	}
+	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, c.who.Asker); err != nil {
+		return err
+	}
+	return c.Empty(http.StatusNoContent)
+}
+
+// zones groups the hosts that take servers by zone.
+func (c *call) zones() (names []string, byZone map[string][]living, err error) {
+	all, err := c.hosts(record.Page{})
+	if err != nil {
+		return nil, nil, err
+	}
+	byZone = map[string][]living{}
+	for _, h := range all {
+		zone := zoneOf(h.Zone)
+		if byZone[zone] == nil {
+			names = append(names, zone)
+		}
+		byZone[zone] = append(byZone[zone], h)
+	}
+	slices.Sort(names)
+	return names, byZone, nil
+}
+
+func available(hosts []living) obj {
+	return obj{"available": slices.ContainsFunc(hosts, func(h living) bool { return !h.Disabled })}
+}
+
+func (c *call) listZones() error {
+	names, hosts, err := c.zones()
+	if err != nil {
+		return err
+	}
+	out := []obj{}
+	for _, name := range names {
+		out = append(out, obj{"zoneName": name, "zoneState": available(hosts[name]), "hosts": nil})
+	}
+	return c.json(http.StatusOK, obj{"availabilityZoneInfo": out})
+}
+
+func (c *call) detailZones() error {
+	names, byZone, err := c.zones()
+	if err != nil {
+		return err
+	}
+	out := []obj{}
+	for _, name := range names {
+		hosts := obj{}
+		for i := range byZone[name] {
+			h := &byZone[name][i]
+			hosts[h.Name] = obj{binary: obj{"active": !h.Disabled, "available": h.state() == "up", "updated_at": moment(h.RenewedAt)}}
+		}
+		out = append(out, obj{"zoneName": name, "zoneState": available(byZone[name]), "hosts": hosts})
+	}
+	return c.json(http.StatusOK, obj{"availabilityZoneInfo": out})
+}

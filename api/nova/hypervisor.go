@@ -1,0 +1,252 @@
+package nova
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+func (c *call) hypervisorView(h *living, detail bool, servers map[string][]obj) obj {
+	o := obj{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
+	if servers != nil {
+		o["servers"] = servers[h.ID]
+		if servers[h.ID] == nil {
+			o["servers"] = []obj{}
+		}
+		if servers[h.ID] == nil && c.Minor < 75 {
+			delete(o, "servers")
+		}
+	}
+	if !detail {
+		return o
+	}
+	inv := &h.Inventory
+	o["hypervisor_type"], o["hypervisor_version"], o["host_ip"] = inv.HypervisorType, inv.HypervisorVersion, inv.Address
+	o["service"] = obj{"id": c.hostID(h.Host), "host": h.Name, "disabled_reason": orNil(h.DisabledReason)}
+	if c.Minor >= 88 {
+		o["uptime"] = uptime(h)
+		return o
+	}
+	for k, v := range capacity(h) {
+		o[k] = v
+	}
+	o["disk_available_least"] = inv.Disk - h.UsedDisk
+	o["cpu_info"] = cpuInfo(inv.CPUInfo)
+	if c.Minor < 28 {
+		b, _ := json.Marshal(o["cpu_info"]) // an object of JSON
+		o["cpu_info"] = string(b)
+	}
+	return o
+}
+
+// capacity is what a host has and what of it is taken.
+func capacity(h *living) map[string]int {
+	inv := &h.Inventory
+	return map[string]int{
+		"vcpus": inv.VCPUs, "vcpus_used": h.UsedVCPUs, "memory_mb": inv.RAM, "memory_mb_used": h.UsedRAM, "free_ram_mb": inv.RAM - h.UsedRAM,
+		"local_gb": inv.Disk, "local_gb_used": h.UsedDisk, "free_disk_gb": inv.Disk - h.UsedDisk, "running_vms": h.Servers, "current_workload": 0,
+	}
+}
+
+// cpuInfo is what a host tells of its processor, as an object.
+func cpuInfo(told string) obj {
+	var o obj
+	if json.Unmarshal([]byte(told), &o) == nil && o != nil {
+		return o
+	}
+	if told == "" {
+		return obj{}
+	}
+	return obj{"model": told}
+}
+
+// uptime is in the form of uptime(1), as far as the host tells it; nil where it does not.
+func uptime(h *living) any {
+	s := h.Inventory.UptimeS
+	if s <= 0 {
+		return nil
+	}
+	at := h.RenewedAt.UTC().Format("15:04:05")
+	return fmt.Sprintf(" %s up %d days, %2d:%02d,  0 users,  load average: 0.00, 0.00, 0.00", at, s/86400, s/3600%24, s/60%60)
+}
+
+func (c *call) listHypervisors() error   { return c.hypervisorList("/os-hypervisors", false) }
+func (c *call) detailHypervisors() error { return c.hypervisorList("/os-hypervisors/detail", true) }
+
+func (c *call) hypervisorList(path string, detail bool) error {
+	if err := c.only(75, "limit", "marker", "hypervisor_hostname_pattern", "with_servers"); err != nil {
+		return err
+	}
+	p := record.Page{Limit: c.s.MaxLimit}
+	if c.Minor >= 33 {
+		limit, err := c.number("limit", 0)
+		if err != nil {
+			return err
+		}
+		if limit > 0 {
+			p.Limit = min(p.Limit, limit)
+		}
+		if marker := c.Query.Get("marker"); marker != "" {
+			at, err := c.hostNamed(marker)
+			if err != nil || at == nil {
+				return noMarker(marker)
+			}
+			p.Marker = at.ID
+		}
+	}
+	pattern := ""
+	if c.Minor >= 53 {
+		if pattern = c.Query.Get("hypervisor_hostname_pattern"); pattern != "" && (c.Query.Has("limit") || c.Query.Has("marker")) {
+			return problem.Invalidf("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
+		}
+	}
+	all, err := c.hosts(p)
+	if err != nil {
+		return err
+	}
+	with, err := c.flag("with_servers")
+	if err != nil {
+		return err
+	}
+	var servers map[string][]obj
+	if with && c.Minor >= 53 {
+		if servers, err = c.serversByHost(""); err != nil {
+			return err
+		}
+	}
+	out := []obj{}
+	for i := range all {
+		if strings.Contains(all[i].Name, pattern) {
+			out = append(out, c.hypervisorView(&all[i], detail, servers))
+		}
+	}
+	if pattern != "" && len(out) == 0 {
+		return noHypervisor(pattern)
+	}
+	answer := obj{"hypervisors": out}
+	if len(all) > 0 && c.Minor >= 33 {
+		if next := c.next(path, len(all), p.Limit, fmt.Sprint(c.hostID(all[len(all)-1].Host))); next != nil {
+			answer["hypervisors_links"] = next
+		}
+	}
+	return c.json(http.StatusOK, answer)
+}
+
+func noHypervisor(pattern string) error {
+	return problem.NotFoundf("No hypervisor matching '%s' could be found.", shorten(pattern))
+}
+
+// serversByHost names the servers of one host, or of all.
+func (c *call) serversByHost(host string) (map[string][]obj, error) {
+	all, err := c.s.Services.Servers.List(c.R.Context(), compute.ServerFilter{HostID: host}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]obj{}
+	for _, srv := range all {
+		if srv.HostID != "" {
+			out[srv.HostID] = append(out[srv.HostID], obj{"uuid": srv.ID, "name": srv.GuestName})
+		}
+	}
+	return out, nil
+}
+
+// hypervisor finds the host that the path names as a hypervisor; one that does not exist is NotFound for any kind of id.
+func (c *call) hypervisor() (*living, error) {
+	id := c.Arg("hypervisor")
+	h, err := c.hostNamed(id)
+	if err == nil && h == nil {
+		err = problem.NotFoundf("Hypervisor with ID '%s' could not be found.", shorten(id))
+	}
+	return h, err
+}
+
+func (c *call) getHypervisor() error {
+	h, err := c.hypervisor()
+	if err != nil {
+		return err
+	}
+	with, err := c.flag("with_servers")
+	if err != nil {
+		return err
+	}
+	var servers map[string][]obj
+	if with && c.Minor >= 53 {
+		if servers, err = c.serversByHost(h.ID); err != nil {
+			return err
+		}
+	}
+	return c.json(http.StatusOK, obj{"hypervisor": c.hypervisorView(h, true, servers)})
+}
+
+func (c *call) hypervisorUptime() error {
+	h, err := c.hypervisor()
+	if err != nil {
+		return err
+	}
+	up := uptime(h)
+	if up == nil {
+		return notImplemented("Unable to get uptime of this hypervisor: it tells none")
+	}
+	return c.json(http.StatusOK, obj{"hypervisor": obj{
+		"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status(), "uptime": up,
+	}})
+}
+
+func (c *call) hypervisorStatistics() error {
+	all, err := c.hosts(record.Page{})
+	if err != nil {
+		return err
+	}
+	sum, count := capacity(&living{Host: &compute.Host{}}), 0
+	sum["disk_available_least"] = 0
+	for i := range all {
+		if all[i].Disabled {
+			continue
+		}
+		count++
+		for k, v := range capacity(&all[i]) {
+			sum[k] += v
+		}
+		sum["disk_available_least"] += all[i].Inventory.Disk - all[i].UsedDisk
+	}
+	sum["count"] = count
+	return c.json(http.StatusOK, obj{"hypervisor_statistics": sum})
+}
+
+func (c *call) searchHypervisors() error { return c.matchingHypervisors(false) }
+func (c *call) hypervisorServers() error { return c.matchingHypervisors(true) }
+
+func (c *call) matchingHypervisors(with bool) error {
+	pattern := c.Arg("hypervisor")
+	all, err := c.hosts(record.Page{})
+	if err != nil {
+		return err
+	}
+	servers := map[string][]obj{}
+	if with {
+		if servers, err = c.serversByHost(""); err != nil {
+			return err
+		}
+	}
+	out := []obj{}
+	for i := range all {
+		if !strings.Contains(all[i].Name, pattern) {
+			continue
+		}
+		o := c.hypervisorView(&all[i], false, nil)
+		if l := servers[all[i].ID]; len(l) > 0 {
+			o["servers"] = l
+		}
+		out = append(out, o)
+	}
+	if len(out) == 0 {
+		return noHypervisor(pattern)
+	}
+	return c.json(http.StatusOK, obj{"hypervisors": out})
+}

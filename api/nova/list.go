@@ -1,0 +1,282 @@
+package nova
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// view is all that a written server depends on beside its record.
+type view struct {
+	detail, admin bool
+	minor         int
+	base          string
+	names         int64 // generation of the names of hosts and networks
+}
+
+// window is the page that a request asks for.
+type window struct {
+	record.Page
+	asked bool // a limit was named
+}
+
+// sortKeys are Nova's words for what lists of servers are sorted by, and the store's; empty is the order of creation.
+var sortKeys = map[string]string{
+	"created_at": "", "updated_at": "updated_at", "uuid": "uuid", "display_name": "name", "vm_state": "state", "task_state": "task", "power_state": "power",
+	"launched_at": "launched_at", "terminated_at": "terminated_at", "project_id": "project", "user_id": "user_name", "host": "host_id", "node": "host_id",
+	"availability_zone": "zone", "image_ref": "image_id", "instance_type_id": "flavor_id", "key_name": "key_name", "locked": "locked",
+}
+
+// window reads limit, marker, sort_key and sort_dir.
+func (c *call) window() (window, error) {
+	w := window{Page: record.Page{Marker: c.Query.Get("marker"), Limit: c.s.MaxLimit, Desc: true}}
+	limit, err := c.number("limit", 0)
+	if err != nil {
+		return w, err
+	}
+	if limit > 0 {
+		w.asked = true
+	}
+	if limit > 0 && limit < w.Limit {
+		w.Limit = limit
+	}
+	if len(w.Marker) > maxIdent {
+		return w, noMarker(w.Marker)
+	}
+	if key := c.Query.Get("sort_key"); key != "" {
+		word, ok := sortKeys[key]
+		if !ok {
+			return w, problem.Invalidf("Invalid input for query parameters sort_key. Value: %s. '%s' cannot be sorted by", shorten(key), shorten(key))
+		}
+		w.SortKey = word
+	}
+	switch dir := c.Query.Get("sort_dir"); dir {
+	case "", "desc":
+	case "asc":
+		w.Desc = false
+	default:
+		return w, problem.Invalidf("Invalid input for query parameters sort_dir. Value: %s. Unknown sort direction, must be one of: asc, desc", shorten(dir))
+	}
+	return w, nil
+}
+
+func noMarker(marker string) error {
+	return problem.Invalidf("marker [%s] not found", shorten(marker))
+}
+
+// next is the link to the page after a full one; nil otherwise.
+func (c *call) next(path string, got, limit int, last string) []link {
+	if got < limit || got == 0 {
+		return nil
+	}
+	q := url.Values{}
+	for k, v := range c.Query {
+		q[k] = v
+	}
+	q.Set("limit", strconv.Itoa(limit))
+	q.Set("marker", last)
+	return []link{{"next", c.base + path + "?" + q.Encode()}}
+}
+
+func (c *call) listServers() error { return c.serverList("/servers", false) }
+func (c *call) detailServers() error {
+	return c.serverList("/servers/detail", true)
+}
+
+func (c *call) serverList(path string, detail bool) error {
+	w, err := c.window()
+	if err != nil {
+		return err
+	}
+	dir, err := c.s.names.get(c.R.Context())
+	if err != nil {
+		return err
+	}
+	f, keep, err := c.serverFilter(dir)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return c.raw(http.StatusOK, []byte(`{"servers":[]}`))
+	}
+	marks, err := c.marks(*f, w, keep)
+	if problem.Is(err, problem.NotFound) && w.Marker != "" {
+		return noMarker(w.Marker)
+	}
+	if err != nil {
+		return err
+	}
+	texts, err := c.serverTexts(marks, detail, dir)
+	if err != nil {
+		return err
+	}
+	last := ""
+	if len(marks) > 0 {
+		last = marks[len(marks)-1].ID
+	}
+	return c.page("servers", texts, c.next(path, len(marks), w.Limit, last))
+}
+
+// page answers with records that are written already; those that are gone since the page was read are left out.
+func (c *call) page(key string, texts []string, next []link) error {
+	size := 512
+	for _, t := range texts {
+		size += len(t) + 1
+	}
+	b := make([]byte, 0, size)
+	b = append(append(append(b, `{"`...), key...), `":[`...)
+	first := true
+	for _, t := range texts {
+		if t == "" {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		b, first = append(b, t...), false
+	}
+	b = append(b, ']')
+	if len(next) > 0 {
+		b = append(append(append(b, `,"`...), key...), `_links":[{"rel":"next","href":`...)
+		b = append(api.AppendString(b, next[0].Href), "}]"...)
+	}
+	return c.raw(http.StatusOK, append(b, '}'))
+}
+
+// marks reads the marks of a page. Where the store cannot narrow as asked, servers are read and held to keep until the page is full.
+func (c *call) marks(f compute.ServerFilter, w window, keep func(*compute.Server) bool) ([]record.Mark, error) {
+	servers := c.s.Services.Servers
+	if keep == nil {
+		return servers.Marks(c.R.Context(), f, w.Page)
+	}
+	var out []record.Mark
+	for p := w.Page; ; {
+		p.Limit = c.s.MaxLimit
+		marks, err := servers.Marks(c.R.Context(), f, p)
+		if err != nil {
+			return nil, err
+		}
+		nums := make([]int64, len(marks))
+		for i, m := range marks {
+			nums[i] = m.Num
+		}
+		found, err := servers.Marked(c.R.Context(), nums)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range marks {
+			if srv := found[m.Num]; srv != nil && keep(srv) {
+				if out = append(out, m); len(out) == w.Limit {
+					return out, nil
+				}
+			}
+		}
+		if len(marks) < p.Limit {
+			return out, nil
+		}
+		p.Marker = marks[len(marks)-1].ID
+	}
+}
+
+// serverTexts gives servers as a list shows them.
+func (c *call) serverTexts(marks []record.Mark, detail bool, dir *directory) ([]string, error) {
+	fields := serverFields
+	if !detail {
+		fields = serverFields[:briefFields]
+	}
+	v := view{detail: detail, admin: c.admin, minor: c.Minor, base: c.Base, names: dir.generation}
+	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
+		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
+		if err != nil {
+			return nil, err
+		}
+		out := make(map[int64]api.Fragment[record.Mark], len(found))
+		var b []byte
+		for num, srv := range found {
+			b = (&serverView{Server: srv, c: c, dir: dir, host: dir.hosts[srv.HostID]}).append(b[:0], fields)
+			out[num] = api.Fragment[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
+		}
+		return out, nil
+	})
+}
+
+// getServer answers with one server.
+func (c *call) getServer() error {
+	srv, err := c.server()
+	if err != nil {
+		return err
+	}
+	return c.showServer(http.StatusOK, srv, nil)
+}
+
+// showServer answers with a server as it is; more fields come after its own.
+func (c *call) showServer(status int, srv *compute.Server, more obj) error {
+	dir, err := c.s.names.get(c.R.Context())
+	if err != nil {
+		return err
+	}
+	v := &serverView{Server: srv, c: c, dir: dir, host: dir.hosts[srv.HostID], one: true}
+	b := v.append([]byte(`{"server":`), serverFields)
+	for _, k := range []string{"adminPass", "user_data"} {
+		if value, ok := more[k]; ok {
+			b = append(api.AppendAny(api.AppendKey(b[:len(b)-1], k), value), '}')
+		}
+	}
+	return c.raw(status, append(b, '}'))
+}
+
+// server finds the server that the path names.
+func (c *call) server() (*compute.Server, error) {
+	id, err := c.arg("server")
+	if err != nil {
+		return nil, err
+	}
+	return c.serverNamed(c.R.Context(), id)
+}
+
+func (c *call) serverNamed(ctx context.Context, id string) (*compute.Server, error) {
+	gone := problem.NotFoundf("Instance %s could not be found.", shorten(id))
+	if !record.IsUUID(id) {
+		return nil, gone
+	}
+	srv, err := c.s.Services.Servers.Server(ctx, id, c.who)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return nil, gone
+	case err != nil:
+		return nil, err
+	case srv.State == compute.Deleted && !c.admin:
+		return nil, gone
+	}
+	return srv, nil
+}
+
+// moments are the forms in which times come in queries.
+var moments = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02", "20060102T150405Z", "20060102T150405"}
+
+func momentOf(word string) (time.Time, bool) {
+	for _, layout := range moments {
+		if t, err := time.Parse(layout, word); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// hasAll tells whether all of the wanted words are there.
+func hasAll(have, want []string) bool {
+	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) })
+}
+
+// hasAny tells whether one of the wanted words is there.
+func hasAny(have, want []string) bool {
+	return slices.ContainsFunc(want, func(w string) bool { return slices.Contains(have, w) })
+}

@@ -1,0 +1,352 @@
+package nova
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"salvor/problem"
+	"salvor/record"
+)
+
+// rule holds a decoded JSON value to a schema; at names the value in errors, as Nova does.
+type rule func(at string, v any, minor int) error
+
+// prop is a property of an object.
+type prop struct {
+	name         string
+	since, until int // microversions that know it; 0 until: all later ones
+	required     bool
+	rule         rule
+}
+
+func bad(at string, v any, format string, args ...any) error {
+	return problem.Invalidf("Invalid input for field/attribute %s. Value: %s. %s", at, told(v), fmt.Sprintf(format, args...))
+}
+
+// told shows of a value what an error may repeat: no object, for a password may hide in it.
+func told(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case string:
+		return shorten(v)
+	case bool, float64:
+		return fmt.Sprint(v)
+	case []any:
+		return "[...]"
+	}
+	return "{...}"
+}
+
+// shorten keeps a hostile word from filling an error.
+func shorten(s string) string {
+	if len(s) <= 100 {
+		return s
+	}
+	end := 100
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
+}
+
+// object takes the named properties and no others.
+func object(props ...prop) rule { return objectOf(false, props) }
+
+// openObject takes other properties too, and looks at the named ones.
+func openObject(props ...prop) rule { return objectOf(true, props) }
+
+func objectOf(open bool, props []prop) rule {
+	return func(at string, v any, minor int) error {
+		o, ok := v.(map[string]any)
+		if !ok {
+			return bad(at, v, "%s is not of type 'object'", told(v))
+		}
+		known := make(map[string]bool, len(props))
+		for _, p := range props {
+			if minor < p.since || p.until != 0 && minor > p.until {
+				continue
+			}
+			known[p.name] = true
+			value, there := o[p.name]
+			if !there {
+				if p.required {
+					return bad(at, v, "'%s' is a required property", p.name)
+				}
+				continue
+			}
+			if err := p.rule(p.name, value, minor); err != nil {
+				return err
+			}
+		}
+		if open {
+			return nil
+		}
+		var odd []string
+		for name := range o {
+			if !known[name] {
+				odd = append(odd, "'"+shorten(name)+"'")
+			}
+		}
+		if len(odd) == 0 {
+			return nil
+		}
+		slices.Sort(odd)
+		odd = odd[:min(len(odd), 10)]
+		verb := "was"
+		if len(odd) > 1 {
+			verb = "were"
+		}
+		return bad(at, v, "Additional properties are not allowed (%s %s unexpected)", strings.Join(odd, ", "), verb)
+	}
+}
+
+// list takes least to most values, each held to the rule.
+func list(least, most int, each rule) rule {
+	return func(at string, v any, minor int) error {
+		l, ok := v.([]any)
+		switch {
+		case !ok:
+			return bad(at, v, "%s is not of type 'array'", told(v))
+		case len(l) < least:
+			return bad(at, v, "%s is too short", told(v))
+		case len(l) > most:
+			return bad(at, v, "%s is too long", told(v))
+		}
+		for i, e := range l {
+			if err := each(at+"."+strconv.Itoa(i), e, minor); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// unique adds to a list that no text comes twice.
+func unique(inner rule) rule {
+	return func(at string, v any, minor int) error {
+		if err := inner(at, v, minor); err != nil {
+			return err
+		}
+		seen := map[string]bool{}
+		for _, e := range v.([]any) {
+			if s, ok := e.(string); ok && seen[s] {
+				return bad(at, v, "%s has non-unique elements", told(v))
+			} else if ok {
+				seen[s] = true
+			}
+		}
+		return nil
+	}
+}
+
+// text takes a string of least to most characters.
+func text(least, most int) rule {
+	return func(at string, v any, _ int) error {
+		s, ok := v.(string)
+		if !ok {
+			return bad(at, v, "%s is not of type 'string'", told(v))
+		}
+		switch n := utf8.RuneCountInString(s); {
+		case n < least:
+			return bad(at, v, "'%s' is too short", told(v))
+		case n > most:
+			return bad(at, v, "'%s' is too long", told(v))
+		}
+		return nil
+	}
+}
+
+// hidden takes a string of any content that no error repeats.
+func hidden(most int) rule {
+	return func(at string, v any, _ int) error {
+		if s, ok := v.(string); !ok || len(s) > most {
+			return problem.Invalidf("Invalid input for field/attribute %s. It must be a string of at most %d bytes.", at, most)
+		}
+		return nil
+	}
+}
+
+// like takes a string that the expression matches.
+func like(least, most int, expression string) rule {
+	length, form := text(least, most), regexp.MustCompile(expression)
+	return func(at string, v any, minor int) error {
+		if err := length(at, v, minor); err != nil {
+			return err
+		}
+		if s := v.(string); !form.MatchString(s) {
+			return bad(at, v, "'%s' does not match '%s'", told(v), expression)
+		}
+		return nil
+	}
+}
+
+// named takes what Nova takes for a name: printable, no space at its ends.
+func named(at string, v any, minor int) error {
+	if err := text(1, 255)(at, v, minor); err != nil {
+		return err
+	}
+	s := v.(string)
+	if strings.TrimSpace(s) != s || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return bad(at, v, "'%s' does not match a name: printable characters without leading or trailing whitespace", told(v))
+	}
+	return nil
+}
+
+func nullable(inner rule) rule {
+	return func(at string, v any, minor int) error {
+		if v == nil {
+			return nil
+		}
+		return inner(at, v, minor)
+	}
+}
+
+func anything(string, any, int) error { return nil }
+
+func uuid(at string, v any, _ int) error {
+	if s, ok := v.(string); !ok || !record.IsUUID(s) {
+		return bad(at, v, "'%s' is not a 'uuid'", told(v))
+	}
+	return nil
+}
+
+func uuidOrNothing(at string, v any, minor int) error {
+	if v == "" {
+		return nil
+	}
+	return uuid(at, v, minor)
+}
+
+func address(at string, v any, _ int) error {
+	s, ok := v.(string)
+	if _, err := netip.ParseAddr(s); !ok || err != nil {
+		return bad(at, v, "'%s' is not an IP address", told(v))
+	}
+	return nil
+}
+
+func oneOf(words ...string) rule {
+	return func(at string, v any, _ int) error {
+		if s, ok := v.(string); !ok || !slices.Contains(words, s) {
+			return bad(at, v, "'%s' is not one of ['%s']", told(v), strings.Join(words, "', '"))
+		}
+		return nil
+	}
+}
+
+// boolWords are what Nova takes for booleans beside true and false.
+var boolWords = map[string]bool{
+	"True": true, "TRUE": true, "true": true, "1": true, "ON": true, "On": true, "on": true, "YES": true, "Yes": true, "yes": true, "t": true, "y": true,
+	"False": false, "FALSE": false, "false": false, "0": false, "OFF": false, "Off": false, "off": false, "NO": false, "No": false, "no": false, "f": false, "n": false,
+}
+
+func boolean(at string, v any, _ int) error {
+	if _, ok := boolOf(v); !ok {
+		return bad(at, v, "%s is not a boolean", told(v))
+	}
+	return nil
+}
+
+func boolOf(v any) (value, ok bool) {
+	switch v := v.(type) {
+	case bool:
+		return v, true
+	case string:
+		value, ok = boolWords[v]
+		return value, ok
+	}
+	return false, false
+}
+
+// integer takes a whole number, or its digits, from least to most.
+func integer(least, most int) rule {
+	return func(at string, v any, _ int) error {
+		n, ok := intOf(v)
+		switch {
+		case !ok:
+			return bad(at, v, "%s is not an integer", told(v))
+		case n < least:
+			return bad(at, v, "%d is less than the minimum of %d", n, least)
+		case n > most:
+			return bad(at, v, "%d is greater than the maximum of %d", n, most)
+		}
+		return nil
+	}
+}
+
+func intOf(v any) (int, bool) {
+	switch v := v.(type) {
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return int(v), true
+		}
+	case string:
+		n, err := strconv.Atoi(v)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// texts takes an object of strings, with keys of at most 255 characters.
+func texts(most int) rule {
+	keyForm := regexp.MustCompile(`^[a-zA-Z0-9-_:. ]{1,255}$`)
+	value := text(0, most)
+	return func(at string, v any, minor int) error {
+		o, ok := v.(map[string]any)
+		if !ok {
+			return bad(at, v, "%s is not of type 'object'", told(v))
+		}
+		if len(o) > maxMetadata {
+			return problem.Forbiddenf("Quota exceeded, too many items: %d of at most %d in %s", len(o), maxMetadata, at)
+		}
+		for k, e := range o {
+			if !keyForm.MatchString(k) {
+				return bad(at, v, "'%s' is no key: 1 to 255 of letters, digits, '-', '_', ':', '.' and spaces", shorten(k))
+			}
+			if err := value(k, e, minor); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// maxMetadata bounds the items of an object of texts.
+const maxMetadata = 128
+
+// field gives a property's string; empty where there is none.
+func field(o map[string]any, name string) string {
+	s, _ := o[name].(string)
+	return s
+}
+
+// wordsOf gives a list's strings.
+func wordsOf(v any) []string {
+	l, _ := v.([]any)
+	out := make([]string, 0, len(l))
+	for _, e := range l {
+		if s, ok := e.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// mapOf gives an object's strings.
+func mapOf(v any) map[string]string {
+	o, _ := v.(map[string]any)
+	out := make(map[string]string, len(o))
+	for k, e := range o {
+		if s, ok := e.(string); ok {
+			out[k] = s
+		}
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+package nova
+
+import (
+	"errors"
+	"net/http"
+
+	"salvor/api"
+)
+
+// speak reads the microversion of a request and tells it in the answer.
+func (s *server) speak(c *api.Call) error {
+	h := c.W.Header()
+	vary(h)
+	minor, err := s.versions.Parse(c.R.Header)
+	if err != nil {
+		var bad *api.BadVersion
+		if errors.As(err, &bad) && bad.Parsed {
+			return &api.Error{Status: http.StatusNotAcceptable, Text: bad.Text}
+		}
+		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
+	}
+	c.Minor = minor
+	h.Set(standardHeader, "compute "+s.versions.Text(minor))
+	h.Set(versionHeader, s.versions.Text(minor))
+	return nil
+}
+
+// vary tells caches by what answers differ.
+func vary(h http.Header) { h["Vary"] = []string{standardHeader, versionHeader} }
+
+// document describes the API that lies at a path.
+func (s *server) document(base, path string) obj {
+	v := obj{
+		"id": "v2.1", "status": "CURRENT", "version": s.versions.Text(MaxVersion), "min_version": s.versions.Text(MinVersion),
+		"updated": "2013-07-23T11:33:21Z", "links": []link{{"self", base + path + "/"}},
+		"media_types": []obj{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
+	}
+	if path == legacy { // a client of 2.0 knows no microversions
+		v["id"], v["status"], v["version"], v["min_version"] = "v2.0", "SUPPORTED", "", ""
+		v["updated"] = "2011-01-21T11:33:21Z"
+	}
+	return v
+}
+
+// version answers with the list of versions, or with the one that lies at the path.
+func (s *server) version(path string) func(*api.Call) error {
+	return func(c *api.Call) error {
+		if path == root {
+			return c.JSON(http.StatusOK, obj{"versions": []obj{s.document(c.Base, legacy), s.document(c.Base, current)}})
+		}
+		return c.JSON(http.StatusOK, obj{"version": s.document(c.Base, path)})
+	}
+}
