@@ -19,6 +19,8 @@ type Cluster interface {
 	// Adopt marks the guest of this name as the server, and tells it as it is then. A guest that is marked as another server is
 	// problem.Conflict. It repeats harmlessly.
 	Adopt(ctx context.Context, name, serverID string) (*ClusterGuest, error)
+	// Release takes the mark of that server off the guest; one that has none, and one that is not there, are no errors.
+	Release(ctx context.Context, name, serverID string) error
 }
 
 // ClusterHost is a node of a cluster.

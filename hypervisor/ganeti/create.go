@@ -3,6 +3,7 @@ package ganeti
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"salvor/hypervisor"
 	"salvor/problem"
@@ -70,7 +71,7 @@ func (h Host) creation(ctx context.Context, d hypervisor.Domain) (map[string]any
 		"ip_check": false, "name_check": false, "conflicts_check": false,
 		"beparams": map[string]int{"minmem": d.RAM, "maxmem": d.RAM, "vcpus": d.VCPUs},
 		"hvparams": map[string]string{kernelPath: ""},
-		"tags":     []string{tagServer + d.ServerID, tagMade},
+		"tags":     []string{tagServer + d.ServerID, tagEpoch + strconv.FormatInt(d.Epoch, 10), tagMade},
 	}, nil
 }
 

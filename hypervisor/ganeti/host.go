@@ -68,13 +68,27 @@ func (h Host) Define(ctx context.Context, d hypervisor.Domain) error {
 	if err != nil {
 		return err
 	}
+	if in.epoch() != d.Epoch {
+		if err := h.raise(ctx, in, d.Epoch); err != nil {
+			return err
+		}
+	}
 	changes, err := in.changes(d)
-	if err != nil || len(changes) == 0 {
+	if err != nil {
 		return err
 	}
-	jobErr := h.do(ctx, http.MethodPut, map[string]any{"hvparams": changes}, nil, "instances", in.Name, "modify")
-	if jobErr != nil {
-		return problem.New(problem.KindOf(jobErr), "set how instance %s boots: %w", in.Name, jobErr)
+	body := map[string]any{}
+	if len(changes) > 0 {
+		body["hvparams"] = changes
+	}
+	if size := in.resize(d); size != nil {
+		body["beparams"] = size
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	if err := h.do(ctx, http.MethodPut, body, nil, "instances", in.Name, "modify"); err != nil {
+		return problem.New(problem.KindOf(err), "set how instance %s boots: %w", in.Name, err)
 	}
 	if in, err = h.instance(ctx, in.Name); err != nil {
 		return err
@@ -84,6 +98,28 @@ func (h Host) Define(ctx context.Context, d hypervisor.Domain) error {
 			in.Name, strings.Join(slices.Sorted(maps.Keys(left)), ", "))
 	}
 	return nil
+}
+
+// raise marks the instance with an epoch: the new mark first, so that one is always there.
+func (h Host) raise(ctx context.Context, in *instance, epoch int64) error {
+	fresh := tagEpoch + strconv.FormatInt(epoch, 10)
+	err := h.tag(ctx, http.MethodPut, in.Name, fresh)
+	old := slices.DeleteFunc(in.marks(), func(t string) bool { return !strings.HasPrefix(t, tagEpoch) || t == fresh })
+	if err == nil && len(old) > 0 {
+		err = h.tag(ctx, http.MethodDelete, in.Name, old...)
+	}
+	if err != nil {
+		return problem.New(problem.KindOf(err), "mark instance %s: %w", in.Name, err)
+	}
+	return nil
+}
+
+// resize is the size that an instance of our own making must get; nil: it has it.
+func (in *instance) resize(d hypervisor.Domain) map[string]int {
+	if !in.made() || d.RAM == in.memory() && d.VCPUs == in.BEParams.VCPUs {
+		return nil
+	}
+	return map[string]int{"minmem": d.RAM, "maxmem": d.RAM, "vcpus": d.VCPUs}
 }
 
 // SetPower brings the instance to on or off.
@@ -107,7 +143,7 @@ func (h Host) SetPower(ctx context.Context, id string, p hypervisor.Power) (bool
 // shutdown also makes Ganeti's own wish "down": else its watcher would start a guest again that ended by itself.
 func (h Host) shutdown(ctx context.Context, in *instance, p hypervisor.Power) (soft bool, err error) {
 	if !in.Running && in.AdminState != "up" {
-		return false, nil
+		return p.Soft, nil
 	}
 	within := 0
 	if p.Soft {
@@ -155,7 +191,7 @@ func (h Host) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	if !in.made() {
-		err = h.tag(ctx, http.MethodDelete, in.Name, tagServer+id)
+		err = h.tag(ctx, http.MethodDelete, in.Name, in.marks()...)
 	} else {
 		err = h.do(ctx, http.MethodDelete, nil, nil, "instances", in.Name)
 	}
@@ -180,7 +216,8 @@ type node struct {
 func (n *node) inventory(version int) compute.Inventory {
 	return compute.Inventory{
 		HypervisorType: "ganeti", HypervisorVersion: version, Address: n.Address,
-		VCPUs: whole(n.VCPUs), RAM: whole(n.Memory), Disk: whole(n.DiskTotal) / 1024,
+		Firmware: []compute.Firmware{compute.BIOS},
+		VCPUs:    whole(n.VCPUs), RAM: whole(n.Memory), Disk: whole(n.DiskTotal) / 1024,
 	}
 }
 

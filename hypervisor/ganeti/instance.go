@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -14,9 +15,11 @@ import (
 	"salvor/problem"
 )
 
-// Tags are our marks on instances. Made says that the instance was created here, and may be removed with its disks.
+// Tags are our marks on instances: which server it is, and of which epoch; made says that the instance was created here, and
+// may be removed with its disks.
 const (
 	tagServer = "salvor:"
+	tagEpoch  = "salvor-epoch:"
 	tagMade   = "salvor-made"
 )
 
@@ -37,6 +40,7 @@ type instance struct {
 		MaxMemory int `json:"maxmem"`
 		VCPUs     int `json:"vcpus"`
 	} `json:"beparams"`
+	OperRAM   *float64  `json:"oper_ram"` // MiB, of the running guest
 	Tags      []string  `json:"tags"`
 	DiskSizes []float64 `json:"disk.sizes"`
 	MACs      []string  `json:"nic.macs"`
@@ -66,6 +70,24 @@ func (in *instance) owners() []string {
 	return out
 }
 
+// epoch that the instance is marked with; 0: none.
+func (in *instance) epoch() int64 {
+	for _, t := range in.Tags {
+		if n, ok := strings.CutPrefix(t, tagEpoch); ok {
+			epoch, _ := strconv.ParseInt(n, 10, 64)
+			return epoch
+		}
+	}
+	return 0
+}
+
+// marks are all tags of ours on the instance.
+func (in *instance) marks() []string {
+	return slices.DeleteFunc(slices.Clone(in.Tags), func(t string) bool {
+		return t != tagMade && !strings.HasPrefix(t, tagServer) && !strings.HasPrefix(t, tagEpoch)
+	})
+}
+
 // made tells whether the instance was created for a server of ours.
 func (in *instance) made() bool { return slices.Contains(in.Tags, tagMade) }
 
@@ -83,16 +105,24 @@ func (in *instance) power() compute.Power {
 func (in *instance) guest() compute.Guest {
 	g := compute.Guest{
 		ID: in.UUID, Name: in.Name, Power: in.power(), Rescue: in.bootsCD(),
-		VCPUs: in.BEParams.VCPUs, RAM: in.BEParams.Memory, Settings: in.settings(), NICs: in.interfaces(),
+		VCPUs: in.BEParams.VCPUs, RAM: in.memory(), Settings: in.settings(), NICs: in.interfaces(),
 	}
-	if g.RAM == 0 {
-		g.RAM = in.BEParams.MaxMemory
+	if in.Running && whole(in.OperRAM) > 0 {
+		g.RAM = whole(in.OperRAM)
 	}
 	if id := in.server(); id != "" {
-		g.ID, g.Ours = id, true
+		g.ID, g.Ours, g.Epoch = id, true, in.epoch()
 	}
 	g.InRescue = g.Rescue != "" && in.Running
 	return g
+}
+
+// memory is what the next start gives it, in MiB.
+func (in *instance) memory() int {
+	if in.BEParams.MaxMemory > 0 {
+		return in.BEParams.MaxMemory
+	}
+	return in.BEParams.Memory
 }
 
 func (in *instance) interfaces() []compute.NIC {
@@ -211,7 +241,7 @@ func (c *Client) Adopt(ctx context.Context, name, serverID string) (*hypervisor.
 		return nil, problem.Conflictf("adopt instance %s: it is server %s already", in.Name, owner)
 	}
 	if in.server() == "" {
-		if err := c.tag(ctx, http.MethodPut, in.Name, tagServer+serverID); err != nil {
+		if err := c.tag(ctx, http.MethodPut, in.Name, tagServer+serverID, tagEpoch+"1"); err != nil {
 			return nil, problem.New(problem.KindOf(err), "mark instance %s: %w", in.Name, err)
 		}
 		if in, err = c.instance(ctx, in.Name); err != nil {
@@ -219,11 +249,23 @@ func (c *Client) Adopt(ctx context.Context, name, serverID string) (*hypervisor.
 		}
 	}
 	if owners := in.owners(); len(owners) != 1 || owners[0] != serverID {
-		if err := c.tag(ctx, http.MethodDelete, in.Name, tagServer+serverID); err != nil {
+		if err := c.tag(ctx, http.MethodDelete, in.Name, tagServer+serverID); err != nil { // the epoch is the other one's too
 			return nil, err
 		}
 		return nil, problem.Conflictf("adopt instance %s: it is being adopted by somebody else", in.Name)
 	}
 	g := in.inCluster()
 	return &g, nil
+}
+
+// Release takes the mark of the server off the instance.
+func (c *Client) Release(ctx context.Context, name, serverID string) error {
+	in, err := c.instance(ctx, name)
+	if err == nil && in.server() == serverID {
+		err = c.tag(ctx, http.MethodDelete, in.Name, in.marks()...)
+	}
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	return err
 }

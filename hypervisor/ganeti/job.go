@@ -138,7 +138,8 @@ func (c *Client) await(ctx context.Context, id jobID) error {
 			return d.failure()
 		case err == nil:
 			heard = time.Now()
-		case ctx.Err() != nil || !problem.Is(err, problem.Unavailable) || time.Since(heard) > min(silence, c.conf.JobTimeout):
+		case ctx.Err() != nil:
+		case !problem.Is(err, problem.Unavailable) || time.Since(heard) > min(silence, c.conf.JobTimeout):
 			return problem.New(problem.KindOf(err), "wait for Ganeti's job %d: %w", id, err)
 		}
 		select {
