@@ -1,0 +1,193 @@
+// Package image serves as much of OpenStack's image API (Glance v2) as clients need to bring
+// the images that servers are made from: it decodes requests, takes bytes in and gives them
+// out, and keeps images as records of package compute. It knows no store of rows and none of
+// bytes but by what it asks of them, and no hypervisor.
+package image
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// Blobs keeps bytes by their digest, "sha256:" and digits.
+type Blobs interface {
+	// Put reads to the end and keeps what it read; nothing is kept if r fails. Bytes that are there already are no error.
+	Put(ctx context.Context, r io.Reader) (digest string, size int64, err error)
+	// Open reads what was put; problem.NotFound if there is none.
+	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
+	// Remove forgets the bytes; none is no error.
+	Remove(ctx context.Context, digest string) error
+}
+
+// Config is what the API stands on.
+type Config struct {
+	Images *compute.Images
+	Blobs  Blobs
+	Auth   api.Authenticator
+	// PublicEndpoint begins every link; empty: the host that the client asked.
+	PublicEndpoint string
+	// MaxBytes bounds one image; 0 means 64 GiB.
+	MaxBytes int64
+	// MaxTransfers bounds the uploads and imports at a time; 0 means 8.
+	MaxTransfers int
+	// ImportHosts are those that images may be fetched from on request (web-download), as HOST or HOST:PORT;
+	// "*" is every host. None: nothing is fetched.
+	ImportHosts []string
+	// Lifetime ends the imports in the background; nil: they end with the process.
+	Lifetime context.Context
+	// MaxLimit is the default and the greatest length of a page; 0 means 1000.
+	MaxLimit int
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+type server struct {
+	Config
+	transfers chan struct{}
+	// bytes is held from a look at who uses some bytes to what follows from it, so that none are removed under an image.
+	bytes sync.Mutex
+}
+
+type object = map[string]any
+
+// New serves /image and what lies below.
+func New(c Config) http.Handler {
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 64 << 30
+	}
+	if c.MaxTransfers <= 0 {
+		c.MaxTransfers = 8
+	}
+	if c.MaxLimit <= 0 {
+		c.MaxLimit = 1000
+	}
+	if c.Lifetime == nil {
+		c.Lifetime = context.Background()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	s := &server{Config: c, transfers: make(chan struct{}, c.MaxTransfers)}
+	return api.Dialect{
+		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
+	}.Handler()
+}
+
+func (s *server) routes() []api.Route {
+	const one = "/image/v2/images/{image}"
+	return []api.Route{
+		{Method: "GET", Path: "/image", Open: true, Do: s.versions},
+		{Method: "GET", Path: "/image/versions", Open: true, Do: s.versions},
+		{Method: "GET", Path: "/image/v2", Open: true, Do: s.versions},
+		{Method: "GET", Path: "/image/v2/schemas/{schema}", Do: s.schema},
+		{Method: "GET", Path: "/image/v2/info/import", Do: s.importInfo},
+		{Method: "GET", Path: "/image/v2/info/stores", Do: s.storesInfo},
+		{Method: "GET", Path: "/image/v2/images", Do: s.list},
+		{Method: "POST", Path: "/image/v2/images", Do: s.create},
+		{Method: "GET", Path: one, Do: s.show},
+		{Method: "PATCH", Path: one, Do: s.patch},
+		{Method: "DELETE", Path: one, Do: s.remove},
+		{Method: "PUT", Path: one + "/file", Do: s.upload},
+		{Method: "GET", Path: one + "/file", Do: s.download},
+		{Method: "POST", Path: one + "/import", Do: s.importImage},
+		{Method: "PUT", Path: one + "/tags/{tag}", Do: s.addTag},
+		{Method: "DELETE", Path: one + "/tags/{tag}", Do: s.removeTag},
+		{Method: "POST", Path: one + "/actions/deactivate", Do: s.deactivate},
+		{Method: "POST", Path: one + "/actions/reactivate", Do: s.reactivate},
+		{Method: "GET", Path: one + "/members", Do: s.members},
+		{Method: "POST", Path: one + "/members", Do: s.addMember},
+	}
+}
+
+// minors of v2 that clients look for.
+var minors = []string{"v2.15", "v2.13", "v2.12", "v2.11", "v2.10", "v2.9", "v2.8", "v2.7", "v2.6", "v2.5", "v2.4", "v2.3", "v2.2", "v2.1", "v2.0"}
+
+func (s *server) versions(c *api.Call) error {
+	var all []object
+	for i, id := range minors {
+		status := "SUPPORTED"
+		if i == 0 {
+			status = "CURRENT"
+		}
+		all = append(all, object{"id": id, "status": status, "links": []object{{"rel": "self", "href": c.Base + "/image/v2/"}}})
+	}
+	return c.JSON(http.StatusMultipleChoices, object{"versions": all})
+}
+
+// schema tells clients which fields an image has.
+func (s *server) schema(c *api.Call) error {
+	name := c.Arg("schema")
+	switch name {
+	case "image":
+		return c.JSON(http.StatusOK, imageSchema())
+	case "images":
+		return c.JSON(http.StatusOK, object{
+			"name": "images", "properties": object{
+				"images": object{"type": "array", "items": imageSchema()}, "first": object{"type": "string"},
+				"next": object{"type": "string"}, "schema": object{"type": "string"},
+			},
+			"links": []object{{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}, {"rel": "describedby", "href": "{schema}"}},
+		})
+	}
+	return problem.NotFoundf("There is no schema %.40q here.", name)
+}
+
+func imageSchema() object {
+	properties := object{}
+	for _, f := range fields {
+		p := object{"type": []string{"null", f.kind}}
+		if f.kind == "array" {
+			p["items"] = object{"type": "string", "maxLength": maxText}
+		}
+		if f.readOnly {
+			p["readOnly"] = true
+		}
+		if f.one != nil {
+			p["enum"] = f.one
+		}
+		properties[f.name] = p
+	}
+	return object{
+		"name": "image", "properties": properties, "additionalProperties": object{"type": "string"},
+		"links": []object{{"rel": "self", "href": "{self}"}, {"rel": "enclosure", "href": "{file}"}, {"rel": "describedby", "href": "{schema}"}},
+	}
+}
+
+func (s *server) importMethods() []string {
+	if len(s.ImportHosts) == 0 {
+		return []string{}
+	}
+	return []string{webDownload}
+}
+
+func (s *server) importInfo(c *api.Call) error {
+	return c.JSON(http.StatusOK, object{"import-methods": object{
+		"description": "Import methods available.", "type": "array", "value": s.importMethods(),
+	}})
+}
+
+func (s *server) storesInfo(c *api.Call) error {
+	return c.JSON(http.StatusOK, object{"stores": []object{{"id": "file", "default": "true", "description": "files by digest"}}})
+}
+
+func (s *server) members(c *api.Call) error {
+	if _, err := s.image(c); err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, object{"members": []object{}, "schema": "/v2/schemas/members"})
+}
+
+func (s *server) addMember(*api.Call) error {
+	return problem.Forbiddenf("Images are not shared with single projects here: set visibility to public or community.")
+}

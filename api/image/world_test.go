@@ -1,0 +1,218 @@
+package image_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/image"
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/store/storetest"
+)
+
+// memory keeps bytes by digest, as a blob store does.
+type memory struct {
+	mu    sync.Mutex
+	bytes map[string][]byte
+}
+
+func (m *memory) Put(_ context.Context, r io.Reader) (string, int64, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return "", 0, err
+	}
+	sum := sha256.Sum256(b)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bytes[digest] = b
+	return digest, int64(len(b)), nil
+}
+
+type opened struct{ *bytes.Reader }
+
+func (opened) Close() error { return nil }
+
+func (m *memory) Open(_ context.Context, digest string) (io.ReadSeekCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, ok := m.bytes[digest]
+	if !ok {
+		return nil, problem.NotFoundf("no bytes %s", digest)
+	}
+	return opened{bytes.NewReader(b)}, nil
+}
+
+func (m *memory) Remove(_ context.Context, digest string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.bytes, digest)
+	return nil
+}
+
+func (m *memory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.bytes)
+}
+
+// people authenticates by the word in X-Auth-Token: "admin", or "PROJECT" or "PROJECT reader".
+type people struct{}
+
+func (people) Authenticate(r *http.Request) (access.Principal, error) {
+	switch project, role, _ := strings.Cut(r.Header.Get("X-Auth-Token"), " "); project {
+	case "":
+		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
+	case "admin":
+		return access.Principal{User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, nil
+	default:
+		if role == "" {
+			role = "member"
+		}
+		return access.Principal{User: project, Role: access.Scoped, Scope: access.Scope{Project: project, Roles: []string{role}}}, nil
+	}
+}
+
+type world struct {
+	t      *testing.T
+	blobs  *memory
+	images *compute.Images
+	url    string
+	mu     sync.Mutex
+	late   time.Duration // how much later the face thinks it is
+	client *http.Client
+}
+
+func newWorld(t *testing.T, adjust func(*image.Config)) *world {
+	t.Helper()
+	s, key := storetest.SQLite(t)
+	w := &world{t: t, blobs: &memory{bytes: map[string][]byte{}}, client: &http.Client{Timeout: 30 * time.Second}}
+	w.images = compute.New(s, s, key, compute.Options{}, time.Now).Images
+	cfg := image.Config{Images: w.images, Blobs: w.blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return time.Now().Add(w.late)
+	}}
+	if adjust != nil {
+		adjust(&cfg)
+	}
+	server := httptest.NewServer(image.New(cfg))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w
+}
+
+func (w *world) skip(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late += d
+}
+
+type object = map[string]any
+
+// ask sends a request as somebody and gives status, header and body.
+func (w *world) ask(who, method, path string, body io.Reader, kind string) (int, http.Header, []byte) {
+	w.t.Helper()
+	req, err := http.NewRequest(method, w.url+"/image"+path, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", who)
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, b
+}
+
+// json asks with JSON, wants a status and gives the answer.
+func (w *world) json(who, method, path, body string, want int) object {
+	w.t.Helper()
+	kind := "application/json"
+	if method == http.MethodPatch {
+		kind = "application/openstack-images-v2.1-json-patch"
+	}
+	status, _, b := w.ask(who, method, path, strings.NewReader(body), kind)
+	if status != want {
+		w.t.Fatalf("%s: %s %s %.300s: %d %s, want %d", who, method, path, body, status, b, want)
+	}
+	var out object
+	if len(b) > 0 {
+		if err := json.Unmarshal(b, &out); err != nil {
+			w.t.Fatalf("%s %s answers %q: %v", method, path, b, err)
+		}
+	}
+	return out
+}
+
+// create makes an image record and gives its id.
+func (w *world) create(who, body string) string {
+	w.t.Helper()
+	return w.json(who, "POST", "/v2/images", body, http.StatusCreated)["id"].(string)
+}
+
+// upload brings bytes and wants a status.
+func (w *world) upload(who, id string, data []byte, want int) {
+	w.t.Helper()
+	if status, _, b := w.ask(who, "PUT", "/v2/images/"+id+"/file", bytes.NewReader(data), "application/octet-stream"); status != want {
+		w.t.Fatalf("upload to %s: %d %s, want %d", id, status, b, want)
+	}
+}
+
+func (w *world) show(who, id string) object {
+	w.t.Helper()
+	return w.json(who, "GET", "/v2/images/"+id, "", http.StatusOK)
+}
+
+// ids lists images and gives their names.
+func (w *world) names(who, query string) string {
+	w.t.Helper()
+	var out []string
+	for _, i := range w.json(who, "GET", "/v2/images"+query, "", http.StatusOK)["images"].([]any) {
+		out = append(out, i.(object)["name"].(string))
+	}
+	return strings.Join(out, " ")
+}
+
+// qcow2 makes the start of an image of one GiB; adjust spoils it.
+func qcow2(adjust func(b []byte)) []byte {
+	b := make([]byte, 128<<10)
+	be := binary.BigEndian
+	copy(b, "QFI\xfb")
+	be.PutUint32(b[4:], 3)
+	be.PutUint32(b[20:], 16)
+	be.PutUint64(b[24:], 1<<30)
+	be.PutUint32(b[100:], 104)
+	if adjust != nil {
+		adjust(b)
+	}
+	return b
+}
+
+func iso() []byte {
+	b := make([]byte, 40<<10)
+	copy(b[32769:], "CD001")
+	return b
+}
