@@ -41,7 +41,8 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&spec.Machines, "machines", 1, "number of machines")
+	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
+	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own (root only)")
 	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "what the BMCs speak: redfish or ipmi")
 	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
@@ -88,12 +89,20 @@ func newLabStatusCommand(spec *lab.Spec) *cobra.Command {
 }
 
 func newLabExecCommand(spec *lab.Spec) *cobra.Command {
-	return &cobra.Command{
+	var host string
+	cmd := &cobra.Command{
 		Use: "exec -- PROGRAM [ARG...]", Short: "Run a program inside a lab's namespaces", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lab.Attach(spec.StateDir, spec.Name)
 			if err != nil {
 				return err
+			}
+			if host != "" {
+				h, err := l.Host(cmd.Context(), host)
+				if err != nil {
+					return err
+				}
+				args = append(h.Enter(), args...)
 			}
 			status, err := l.Exec(cmd.Context(), lab.Command{
 				Args: args, Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
@@ -105,6 +114,8 @@ func newLabExecCommand(spec *lab.Spec) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&host, "host", "", "run it inside this VM host of the lab")
+	return cmd
 }
 
 func newLabFaultCommand(spec *lab.Spec) *cobra.Command {

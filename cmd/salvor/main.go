@@ -33,6 +33,8 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(newServeCommand(), newConfigCommand(), newRamdiskCommand(), newLabCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
+	root.AddCommand(newFaceCommands()...)
+	withHostAgent(root)
 	return strict(root)
 }
 

@@ -130,13 +130,18 @@ func (p *progress) look(at client.Progress) {
 	if at.Silent != nil {
 		what += " (the API does not answer: " + at.Silent.Error() + ")"
 	}
+	p.word(at.Elapsed, what)
+}
+
+// word tells what is waited for, after so long.
+func (p *progress) word(elapsed time.Duration, what string) {
 	what = harmless(what)
 	if p.width > 0 {
-		fmt.Fprintf(p.out, "\r\x1b[K%s", fit(fmt.Sprintf("%s  %4d s  %s", p.name, int(at.Elapsed.Seconds()), what), p.width-1))
+		fmt.Fprintf(p.out, "\r\x1b[K%s", fit(fmt.Sprintf("%s  %4d s  %s", p.name, int(elapsed.Seconds()), what), p.width-1))
 		return
 	}
 	if what != p.last {
-		fmt.Fprintf(p.out, "%s  %4d s  %s\n", p.name, int(at.Elapsed.Seconds()), what)
+		fmt.Fprintf(p.out, "%s  %4d s  %s\n", p.name, int(elapsed.Seconds()), what)
 		p.last = what
 	}
 }

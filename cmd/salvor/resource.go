@@ -26,6 +26,7 @@ const (
 	objectForm        // KEY=VALUE, repeated
 	documentForm      // JSON, a file, or - for standard input
 	nodeForm          // a node by UUID or name, sent as its UUID
+	fileForm          // a file whose text is sent
 )
 
 // field is one field of a resource, with the commands that take it.
@@ -149,6 +150,12 @@ func (f field) parse(c *call, text string) (any, error) {
 		return on, nil
 	case documentForm:
 		return document(c.Command, f.flag, text)
+	case fileForm:
+		read, err := readArgument(c.InOrStdin(), text, maxArgumentFile)
+		if err != nil {
+			return nil, usagef(c.Command, "--%s: %w", f.flag, err)
+		}
+		return strings.TrimSpace(string(read)), nil
 	case nodeForm:
 		n, err := c.api.Node(c.context(), text, "uuid")
 		if err != nil {

@@ -1,0 +1,188 @@
+package native
+
+import (
+	"net/http"
+	"time"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// Bounds of a join token's life, in seconds.
+const (
+	tokenLife    = 3600
+	maxTokenLife = 7 * 24 * 3600
+)
+
+func invalidAction(word string) error {
+	return problem.Invalidf("Invalid value for action: %.40q; want rescue or unrescue.", word)
+}
+
+func (s *server) hosts() []api.Route {
+	hosts, tokens := s.Services.Hosts, s.Services.JoinTokens
+	k := collection[compute.Host, compute.HostFilter]{
+		path: "/hosts", many: "hosts",
+		list: func(c *api.Call, f compute.HostFilter, p record.Page) ([]*compute.Host, error) {
+			return hosts.List(c.R.Context(), f, p)
+		},
+		get:  func(c *api.Call, ident string) (*compute.Host, error) { return hosts.Host(c.R.Context(), ident) },
+		view: s.viewHosts,
+		id:   func(h *compute.Host) string { return h.ID },
+	}
+	t := collection[compute.JoinToken, compute.JoinTokenFilter]{
+		path: "/join-tokens", many: "join_tokens",
+		list: func(c *api.Call, f compute.JoinTokenFilter, p record.Page) ([]*compute.JoinToken, error) {
+			return tokens.List(c.R.Context(), f, p)
+		},
+		get: func(c *api.Call, ident string) (*compute.JoinToken, error) { return tokens.Get(c.R.Context(), ident) },
+		view: func(_ *api.Call, all []*compute.JoinToken) ([]map[string]any, error) {
+			out := make([]map[string]any, len(all))
+			for i, j := range all {
+				out[i] = viewToken(j)
+			}
+			return out, nil
+		},
+		id: func(j *compute.JoinToken) string { return j.ID },
+	}
+	return append(append(k.routes(), t.routes()...),
+		api.Route{Method: http.MethodPatch, Path: "/hosts/{ident}", Do: func(c *api.Call) error {
+			var b struct {
+				Disabled *bool   `json:"disabled"`
+				Reason   *string `json:"disabled_reason"`
+				Revoked  *bool   `json:"revoked"`
+				Zone     *string `json:"zone"`
+			}
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			h, err := hosts.SetService(c.R.Context(), c.Arg("ident"), compute.Service{Disabled: b.Disabled, Reason: b.Reason, Revoked: b.Revoked, Zone: b.Zone}, c.Asker())
+			if err != nil {
+				return err
+			}
+			return k.show(c, http.StatusOK, h)
+		}},
+		api.Route{Method: http.MethodDelete, Path: "/hosts/{ident}", Do: func(c *api.Call) error {
+			if err := hosts.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusNoContent)
+		}},
+		api.Route{Method: http.MethodPost, Path: "/join-tokens", Do: s.issueToken},
+		api.Route{Method: http.MethodDelete, Path: "/join-tokens/{ident}", Do: func(c *api.Call) error {
+			if err := tokens.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusNoContent)
+		}},
+	)
+}
+
+// issueToken makes a join token; its text is in this answer and nowhere else.
+func (s *server) issueToken(c *api.Call) error {
+	var b struct {
+		Note      string `json:"note"`
+		ExpiresIn *int   `json:"expires_in"`
+	}
+	if err := c.ReadInto(&b); err != nil {
+		return err
+	}
+	life := tokenLife
+	if b.ExpiresIn != nil {
+		life = *b.ExpiresIn
+	}
+	if life < 1 || life > maxTokenLife {
+		return problem.Invalidf("Invalid value for expires_in: %d; want 1 to %d seconds.", life, maxTokenLife)
+	}
+	if s.JoinToken == nil {
+		return problem.Unsupportedf("VM hosts are not served: set [hosts]listen.")
+	}
+	j, clear, err := s.Services.JoinTokens.Issue(c.R.Context(), time.Duration(life)*time.Second, b.Note, c.Asker())
+	if err != nil {
+		return err
+	}
+	view := viewToken(j)
+	view["token"] = s.JoinToken(clear).Reveal()
+	return c.JSON(http.StatusCreated, view)
+}
+
+func viewToken(j *compute.JoinToken) map[string]any {
+	return map[string]any{
+		"id": j.ID, "note": j.Note, "expires_at": moment(j.ExpiresAt), "used_by": j.UsedBy, "used_at": moment(j.UsedAt), "created_at": moment(j.CreatedAt),
+	}
+}
+
+// viewHosts reads the lives of all hosts by one query.
+func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, error) {
+	lives, err := s.Services.Hosts.Lives(c.R.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]map[string]any, len(all))
+	for i, h := range all {
+		life, state, status := lives[h.ID], "down", "enabled"
+		if life.Up {
+			state = "up"
+		}
+		if h.Disabled {
+			status = "disabled"
+		}
+		out[i] = map[string]any{
+			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
+			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "zone": h.Zone,
+			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
+			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
+		}
+	}
+	return out, nil
+}
+
+func (s *server) clusters() []api.Route {
+	clusters := s.Services.Clusters
+	k := collection[compute.Cluster, compute.ClusterFilter]{
+		path: "/clusters", many: "clusters",
+		list: func(c *api.Call, f compute.ClusterFilter, p record.Page) ([]*compute.Cluster, error) {
+			return clusters.List(c.R.Context(), f, p)
+		},
+		get: func(c *api.Call, ident string) (*compute.Cluster, error) { return clusters.Get(c.R.Context(), ident) },
+		view: func(_ *api.Call, all []*compute.Cluster) ([]map[string]any, error) {
+			out := make([]map[string]any, len(all))
+			for i, r := range all {
+				out[i] = map[string]any{
+					"id": r.ID, "name": r.Name, "url": r.URL, "user": r.User, "insecure": r.Insecure, "problem": r.Problem,
+					"created_at": moment(r.CreatedAt), "updated_at": moment(r.UpdatedAt),
+				}
+			}
+			return out, nil
+		},
+		id: func(r *compute.Cluster) string { return r.ID },
+	}
+	return append(k.routes(),
+		api.Route{Method: http.MethodPost, Path: "/clusters", Do: func(c *api.Call) error {
+			var b struct {
+				Name     string `json:"name"`
+				URL      string `json:"url"`
+				User     string `json:"user"`
+				Password string `json:"password"`
+				CA       string `json:"ca"`
+				Insecure bool   `json:"insecure"`
+			}
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			r := &compute.Cluster{Name: b.Name, URL: b.URL, User: b.User, Password: secret.New(b.Password), CA: b.CA, Insecure: b.Insecure}
+			if err := clusters.Create(c.R.Context(), r, c.Asker()); err != nil {
+				return err
+			}
+			return k.show(c, http.StatusCreated, r)
+		}},
+		api.Route{Method: http.MethodDelete, Path: "/clusters/{ident}", Do: func(c *api.Call) error {
+			if err := clusters.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusNoContent)
+		}},
+	)
+}

@@ -1,0 +1,142 @@
+// Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts
+// and their join tokens, Ganeti clusters, networks. It knows JSON and the services of servers, and no
+// store, no hypervisor and no conductor: what must be asked of a cluster is a job's row.
+package native
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// Config is what the API is made of.
+type Config struct {
+	Services *compute.Services
+	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
+	JoinToken      func(secret.Value) secret.Value
+	Auth           api.Authenticator
+	PublicEndpoint string
+	Log            *slog.Logger
+	Now            func() time.Time
+}
+
+type server struct{ Config }
+
+const root = "/salvor/v1"
+
+// New makes the handler of all below /salvor/v1.
+func New(c Config) http.Handler {
+	s := &server{c}
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.clusters(), s.networks(), s.servers())
+	for i := range routes {
+		routes[i].Path = root + routes[i].Path
+		routes[i].Do = administrators(routes[i].Do)
+	}
+	routes = append(routes, api.Route{Method: http.MethodGet, Path: root, Open: true, Do: func(c *api.Call) error {
+		return c.JSON(http.StatusOK, map[string]any{"name": "salvor", "version": "v1"})
+	}})
+	return api.Dialect{Routes: routes, Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
+}
+
+// administrators lets nobody else in: what is here concerns all projects.
+func administrators(do func(*api.Call) error) func(*api.Call) error {
+	return func(c *api.Call) error {
+		if !c.Admin() {
+			return problem.Forbiddenf("This API is for administrators.")
+		}
+		return do(c)
+	}
+}
+
+func who(c *api.Call) compute.Who {
+	return compute.Who{Asker: c.Asker(), Admin: c.Admin(), Project: ""}
+}
+
+// moment writes a time; null for none.
+func moment(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// collection is the list and show of a kind.
+type collection[R, F any] struct {
+	path, many string
+	list       func(c *api.Call, f F, p record.Page) ([]*R, error)
+	get        func(c *api.Call, ident string) (*R, error)
+	filter     func(c *api.Call) (F, error)
+	// view writes records: several at once, so that what is counted for them is counted once.
+	view func(c *api.Call, all []*R) ([]map[string]any, error)
+	id   func(r *R) string
+}
+
+const maxPage = 1000
+
+func (k collection[R, F]) routes() []api.Route {
+	return []api.Route{
+		{Method: http.MethodGet, Path: k.path, Do: k.page},
+		{Method: http.MethodGet, Path: k.path + "/{ident}", Do: func(c *api.Call) error {
+			r, err := k.get(c, c.Arg("ident"))
+			if err != nil {
+				return err
+			}
+			return k.show(c, http.StatusOK, r)
+		}},
+	}
+}
+
+func (k collection[R, F]) show(c *api.Call, status int, r *R) error {
+	views, err := k.view(c, []*R{r})
+	if err != nil {
+		return err
+	}
+	return c.JSON(status, views[0])
+}
+
+func (k collection[R, F]) page(c *api.Call) error {
+	var f F
+	var err error
+	if k.filter != nil {
+		if f, err = k.filter(c); err != nil {
+			return err
+		}
+	}
+	found, err := k.list(c, f, record.Page{Limit: maxPage + 1, Marker: c.Query.Get("marker")})
+	if err != nil {
+		return err
+	}
+	out := map[string]any{}
+	if len(found) > maxPage {
+		found = found[:maxPage]
+		out["next"] = c.Base + root + k.path + "?marker=" + k.id(found[maxPage-1])
+	}
+	views, err := k.view(c, found)
+	if err != nil {
+		return err
+	}
+	if views == nil {
+		views = []map[string]any{}
+	}
+	out[k.many] = views
+	return c.JSON(http.StatusOK, out)
+}
+
+// flag reads a query parameter that is true or false.
+func flag(c *api.Call, name string) (bool, error) {
+	switch v := c.Query.Get(name); v {
+	case "", "false", "False", "0":
+		return false, nil
+	case "true", "True", "1":
+		return true, nil
+	default:
+		return false, problem.Invalidf("Invalid value for %s: %.40q; want true or false.", name, v)
+	}
+}

@@ -1,0 +1,223 @@
+package native
+
+import (
+	"net/http"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// rescueImage is the body of a creation and of a change; what is absent stays as it is.
+type rescueImage struct {
+	Name           *string `json:"name"`
+	Location       *string `json:"location"`
+	LocationType   *string `json:"location_type"`
+	ImageID        *string `json:"image_id"`
+	OS             *string `json:"os"`
+	OSFamily       *string `json:"os_family"`
+	TargetOS       *string `json:"target_os"`
+	TargetOSFamily *string `json:"target_os_family"`
+	Default        *bool   `json:"default"`
+	Kind           *string `json:"kind"`
+	Access         *string `json:"access"`
+	Ramdisk        *string `json:"ramdisk"`
+	Append         *string `json:"append"`
+	Digest         *string `json:"digest"`
+	RamdiskDigest  *string `json:"ramdisk_digest"`
+}
+
+// fill puts what was said into an image.
+func (b *rescueImage) fill(img *rescue.Image) error {
+	for from, to := range map[*string]*string{
+		b.Name: &img.Name, b.Location: &img.Source.Location, b.LocationType: &img.Source.LocationType, b.ImageID: &img.Source.ImageUUID,
+		b.OS: &img.OS, b.OSFamily: &img.OSFamily, b.TargetOS: &img.TargetOS, b.TargetOSFamily: &img.TargetOSFamily,
+		b.Ramdisk: &img.Source.Ramdisk, b.Append: &img.Source.Append, b.Digest: &img.Source.Digest, b.RamdiskDigest: &img.Source.RamdiskDigest,
+	} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	if b.Kind != nil {
+		img.Source.Kind = rescue.Kind(*b.Kind)
+	}
+	if b.Access != nil {
+		img.Source.Access = rescue.Access(*b.Access)
+	}
+	if b.Default != nil {
+		img.Default = *b.Default
+	}
+	return nil
+}
+
+func (s *server) rescueImages() []api.Route {
+	images := s.Services.RescueImages
+	k := collection[rescue.Image, rescue.ImageFilter]{
+		path: "/rescue-images", many: "rescue_images",
+		list: func(c *api.Call, f rescue.ImageFilter, p record.Page) ([]*rescue.Image, error) {
+			return images.List(c.R.Context(), f, p)
+		},
+		get: func(c *api.Call, ident string) (*rescue.Image, error) { return images.Get(c.R.Context(), ident) },
+		filter: func(c *api.Call) (f rescue.ImageFilter, err error) {
+			f.Name = c.Query.Get("name")
+			f.Deleted, err = flag(c, "deleted")
+			return f, err
+		},
+		view: s.viewRescueImages,
+		id:   func(img *rescue.Image) string { return img.ID },
+	}
+	return append(k.routes()[:1],
+		api.Route{Method: http.MethodGet, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+			img, err := images.Get(c.R.Context(), c.Arg("ident"))
+			if err != nil {
+				return err
+			}
+			return s.showRescueImage(c, img)
+		}},
+		api.Route{Method: http.MethodPost, Path: "/rescue-images", Do: func(c *api.Call) error {
+			var b rescueImage
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			img := &rescue.Image{}
+			if err := b.fill(img); err != nil {
+				return err
+			}
+			if err := images.Create(c.R.Context(), img, c.Asker()); err != nil {
+				return err
+			}
+			return k.show(c, http.StatusCreated, img)
+		}},
+		api.Route{Method: http.MethodPatch, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+			var b rescueImage
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			img, err := images.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)
+			if err != nil {
+				return err
+			}
+			return k.show(c, http.StatusOK, img)
+		}},
+		api.Route{Method: http.MethodDelete, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+			force, err := flag(c, "force")
+			if err != nil {
+				return err
+			}
+			if err := images.Remove(c.R.Context(), c.Arg("ident"), force, c.Asker()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusNoContent)
+		}},
+	)
+}
+
+// viewRescueImages counts the servers that use them by one query for all.
+func (s *server) viewRescueImages(c *api.Call, all []*rescue.Image) ([]map[string]any, error) {
+	use, err := s.Services.RescueImages.Use(c.R.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]map[string]any, len(all))
+	for i, img := range all {
+		src := img.Source
+		out[i] = map[string]any{
+			"id": img.Num, "uuid": img.ID, "name": img.Name, "default": img.Default, "deleted": img.Deleted(),
+			"os": img.OS, "os_family": img.OSFamily, "target_os": img.TargetOS, "target_os_family": img.TargetOSFamily,
+			"kind": src.Kind, "access": src.Access, "location": src.Location, "location_type": src.LocationType, "image_id": src.ImageUUID,
+			"ramdisk": src.Ramdisk, "append": src.Append, "digest": src.Digest, "ramdisk_digest": src.RamdiskDigest,
+			"servers": use[img.Num], "created_at": moment(img.CreatedAt), "updated_at": moment(img.UpdatedAt),
+		}
+	}
+	return out, nil
+}
+
+// showRescueImage names the servers whose session uses it.
+func (s *server) showRescueImage(c *api.Call, img *rescue.Image) error {
+	views, err := s.viewRescueImages(c, []*rescue.Image{img})
+	if err != nil {
+		return err
+	}
+	users, err := s.Services.Servers.List(c.R.Context(), compute.ServerFilter{RescueImage: img.Num}, record.Page{Limit: maxPage})
+	if err != nil {
+		return err
+	}
+	names := []map[string]any{}
+	for _, u := range users {
+		names = append(names, map[string]any{"id": u.ID, "name": u.Name})
+	}
+	view := views[0]
+	view["used_by"] = names
+	return c.JSON(http.StatusOK, view)
+}
+
+func (s *server) servers() []api.Route {
+	return []api.Route{
+		{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify},
+		{Method: http.MethodGet, Path: "/rescue-sessions", Do: s.sessions},
+	}
+}
+
+// modify is the specification's management command: only settings change, the server stays off.
+func (s *server) modify(c *api.Call) error {
+	var b struct {
+		Action      string `json:"action"`
+		RescueImage int64  `json:"rescue_image"`
+	}
+	if err := c.ReadInto(&b); err != nil {
+		return err
+	}
+	act := compute.Act{MustBeOff: true, Restore: true, Rescue: rescue.Request{Image: b.RescueImage}}
+	switch b.Action {
+	case "rescue":
+		act.Action = compute.Rescue
+	case "unrescue":
+		act.Action = compute.Unrescue
+	default:
+		return invalidAction(b.Action)
+	}
+	srv, err := s.Services.Servers.Act(c.R.Context(), c.Arg("ident"), act, who(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, viewServer(srv))
+}
+
+func viewServer(srv *compute.Server) map[string]any {
+	return map[string]any{
+		"id": srv.ID, "number": srv.Num, "name": srv.Name, "state": srv.State, "task": srv.Task, "power": srv.Power,
+		"host_id": srv.HostID, "rescue": viewSession(srv.Rescue),
+	}
+}
+
+func viewSession(r *rescue.Session) any {
+	if r == nil {
+		return nil
+	}
+	view := map[string]any{
+		"state": r.State, "started_at": moment(r.StartedAt), "expires_at": moment(r.ExpiresAt), "fingerprint": r.Fingerprint,
+		"saved_power": r.Saved.Power, "image": r.Image,
+	}
+	if r.Source != nil {
+		view["rescue_image"], view["digest"], view["kind"] = r.Source.ImageID, r.Source.Digest, r.Source.Kind
+	}
+	return view
+}
+
+// sessions lists the open rescue sessions of servers.
+func (s *server) sessions(c *api.Call) error {
+	found, err := s.Services.Servers.List(c.R.Context(), compute.ServerFilter{InRescue: true}, record.Page{Limit: maxPage, Marker: c.Query.Get("marker")})
+	if err != nil {
+		return err
+	}
+	out := []map[string]any{}
+	for _, srv := range found {
+		out = append(out, viewServer(srv))
+	}
+	answer := map[string]any{"servers": out}
+	if len(found) == maxPage {
+		answer["next"] = c.Base + root + "/rescue-sessions?marker=" + found[maxPage-1].ID
+	}
+	return c.JSON(http.StatusOK, answer)
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+// thing is a kind of record of a face beside Ironic's: its commands are create, list, show, set and
+// delete, in the grammar of the openstack command.
+type thing struct {
+	face   client.Face
+	path   string // of the list, below the face
+	detail string // of the list with all fields, where that is another one
+	one    string // the key around one record; empty: it stands alone
+	many   string // the key around the list
+	words  []string
+	ident  string // RESCUE_IMAGE
+	title  string
+	plural string
+	// columns of the list, as fields of the record.
+	columns []string
+	fields  []field
+	// first is the argument of create; nil: none.
+	first *field
+	// make and change are the words for create and set where they are others; "-": there is none.
+	make, change, drop string
+	filters            []field
+	example            string
+}
+
+func (k *thing) call() string { return "  salvor " + strings.Join(k.words, " ") + " " }
+
+// commands makes the commands of the kind.
+func (k *thing) commands(e *endpoint) []*cobra.Command {
+	all := []*cobra.Command{k.list(e), k.show(e)}
+	if k.make != "-" {
+		all = append(all, k.create(e))
+	}
+	if k.change != "-" {
+		all = append(all, k.set(e))
+	}
+	if k.drop != "-" {
+		all = append(all, k.remove(e))
+	}
+	for _, cmd := range all {
+		cmd.Flags().SetNormalizeFunc(spelling)
+	}
+	return all
+}
+
+func (k *thing) command(e *endpoint, short string) *cobra.Command {
+	cmd := &cobra.Command{Use: k.words[len(k.words)-1], Short: short, Example: k.example}
+	cmd.AddCommand(k.commands(e)...)
+	return cmd
+}
+
+// wrap puts a record under the key that stands for one.
+func (k *thing) wrap(r client.Record) any {
+	if k.one == "" {
+		return r
+	}
+	return client.Record{k.one: r}
+}
+
+func (k *thing) ask(c *call, method, path string, query url.Values, body any) (client.Record, error) {
+	var got client.Record
+	if err := c.api.Ask(c.context(), k.face, method, k.path+path, query, body, &got); err != nil {
+		return nil, err
+	}
+	if inner, ok := got[k.one].(map[string]any); ok && k.one != "" {
+		return inner, nil
+	}
+	return got, nil
+}
+
+// all reads the list.
+func (k *thing) all(c *call, query url.Values) ([]client.Record, error) {
+	path := firstOf(k.detail, k.path)
+	var out []client.Record
+	if query == nil {
+		query = url.Values{}
+	}
+	for page := path; page != ""; {
+		var got map[string]any
+		if err := c.api.Ask(c.context(), k.face, http.MethodGet, page, query, nil, &got); err != nil {
+			return nil, err
+		}
+		rows, _ := got[k.many].([]any)
+		for _, row := range rows {
+			if r, ok := row.(map[string]any); ok {
+				// Some lists wrap each of their items too.
+				if inner, ok := r[k.one].(map[string]any); ok && len(r) == 1 {
+					r = inner
+				}
+				out = append(out, r)
+			}
+		}
+		page = ""
+		if last := len(rows); last > 0 && more(got, k.many) {
+			query = maps.Clone(query)
+			query.Set("marker", fmt.Sprint(out[len(out)-1]["id"]))
+			page = path
+		}
+	}
+	return out, nil
+}
+
+// more tells whether the answer says that there is a next page.
+func more(got map[string]any, many string) bool {
+	if next, ok := got["next"].(string); ok && next != "" {
+		return true
+	}
+	links, _ := got[many+"_links"].([]any)
+	return len(links) > 0
+}
+
+// allFields are a record's, in the order of the alphabet.
+func allFields(r client.Record) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(f string) bool { return slices.Contains(hidden, f) })
+}
+
+// find gives the id of the one that is called ident, or ident itself where it is an id.
+func (k *thing) find(c *call, ident string) (string, error) {
+	err := c.api.Ask(c.context(), k.face, http.MethodGet, k.path+"/"+url.PathEscape(ident), nil, nil, nil)
+	if err == nil {
+		return ident, nil
+	}
+	if status := client.StatusOf(err); status != http.StatusNotFound && status != http.StatusBadRequest {
+		return "", err
+	}
+	found, err := k.all(c, nil)
+	if err != nil {
+		return "", err
+	}
+	var ids []string
+	for _, r := range found {
+		if r.Text("name") == ident {
+			ids = append(ids, fmt.Sprint(r["id"]))
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return "", withStatus(statusFailed, fmt.Errorf("no %s has the id or name %s: see%s list", k.title, harmless(ident), strings.TrimRight(k.call()[1:], " ")))
+	case 1:
+		return ids[0], nil
+	}
+	return "", withStatus(statusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), k.plural, harmless(ident), strings.Join(ids, ", ")))
+}
+
+// read takes the flags that were given into a record.
+func (k *thing) read(c *call, fields []field) (client.Record, error) {
+	record := client.Record{}
+	for _, f := range fields {
+		v, ok, err := f.value(c)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			record[f.record()] = v
+		}
+	}
+	return record, nil
+}
+
+func (k *thing) create(e *endpoint) *cobra.Command {
+	o := &output{}
+	verb := firstOf(k.make, "create")
+	use, args := verb, cobra.NoArgs
+	if k.first != nil {
+		use, args = verb+" "+strings.ToUpper(k.first.record()), cobra.ExactArgs(1)
+	}
+	cmd := &cobra.Command{
+		Use: use, Short: "Make a " + k.title, Args: args, Example: k.example,
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			record, err := k.read(c, k.fields)
+			if err != nil {
+				return err
+			}
+			if k.first != nil {
+				record[k.first.record()] = c.args[0]
+			}
+			made, err := k.ask(c, http.MethodPost, "", nil, k.wrap(record))
+			if err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), made)
+		}),
+	}
+	o.flags(cmd)
+	for _, f := range k.fields {
+		f.define(cmd)
+		if f.required {
+			_ = cmd.MarkFlagRequired(f.flag)
+		}
+	}
+	return cmd
+}
+
+func (k *thing) list(e *endpoint) *cobra.Command {
+	o, long := &output{}, false
+	cmd := &cobra.Command{
+		Use: "list", Short: "List " + k.plural, Args: cobra.NoArgs, Example: k.call() + "list\n" + k.call() + "list -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			query := url.Values{}
+			for _, f := range k.filters {
+				v, ok, err := f.value(c)
+				if err != nil {
+					return err
+				}
+				if ok {
+					query.Set(f.filter, fmt.Sprint(v))
+				}
+			}
+			found, err := k.all(c, query)
+			if err != nil {
+				return err
+			}
+			columns := columnsOf(k.columns)
+			if long && len(found) > 0 {
+				columns = columnsOf(allFields(found[0]))
+			}
+			return o.list(c.OutOrStdout(), columns, found)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&long, "long", false, "every field")
+	for _, f := range k.filters {
+		f.define(cmd)
+	}
+	return cmd
+}
+
+func (k *thing) show(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "show " + k.ident, Short: "Show a " + k.title, Args: cobra.ExactArgs(1), Example: k.call() + "show NAME\n" + k.call() + "show NAME -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			id, err := k.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			found, err := k.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+			if err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), found)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (k *thing) set(e *endpoint) *cobra.Command {
+	var fields []field
+	if k.first != nil {
+		fields = append(fields, *k.first)
+	}
+	for _, f := range k.fields {
+		if !f.birth {
+			fields = append(fields, f)
+		}
+	}
+	verb := firstOf(k.change, "set")
+	cmd := &cobra.Command{
+		Use: verb + " " + k.ident, Short: "Change fields of a " + k.title, Args: cobra.ExactArgs(1), Example: k.example,
+		RunE: e.run(func(c *call) error {
+			record, err := k.read(c, fields)
+			if err != nil {
+				return err
+			}
+			if len(record) == 0 {
+				return usagef(c.Command, "nothing to change")
+			}
+			id, err := k.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			_, err = k.ask(c, http.MethodPatch, "/"+url.PathEscape(id), nil, k.wrap(record))
+			return err
+		}),
+	}
+	for _, f := range fields {
+		f.define(cmd)
+	}
+	return cmd
+}
+
+func (k *thing) remove(e *endpoint) *cobra.Command {
+	verb := firstOf(k.drop, "delete")
+	return &cobra.Command{
+		Use: verb + " " + k.ident + "...", Short: "Forget " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
+		RunE: e.run(func(c *call) error {
+			return c.each(func(ident string) error {
+				id, err := k.find(c, ident)
+				if err != nil {
+					return err
+				}
+				return c.api.Ask(c.context(), k.face, http.MethodDelete, k.path+"/"+url.PathEscape(id), nil, nil, nil)
+			})
+		}),
+	}
+}

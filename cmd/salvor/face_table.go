@@ -1,0 +1,137 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+var flavorThing = thing{
+	face: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
+	words: []string{"flavor"}, ident: "FLAVOR", title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
+	first: &field{flag: "name", usage: "the name"},
+	fields: []field{
+		{flag: "ram", form: numberForm, usage: "memory in MiB", required: true},
+		{flag: "disk", form: numberForm, usage: "the root disk in GiB; 0: as large as the image", required: true},
+		{flag: "vcpus", form: numberForm, usage: "virtual CPUs", required: true},
+		{flag: "id", usage: "the id; one is made if left out"},
+	},
+	example: "  salvor flavor create small --ram 512 --disk 2 --vcpus 1",
+}
+
+var keypairThing = thing{
+	face: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
+	words: []string{"keypair"}, ident: "KEYPAIR", title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
+	first:   &field{flag: "name", usage: "the name"},
+	fields:  []field{{flag: "public-key", form: fileForm, usage: "a file with the public key; without it the control plane makes a key and shows it once"}},
+	example: "  salvor keypair create me --public-key ~/.ssh/id_ed25519.pub",
+}
+
+var networkThing = thing{
+	face: client.Native, path: "/networks", many: "networks",
+	words: []string{"network"}, ident: "NETWORK", title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
+	first: &field{flag: "name", usage: "the name"},
+	fields: []field{
+		{flag: "bridge", usage: "the bridge that every host of it has", required: true},
+		{flag: "cidr", usage: "the subnet, such as 192.0.2.0/24; without one no addresses are given"},
+		{flag: "gateway", usage: "the gateway's address"},
+		{flag: "first", usage: "the first address of the pool"},
+		{flag: "last", usage: "the last address of the pool"},
+		{flag: "dns", form: listForm, usage: "a name server"},
+		{flag: "mtu", form: numberForm, usage: "the MTU in bytes"},
+		{flag: "project", usage: "the project that owns it"},
+		{flag: "shared", form: switchForm, usage: "every project may use it"},
+	},
+	example: "  salvor network create lan --bridge br0 --cidr 192.0.2.0/24 --gateway 192.0.2.1 --first 192.0.2.100 --last 192.0.2.199",
+}
+
+var rescueImageThing = thing{
+	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
+	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", title: "rescue image", plural: "rescue images",
+	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
+	fields: []field{
+		{flag: "name", usage: "the name; one is made if left out"},
+		{flag: "location", usage: "a path below [rescue]image_path of the VM hosts, or a URL"},
+		{flag: "location-type", usage: "file or http"},
+		{flag: "image-id", usage: "an image of the image API that holds the bytes, by UUID"},
+		{flag: "os", usage: "the rescue system itself"},
+		{flag: "os-family", usage: "the family of the rescue system itself"},
+		{flag: "target-os", usage: "the servers that it suits, by operating system"},
+		{flag: "target-os-family", usage: "the servers that it suits, by family"},
+		{flag: "default", form: boolForm, usage: "whether it serves where nothing suits better"},
+		{flag: "kind", usage: "iso, disk or kernel"},
+		{flag: "access", usage: "how it gets its password: channel, config-drive or none"},
+		{flag: "ramdisk", usage: "the ramdisk of a kernel, a path or URL as of --location"},
+		{flag: "append", usage: "the command line of a kernel"},
+		{flag: "digest", usage: "sha256:DIGITS of the bytes"},
+		{flag: "ramdisk-digest", usage: "sha256:DIGITS of the ramdisk"},
+	},
+	filters: []field{{flag: "deleted", form: switchForm, filter: "deleted", usage: "removed ones too"}},
+	example: `  salvor rescue-image add --name debian-live --location live/debian-12.iso --location-type file --target-os-family linux
+  salvor rescue-image add --name windows-pe --location https://images.example/winpe.iso --location-type http --target-os-family windows
+  salvor rescue-image modify 3 --default True`,
+}
+
+var hostThing = thing{
+	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
+	words: []string{"host"}, ident: "HOST", title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "servers"},
+	fields: []field{
+		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
+		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},
+		{flag: "disable-reason", name: "disabled_reason", usage: "why it is disabled"},
+		{flag: "revoke", name: "revoked", form: switchForm, usage: "its certificate is taken no more"},
+		{flag: "zone", usage: "its availability zone"},
+	},
+	example: "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'",
+}
+
+var joinTokenThing = thing{
+	face: client.Native, path: "/join-tokens", many: "join_tokens", change: "-",
+	words: []string{"host", "token"}, ident: "TOKEN", title: "join token", plural: "join tokens", columns: []string{"id", "note", "expires_at", "used_by"},
+	fields: []field{
+		{flag: "note", usage: "what it is for"},
+		{flag: "expires-in", form: numberForm, usage: "how long it may be used, in seconds"},
+	},
+	example: `  salvor host token create --note vm7 -f value -c token
+  salvor host --controller https://salvor.example:6386 --join TOKEN      # on the host, once`,
+}
+
+var clusterThing = thing{
+	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
+	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "url", "problem"},
+	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password",
+}
+
+var blockThing = thing{
+	face: client.Block, path: "/volumes", detail: "/volumes/detail", one: "volume", many: "volumes", make: "-", change: "-", drop: "-",
+	words: []string{"volume"}, ident: "VOLUME", title: "volume", plural: "volumes", columns: []string{"id", "name", "status", "size"},
+}
+
+var imageThing = thing{
+	face: client.Image, path: "/images", many: "images", make: "-", change: "-",
+	words: []string{"image"}, ident: "IMAGE", title: "image", plural: "images", columns: []string{"id", "name", "status", "disk_format", "size"},
+}
+
+// newFaceCommands are the commands of servers and of what they are made of.
+func newFaceCommands() []*cobra.Command {
+	of := func(k *thing, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
+		e := &endpoint{}
+		cmd := k.command(e, short)
+		e.flags(cmd)
+		for _, a := range add {
+			cmd.AddCommand(a(e))
+		}
+		return cmd
+	}
+	return []*cobra.Command{
+		newServerCommand(),
+		of(&flavorThing, "Sizes of servers"),
+		of(&imageThing, "What servers are made from", newImageCreate),
+		of(&keypairThing, "Public ssh keys that servers let in"),
+		of(&networkThing, "Bridges of the hosts, with their subnets"),
+		of(&hostThing, "VM hosts", func(e *endpoint) *cobra.Command { return joinTokenThing.command(e, "Tokens by which hosts join, once") }),
+		of(&rescueImageThing, "What servers are rescued with"),
+		of(&clusterThing, "Ganeti clusters", newClusterAdd),
+		newReconcileCommand(), newConsoleCommand(),
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/host"
+	"salvor/hypervisor/libvirt"
+	"salvor/secret"
+)
+
+// hostVersion is what control planes are told.
+const hostVersion = "salvor-host/0.1.0"
+
+// hostFlags are those of "salvor host" itself, the agent of a VM host.
+type hostFlags struct {
+	controller, join, joinFile string
+	libvirt, state, name, log  string
+	stores, shared             []string
+	rescue                     string
+	cache                      int64
+	kvm                        bool
+	initiator                  string
+}
+
+// withHostAgent has "salvor host", the group of commands for hosts, run the agent where no command follows.
+func withHostAgent(root *cobra.Command) {
+	var group *cobra.Command
+	for _, c := range root.Commands() {
+		if c.Name() == "host" {
+			group = c
+		}
+	}
+	if group == nil {
+		group = &cobra.Command{Use: "host"}
+		root.AddCommand(group)
+	}
+	f := &hostFlags{}
+	group.Short = "Run this machine's VMs for a control plane, or manage its hosts"
+	group.Long = `With --controller and no further command, salvor host is the agent of this machine: it joins the control plane
+once, keeps a lease, pulls orders and carries them out on libvirt. It opens no port. Guests keep running without it.`
+	group.Example = `  # On the control plane
+  salvor host token create -f value -c token
+
+  # On the VM host: once with the token, from then on without
+  salvor host --controller https://salvor.example:6386 --join TOKEN
+  salvor host --controller https://salvor.example:6386 --store fast=/srv/nvme --shared-store nfs=/srv/nfs`
+	group.Flags().StringVar(&f.controller, "controller", "", "URL of the control plane's door for hosts ([hosts]listen): https://ADDRESS:PORT")
+	group.Flags().StringVar(&f.join, "join", "", "the join token; it is needed once")
+	group.Flags().StringVar(&f.joinFile, "join-file", "", "a file with the join token, which then is in no list of processes")
+	group.Flags().StringVar(&f.libvirt, "libvirt", "", "libvirt's URI, or the path of its socket (default qemu:///system)")
+	group.Flags().StringVar(&f.state, "state-dir", "", "identity, images and files of guests (default /var/lib/salvor-host)")
+	group.Flags().StringVar(&f.name, "name", "", "the name that is shown (default the machine's host name)")
+	group.Flags().StringArrayVar(&f.stores, "store", nil, "a directory of disks, NAME=DIR; may be given several times (default local, in the state directory)")
+	group.Flags().StringArrayVar(&f.shared, "shared-store", nil, "a directory of disks that other hosts see too, NAME=DIR")
+	group.Flags().StringVar(&f.rescue, "rescue-images", "", "directory of rescue images of location type file (default /usr/share/salvor/rescue-images)")
+	group.Flags().Int64Var(&f.cache, "image-cache", 20, "GiB of images that are kept")
+	group.Flags().BoolVar(&f.kvm, "kvm", false, "use hardware virtualization")
+	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN by which volumes are logged in to (default QEMU's own)")
+	group.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
+	group.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 || f.controller == "" {
+			return unknownWord(cmd, args)
+		}
+		return runHost(cmd, f)
+	}
+	group.Args = cobra.ArbitraryArgs
+}
+
+func runHost(cmd *cobra.Command, f *hostFlags) error {
+	c, err := f.config(cmd)
+	if err != nil {
+		return err
+	}
+	driver, err := libvirt.New(libvirt.Options{URI: f.libvirt, KVM: f.kvm, InitiatorIQN: f.initiator})
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	c.Hypervisor = driver
+	a, err := host.Open(c)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	c.Log.Info("host", "id", a.ID(), "controller", c.Controller, "state", c.StateDir)
+	return a.Run(cmd.Context())
+}
+
+func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.log)); err != nil {
+		return host.Config{}, usagef(cmd, "--log-level %q: want debug, info, warn or error", f.log)
+	}
+	c := host.Config{
+		StateDir: f.state, Controller: f.controller, Name: f.name, RescueDir: f.rescue, ImageBytes: f.cache << 30,
+		Version: hostVersion, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}
+	if c.StateDir == "" {
+		c.StateDir = "/var/lib/salvor-host"
+	}
+	if c.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return c, err
+		}
+		c.Name = name
+	}
+	token := f.join
+	if f.joinFile != "" {
+		b, err := readArgument(cmd.InOrStdin(), f.joinFile, 4096)
+		if err != nil {
+			return c, usagef(cmd, "--join-file: %w", err)
+		}
+		token = strings.TrimSpace(string(b))
+	}
+	c.Token = secret.New(token)
+	for _, given := range []struct {
+		flag   string
+		words  []string
+		shared bool
+	}{{"store", f.stores, false}, {"shared-store", f.shared, true}} {
+		for _, w := range given.words {
+			name, dir, ok := strings.Cut(w, "=")
+			if !ok || name == "" || !filepath.IsAbs(dir) {
+				return c, usagef(cmd, "--%s %q: want NAME=DIR, an absolute path", given.flag, w)
+			}
+			c.Stores = append(c.Stores, host.Store{Name: name, Dir: dir, Shared: given.shared})
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+func splitWords(s string) []string { return strings.Split(s, ",") }
+
+func splitLines(s string) []string { return strings.Split(strings.TrimRight(s, "\n"), "\n") }
+
+// newImageCreate makes an image and brings its bytes.
+func newImageCreate(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make an image of a file", Args: cobra.ExactArgs(1),
+		Example: "  salvor image create debian-12 --file debian-12.qcow2 --disk-format qcow2 --property OS=debian --property OSFAMILY=linux",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
+			words, _ := c.Flags().GetStringArray("property")
+			properties, err := textPairs(c.Command, "property", words)
+			if err != nil {
+				return err
+			}
+			body := client.Record{"name": c.args[0], "disk_format": text("disk-format"), "container_format": text("container-format"), "visibility": text("visibility")}
+			for key, value := range properties {
+				body[key] = value
+			}
+			in, err := os.Open(text("file"))
+			if err != nil {
+				return usagef(c.Command, "--file: %w", err)
+			}
+			defer in.Close()
+			info, err := in.Stat()
+			if err != nil {
+				return err
+			}
+			made, err := imageThing.ask(c, http.MethodPost, "", nil, body)
+			if err != nil {
+				return err
+			}
+			path := "/images/" + url.PathEscape(made.Text("id"))
+			if err := c.api.Upload(c.context(), client.Image, path+"/file", in, info.Size()); err != nil {
+				return fmt.Errorf("image %s was made, its bytes were not taken: %w", made.Text("id"), err)
+			}
+			if made, err = imageThing.ask(c, http.MethodGet, "/"+url.PathEscape(made.Text("id")), nil, nil); err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), made)
+		}),
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.String("file", "", "the file")
+	f.String("disk-format", "raw", "raw, qcow2, iso, aki (a kernel) or ari (a ramdisk)")
+	f.String("container-format", "bare", "bare, aki or ari")
+	f.String("visibility", "private", "private or public")
+	f.StringArray("property", nil, "KEY=VALUE; may be repeated. OS and OSFAMILY choose the rescue image of its servers")
+	_ = cmd.MarkFlagRequired("file")
+	return cmd
+}
+
+func newClusterAdd(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "add NAME", Short: "Watch a Ganeti cluster, by its RAPI", Args: cobra.ExactArgs(1), Example: clusterThing.example,
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
+			password, err := readArgument(c.InOrStdin(), text("password-file"), maxPassword)
+			if err != nil {
+				return usagef(c.Command, "--password-file: %w", err)
+			}
+			line, _, _ := strings.Cut(string(password), "\n")
+			insecure, _ := c.Flags().GetBool("insecure")
+			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "password": line, "insecure": insecure}
+			if file := text("ca-file"); file != "" {
+				pem, err := readArgument(c.InOrStdin(), file, maxArgumentFile)
+				if err != nil {
+					return usagef(c.Command, "--ca-file: %w", err)
+				}
+				body["ca"] = string(pem)
+			}
+			made, err := clusterThing.ask(c, http.MethodPost, "", nil, body)
+			if err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), made)
+		}),
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.String("rapi", "", "the RAPI's URL: https://MASTER:5080")
+	f.String("user", "", "a user of the RAPI who may write")
+	f.String("password-file", "", "a file with the user's password in its first line, or - for standard input")
+	f.String("ca-file", "", "the certificate of the RAPI's authority, PEM")
+	f.Bool("insecure", false, "take any certificate: for a laboratory")
+	for _, flag := range []string{"rapi", "password-file"} {
+		_ = cmd.MarkFlagRequired(flag)
+	}
+	return cmd
+}
+
+func newReconcileCommand() *cobra.Command {
+	e, o, fix := &endpoint{}, &output{}, false
+	top := &cobra.Command{Use: "reconcile", Short: "Compare what is kept here with what runs"}
+	e.flags(top)
+	cmd := &cobra.Command{
+		Use: "servers", Short: "Compare the rescue of servers with what their clusters say", Args: cobra.NoArgs,
+		Example: "  salvor reconcile servers\n  salvor reconcile servers --fix-unsynced-rescue",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			var got struct {
+				Servers []client.Record `json:"servers"`
+			}
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix}, &got); err != nil {
+				return err
+			}
+			return o.list(c.OutOrStdout(), columnsOf([]string{"id", "name", "found", "kept", "fixed"}), got.Servers)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&fix, "fix-unsynced-rescue", false, "mend what differs: the cluster is right")
+	top.AddCommand(cmd)
+	return top
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+var serverThing = thing{
+	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
+	words: []string{"server"}, ident: "SERVER", title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
+	filters: []field{
+		{flag: "name", filter: "name", usage: "only those whose name this regular expression finds"},
+		{flag: "status", filter: "status", usage: "only those with this status"},
+		{flag: "host", filter: "host", usage: "only those on this host"},
+		{flag: "all-projects", form: switchForm, filter: "all_tenants", usage: "those of every project"},
+		{flag: "deleted", form: switchForm, filter: "deleted", usage: "only deleted ones"},
+	},
+}
+
+// serverVerb is an action on servers in the words of the openstack command.
+type serverVerb struct {
+	word, short, example string
+	// body is the action's; nil: {key: null}.
+	key  string
+	body func(c *call) (any, error)
+	// reached are the states in which --wait ends; empty: there is nothing to wait for.
+	reached []string
+	flags   func(*cobra.Command)
+	// said prints what the answer holds.
+	said func(c *call, answer client.Record)
+}
+
+var serverVerbs = []serverVerb{
+	{word: "start", key: "os-start", short: "Start servers", reached: []string{"ACTIVE", "RESCUE"}},
+	{word: "stop", key: "os-stop", short: "Stop servers: their systems are asked first, then forced", reached: []string{"SHUTOFF"}},
+	{word: "reboot", key: "reboot", short: "Reboot servers", reached: []string{"ACTIVE", "RESCUE"}, body: rebootBody, flags: func(cmd *cobra.Command) {
+		cmd.Flags().Bool("hard", false, "without asking the system")
+		cmd.Flags().Bool("soft", false, "ask the system (the default)")
+		cmd.MarkFlagsMutuallyExclusive("hard", "soft")
+	}},
+	{word: "pause", key: "pause", short: "Stop the processors of servers", reached: []string{"PAUSED"}},
+	{word: "unpause", key: "unpause", short: "Let the processors of servers go on", reached: []string{"ACTIVE"}},
+	{word: "suspend", key: "suspend", short: "Save servers to disk", reached: []string{"SUSPENDED"}},
+	{word: "resume", key: "resume", short: "Let suspended servers go on", reached: []string{"ACTIVE"}},
+	{word: "lock", key: "lock", short: "Keep everybody but administrators from changing servers", body: func(c *call) (any, error) {
+		if why, _ := c.Flags().GetString("reason"); why != "" {
+			return client.Record{"locked_reason": why}, nil
+		}
+		return nil, nil
+	}, flags: func(cmd *cobra.Command) { cmd.Flags().String("reason", "", "why") }},
+	{word: "unlock", key: "unlock", short: "Let owners change servers again"},
+	{word: "rescue", key: "rescue", short: "Boot servers from a rescue image, with all their disks attached", reached: []string{"RESCUE"}, body: rescueBody, flags: func(cmd *cobra.Command) {
+		cmd.Flags().String("image", "", "the image, by name or UUID; without one salvor chooses")
+		cmd.Flags().String("password", "", "the password; one is made and shown if left out. Other users of this machine may see it, so better:")
+		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
+		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
+	}, said: func(c *call, answer client.Record) {
+		if password := answer.Text("adminPass"); password != "" {
+			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
+		}
+	}, example: `  salvor server rescue web1 --wait                      # shows the password that was made
+  salvor server rescue web1 --image debian-live --wait
+then: ssh rescue@ADDRESS-OF-THE-SERVER`},
+	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
+	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *call) (any, error) {
+		name, _ := c.Flags().GetString("image")
+		id, err := imageThing.find(c, name)
+		return client.Record{"imageRef": id}, err
+	}, flags: func(cmd *cobra.Command) {
+		cmd.Flags().String("image", "", "the image, by name or UUID")
+		_ = cmd.MarkFlagRequired("image")
+	}},
+}
+
+func rebootBody(c *call) (any, error) {
+	kind := "SOFT"
+	if hard, _ := c.Flags().GetBool("hard"); hard {
+		kind = "HARD"
+	}
+	return client.Record{"type": kind}, nil
+}
+
+func rescueBody(c *call) (any, error) {
+	body := client.Record{}
+	password, err := c.Flags().GetString("password")
+	if err != nil {
+		return nil, err
+	}
+	if file, _ := c.Flags().GetString("password-file"); file != "" {
+		text, err := readArgument(c.InOrStdin(), file, maxPassword)
+		if err != nil {
+			return nil, usagef(c.Command, "--password-file: %w", err)
+		}
+		password, _, _ = strings.Cut(string(text), "\n")
+	}
+	if password != "" {
+		body["adminPass"] = password
+	}
+	if name, _ := c.Flags().GetString("image"); name != "" {
+		id, err := imageThing.find(c, name)
+		if err != nil {
+			return nil, err
+		}
+		body["rescue_image_ref"] = id
+	}
+	return body, nil
+}
+
+func newServerCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := serverThing.command(e, "Virtual machines")
+	e.flags(cmd)
+	for _, v := range serverVerbs {
+		cmd.AddCommand(v.command(e))
+	}
+	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerModify(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
+	return cmd
+}
+
+func (v serverVerb) command(e *endpoint) *cobra.Command {
+	w := &waiting{}
+	if v.example == "" {
+		v.example = "  salvor server " + v.word + " web1"
+		if len(v.reached) > 0 {
+			v.example += " --wait"
+		}
+	}
+	cmd := &cobra.Command{
+		Use: v.word + " SERVER...", Short: v.short, Args: cobra.MinimumNArgs(1), Example: v.example,
+		RunE: e.run(func(c *call) error {
+			if err := w.check(c); err != nil {
+				return err
+			}
+			var body any
+			var err error
+			if v.body != nil {
+				if body, err = v.body(c); err != nil {
+					return err
+				}
+			}
+			return c.each(func(ident string) error {
+				id, err := serverThing.find(c, ident)
+				if err != nil {
+					return err
+				}
+				var answer client.Record
+				if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{v.key: body}, &answer); err != nil {
+					return err
+				}
+				if v.said != nil {
+					v.said(c, answer)
+				}
+				if len(v.reached) == 0 || !w.asked(c) {
+					return nil
+				}
+				return w.server(c, id, ident, v.reached)
+			})
+		}),
+	}
+	if len(v.reached) > 0 {
+		w.flags(cmd)
+	}
+	if v.flags != nil {
+		v.flags(cmd)
+	}
+	return cmd
+}
+
+// server waits until a server has one of the states and nothing works on it. A server in ERROR ends the wait with its fault.
+func (w *waiting) server(c *call, id, name string, reached []string) error {
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	p, began := newProgress(c.ErrOrStderr(), name), time.Now()
+	defer p.end()
+	for {
+		s, err := serverThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+		if err != nil {
+			return err
+		}
+		status, task := s.Text("status"), s.Text("OS-EXT-STS:task_state")
+		p.word(time.Since(began), strings.TrimSpace(status+" "+task))
+		if task == "" {
+			for _, r := range reached {
+				if r == status {
+					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%.1f s)\n", harmless(name), status, time.Since(began).Seconds())
+					return nil
+				}
+			}
+			if status == "ERROR" {
+				fault, _ := s["fault"].(map[string]any)
+				why, _ := fault["message"].(string)
+				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\nwhat next: salvor server show %[1]s; salvor server set %[1]s --state active once it is mended", harmless(name), harmless(firstOf(why, "it says no reason"))))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return withStatus(statusTimedOut, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", harmless(name), status, task))
+		case <-time.After(serverLook):
+		}
+	}
+}
+
+// serverLook is how often a server is looked at while somebody waits.
+const serverLook = 200 * time.Millisecond
+
+func newServerDelete(e *endpoint) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "delete SERVER...", Short: "Delete servers, with their local disks", Args: cobra.MinimumNArgs(1), Example: "  salvor server delete web1 --wait",
+		RunE: e.run(func(c *call) error {
+			return c.each(func(ident string) error {
+				id, err := serverThing.find(c, ident)
+				if err != nil {
+					return err
+				}
+				path := "/servers/" + url.PathEscape(id)
+				err = c.api.Ask(c.context(), client.Compute, http.MethodDelete, path, nil, nil, nil)
+				for wait && err == nil {
+					if err = c.api.Ask(c.context(), client.Compute, http.MethodGet, path, nil, nil, nil); err == nil {
+						err = pauseFor(c.context(), serverLook)
+					}
+				}
+				if wait && client.StatusOf(err) == http.StatusNotFound {
+					return nil
+				}
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until they are gone")
+	return cmd
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func newServerSet(e *endpoint) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "set SERVER", Short: "Change fields of a server", Args: cobra.ExactArgs(1), Example: "  salvor server set web1 --name web2 --property tier=front\n  salvor server set web1 --state active",
+		RunE: e.run(func(c *call) error {
+			id, err := serverThing.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			path, changes := "/servers/"+url.PathEscape(id), client.Record{}
+			for _, flag := range []string{"name", "description"} {
+				if c.Flags().Changed(flag) {
+					changes[flag], _ = c.Flags().GetString(flag)
+				}
+			}
+			if len(changes) > 0 {
+				if err := c.api.Ask(c.context(), client.Compute, http.MethodPut, path, nil, client.Record{"server": changes}, nil); err != nil {
+					return err
+				}
+			}
+			if words, _ := c.Flags().GetStringArray("property"); len(words) > 0 {
+				meta, err := textPairs(c.Command, "property", words)
+				if err != nil {
+					return err
+				}
+				if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, path+"/metadata", nil, client.Record{"metadata": meta}, nil); err != nil {
+					return err
+				}
+			}
+			if state, _ := c.Flags().GetString("state"); state != "" {
+				return c.api.Ask(c.context(), client.Compute, http.MethodPost, path+"/action", nil, client.Record{"os-resetState": client.Record{"state": state}}, nil)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().String("name", "", "the new name")
+	cmd.Flags().String("description", "", "the new description")
+	cmd.Flags().StringArray("property", nil, "KEY=VALUE; may be repeated")
+	cmd.Flags().String("state", "", "active or error: for administrators, where the state is wrong")
+	return cmd
+}
+
+// textPairs are pairs whose values are text whatever they look like.
+func textPairs(cmd *cobra.Command, flag string, words []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, w := range words {
+		key, value, ok := strings.Cut(w, "=")
+		if !ok || key == "" {
+			return nil, usagef(cmd, "--%s %q: want KEY=VALUE", flag, key)
+		}
+		out[key] = value
+	}
+	return out, nil
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+const maxUserData = 48 << 10 // as Nova takes, before base64
+
+func newServerCreate(e *endpoint) *cobra.Command {
+	o, w := &output{}, &waiting{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make a server", Args: cobra.ExactArgs(1),
+		Example: `  salvor server create web1 --flavor small --image debian-12 --network lan --key-name me --wait
+  salvor server create db1 --flavor small --volume root-of-db1 --nic none`,
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			if err := w.check(c); err != nil {
+				return err
+			}
+			body, err := serverBody(c)
+			if err != nil {
+				return err
+			}
+			made, err := serverThing.ask(c, http.MethodPost, "", nil, client.Record{"server": body})
+			if err != nil {
+				return err
+			}
+			id := made.Text("id")
+			if w.asked(c) {
+				if err := w.server(c, id, c.args[0], []string{"ACTIVE"}); err != nil {
+					return err
+				}
+			}
+			shown, err := serverThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+			if err != nil {
+				return err
+			}
+			if password := made.Text("adminPass"); password != "" {
+				shown["adminPass"] = password
+			}
+			return o.show(c.OutOrStdout(), shown)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	f := cmd.Flags()
+	f.String("flavor", "", "the size, by name or id")
+	f.String("image", "", "the image that its root disk is made from, by name or UUID")
+	f.String("volume", "", "the volume that it boots from, by name or UUID")
+	f.StringArray("network", nil, "a network, by name or UUID; may be repeated")
+	f.StringArray("nic", nil, "none, or net-id=UUID[,v4-fixed-ip=ADDRESS]; may be repeated")
+	f.String("key-name", "", "the key pair to let in")
+	f.String("user-data", "", "a file for cloud-init")
+	f.Bool("use-config-drive", false, "give it a config drive even where it needs none")
+	f.StringArray("property", nil, "KEY=VALUE of its metadata; may be repeated")
+	f.String("availability-zone", "", "the zone, or zone:host to choose the host")
+	f.String("description", "", "a description")
+	_ = cmd.MarkFlagRequired("flavor")
+	cmd.MarkFlagsOneRequired("image", "volume")
+	cmd.MarkFlagsMutuallyExclusive("image", "volume")
+	return cmd
+}
+
+func serverBody(c *call) (client.Record, error) {
+	text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
+	body := client.Record{"name": c.args[0]}
+	flavor, err := flavorThing.find(c, text("flavor"))
+	if err != nil {
+		return nil, err
+	}
+	body["flavorRef"] = flavor
+	if name := text("image"); name != "" {
+		if body["imageRef"], err = imageThing.find(c, name); err != nil {
+			return nil, err
+		}
+	} else {
+		id, err := blockThing.find(c, text("volume"))
+		if err != nil {
+			return nil, err
+		}
+		body["imageRef"] = ""
+		body["block_device_mapping_v2"] = []client.Record{{"uuid": id, "boot_index": 0, "source_type": "volume", "destination_type": "volume"}}
+	}
+	if body["networks"], err = serverNetworks(c); err != nil {
+		return nil, err
+	}
+	for flag, key := range map[string]string{"key-name": "key_name", "availability-zone": "availability_zone", "description": "description"} {
+		if v := text(flag); v != "" {
+			body[key] = v
+		}
+	}
+	if name := text("user-data"); name != "" {
+		data, err := readArgument(c.InOrStdin(), name, maxUserData)
+		if err != nil {
+			return nil, usagef(c.Command, "--user-data: %w", err)
+		}
+		body["user_data"] = base64.StdEncoding.EncodeToString(data)
+	}
+	if on, _ := c.Flags().GetBool("use-config-drive"); on {
+		body["config_drive"] = true
+	}
+	words, _ := c.Flags().GetStringArray("property")
+	if len(words) > 0 {
+		if body["metadata"], err = textPairs(c.Command, "property", words); err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
+}
+
+// serverNetworks reads --network and --nic: nothing is left to the control plane's choice unless nothing is said.
+func serverNetworks(c *call) (any, error) {
+	nets, _ := c.Flags().GetStringArray("network")
+	nics, _ := c.Flags().GetStringArray("nic")
+	if len(nics) == 1 && (nics[0] == "none" || nics[0] == "auto") && len(nets) == 0 {
+		return nics[0], nil
+	}
+	var out []client.Record
+	for _, n := range nets {
+		id, err := networkThing.find(c, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, client.Record{"uuid": id})
+	}
+	for _, n := range nics {
+		words, err := textPairs(c.Command, "nic", splitWords(n))
+		if err != nil {
+			return nil, err
+		}
+		nic := client.Record{}
+		for key, value := range words {
+			switch key {
+			case "net-id":
+				nic["uuid"] = value
+			case "v4-fixed-ip", "v6-fixed-ip":
+				nic["fixed_ip"] = value
+			default:
+				return nil, usagef(c.Command, "--nic %s: want none, or net-id=UUID[,v4-fixed-ip=ADDRESS]", n)
+			}
+		}
+		out = append(out, nic)
+	}
+	if len(out) == 0 {
+		return "auto", nil
+	}
+	return out, nil
+}
+
+// newServerVolume is "server add volume" and "server remove volume".
+func newServerVolume(e *endpoint, verb string) *cobra.Command {
+	group := &cobra.Command{Use: verb, Short: map[string]string{"add": "Give a server something", "remove": "Take something from a server"}[verb]}
+	cmd := &cobra.Command{
+		Use: "volume SERVER VOLUME", Short: map[string]string{"add": "Attach a volume to a server", "remove": "Detach a volume from a server"}[verb],
+		Args: cobra.ExactArgs(2), Example: "  salvor server " + verb + " volume web1 data1",
+		RunE: e.run(func(c *call) error {
+			server, err := serverThing.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			volume, err := blockThing.find(c, c.args[1])
+			if err != nil {
+				return err
+			}
+			path := "/servers/" + url.PathEscape(server) + "/os-volume_attachments"
+			if verb == "remove" {
+				return c.api.Ask(c.context(), client.Compute, http.MethodDelete, path+"/"+url.PathEscape(volume), nil, nil, nil)
+			}
+			wish := client.Record{"volumeId": volume}
+			if device, _ := c.Flags().GetString("device"); device != "" {
+				wish["device"] = device
+			}
+			return c.api.Ask(c.context(), client.Compute, http.MethodPost, path, nil, client.Record{"volumeAttachment": wish}, nil)
+		}),
+	}
+	if verb == "add" {
+		cmd.Flags().String("device", "", "its name in the server, such as /dev/vdb; a hint")
+	}
+	group.AddCommand(cmd)
+	return group
+}
+
+func newServerAdopt(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs, Example: "  salvor server adopt --cluster prod --instance web1.example",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			cluster, _ := c.Flags().GetString("cluster")
+			instance, _ := c.Flags().GetString("instance")
+			id, err := clusterThing.find(c, cluster)
+			if err != nil {
+				return err
+			}
+			var got client.Record
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/adopt", nil, client.Record{"cluster": id, "instance": instance}, &got); err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), got)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().String("cluster", "", "the cluster, by name or UUID")
+	cmd.Flags().String("instance", "", "the instance's name there")
+	_ = cmd.MarkFlagRequired("cluster")
+	_ = cmd.MarkFlagRequired("instance")
+	return cmd
+}
+
+// newServerModify is the management command of the specification.
+func newServerModify(e *endpoint) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "modify SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
+		Example: "  salvor server modify web1 --action rescue --rescue-image 3\n  salvor server modify web1 --action unrescue",
+		RunE: e.run(func(c *call) error {
+			action, _ := c.Flags().GetString("action")
+			body := client.Record{"action": action}
+			switch image, _ := c.Flags().GetInt64("rescue-image"); {
+			case action != "rescue" && action != "unrescue":
+				return usagef(c.Command, "--action %s: want rescue or unrescue", action)
+			case image != 0 && action != "rescue":
+				return usagef(c.Command, "--rescue-image goes with --action rescue")
+			case image != 0:
+				body["rescue_image"] = image
+			}
+			id, err := serverThing.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			return c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/modify", nil, body, nil)
+		}),
+	}
+	cmd.Flags().String("action", "", "rescue or unrescue")
+	cmd.Flags().Int64("rescue-image", 0, "the rescue image, by its number; without one salvor chooses")
+	_ = cmd.MarkFlagRequired("action")
+	return cmd
+}
+
+func newConsoleCommand() *cobra.Command {
+	e, lines := &endpoint{}, 0
+	top := &cobra.Command{Use: "console", Short: "The consoles of servers"}
+	e.flags(top)
+	log := &cobra.Command{Use: "log", Short: "What servers wrote to their consoles"}
+	show := &cobra.Command{
+		Use: "show SERVER", Short: "Show the end of a server's console", Args: cobra.ExactArgs(1), Example: "  salvor console log show web1 --lines 50",
+		RunE: e.run(func(c *call) error {
+			id, err := serverThing.find(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			want := client.Record{}
+			if lines > 0 {
+				want["length"] = lines
+			}
+			var got struct {
+				Output string `json:"output"`
+			}
+			if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{"os-getConsoleOutput": want}, &got); err != nil {
+				return err
+			}
+			for _, line := range splitLines(got.Output) {
+				fmt.Fprintln(c.OutOrStdout(), harmless(line))
+			}
+			return nil
+		}),
+	}
+	show.Flags().IntVar(&lines, "lines", 0, "the last so many lines; 0: all that is kept")
+	log.AddCommand(show)
+	top.AddCommand(log)
+	return top
+}
