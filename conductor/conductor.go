@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"salvor/compute"
 	"salvor/driver"
 	"salvor/job"
 	"salvor/metal"
@@ -21,6 +22,7 @@ import (
 type Store interface {
 	metal.Store
 	job.Store
+	compute.Store
 }
 
 // Config is what a Conductor is made of.
@@ -31,6 +33,12 @@ type Config struct {
 	Drivers []driver.HardwareType
 	Log     *slog.Logger
 	Now     func() time.Time
+	// Compute changes servers.
+	Compute *compute.Services
+	// Hypervisors drive the guests of hosts that have no agent; nil: there are none.
+	Hypervisors Hypervisors
+	// RescueImagePath is the directory of rescue images on the hosts that Hypervisors drive.
+	RescueImagePath string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
 	Alive func() error
 
@@ -111,6 +119,8 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
 		c.deploy(), c.delete(), c.service(),
 		c.power(),
+		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
+		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
 	}
 	for _, w := range wishes() {
 		all = append(all, c.define(w))

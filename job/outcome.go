@@ -64,9 +64,10 @@ func Rest(what string, within time.Duration, commits ...func(Tx) error) Outcome 
 }
 
 // Pause runs the same action again after a time, with the subject locked meanwhile: for what
-// goes on outside and tells nobody of its end. It counts as no try and has no deadline. what ends the sentence "waits for ...".
-func Pause(after time.Duration, what string) Outcome {
-	return Outcome{verdict: verdictPause, after: after, waitFor: what}
+// goes on outside and tells nobody of its end. It counts as no try and has no deadline, except in an undo, which has its
+// action's. what ends the sentence "waits for ...".
+func Pause(after time.Duration, what string, commits ...func(Tx) error) Outcome {
+	return Outcome{verdict: verdictPause, after: after, waitFor: what, commit: all(commits)}
 }
 
 // Retry runs the same action again later; err is shown meanwhile. The action's

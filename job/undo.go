@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"salvor/problem"
 )
 
 // undoOne takes one action back; true means that there is more to do now.
@@ -25,7 +27,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		began := time.Now()
 		out = r.call(ctx, a, a.Undo, run)
 		*j = run.Job
-		if out.verdict == verdictRetry {
+		if out.verdict == verdictRetry || out.verdict == verdictPause {
 			r.spend(j, a, time.Since(began))
 		}
 		if ctx.Err() != nil && out.verdict != verdictDone {
@@ -37,14 +39,16 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	case out.verdict == verdictRetry && !r.late(j, a):
 		r.postpone(&next, out)
 		keep = false
+	case out.verdict == verdictPause && !r.late(j, a):
+		next.Due, next.WaitFor = r.now().Add(out.after), out.waitFor
+		keep = false
+	case out.verdict == verdictPause:
+		out = Fail(problem.Unavailablef("%s did not come", out.waitFor))
+		keep = r.giveUp(op, &next, i, out.err, log)
 	case out.verdict == verdictDone || out.verdict == verdictThen:
 		keep = r.backward(op, &next, i)
 	default:
-		log.Error("undo", "action", a.Name, "error", out.err)
-		run := Run{Job: next}
-		run.Note("stuck", fmt.Sprintf("%s could not be taken back: %v", a.Name, out.err))
-		next = run.Job
-		keep = r.backward(op, &next, i)
+		keep = r.giveUp(op, &next, i, out.err, log)
 	}
 	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
 		return r.saveUndo(ctx, tx, op, j, &next, keep, out)
@@ -62,6 +66,15 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	case <-time.After(time.Second):
 	}
 	return true
+}
+
+// giveUp leaves an action that cannot be taken back, notes that, and goes on with the one before.
+func (r *Runner) giveUp(op *Definition, next *Job, i int, why error, log *slog.Logger) bool {
+	log.Error("undo", "action", op.Actions[i].Name, "error", why)
+	run := Run{Job: *next}
+	run.Note("stuck", fmt.Sprintf("%s could not be taken back: %v", op.Actions[i].Name, why))
+	*next = run.Job
+	return r.backward(op, next, i)
 }
 
 func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *Job, keep bool, out Outcome) error {

@@ -1,0 +1,87 @@
+package conductor
+
+import (
+	"context"
+	"time"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// drive runs an errand on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
+// what only prepares or clears files has nothing to do.
+func (c *Conductor) drive(ctx context.Context, g *guest, e errand) (compute.Result, error) {
+	if c.Hypervisors == nil {
+		return compute.Result{}, problem.Unsupportedf("host %s: this conductor drives no hypervisor", g.host.Name)
+	}
+	if c.Alive != nil {
+		if err := c.Alive(); err != nil {
+			return compute.Result{}, err
+		}
+	}
+	h, err := c.Hypervisors.Of(ctx, g.host)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	id := g.server.ID
+	switch e.verb {
+	case compute.Prepare, compute.Release:
+		return compute.Result{}, nil
+	case compute.Define:
+		d, err := c.domain(g, e)
+		if err != nil {
+			return compute.Result{}, err
+		}
+		return compute.Result{}, h.Define(ctx, d)
+	case compute.SetPower:
+		soft, err := h.SetPower(ctx, id, hypervisor.Power{State: e.args.Power, Soft: e.args.Soft, Restart: e.args.Restart, Within: time.Duration(e.args.Within) * time.Second})
+		return compute.Result{Soft: soft}, err
+	case compute.Remove:
+		return compute.Result{}, h.Remove(ctx, id)
+	case compute.Look:
+		return lookAt(ctx, h, g)
+	}
+	return compute.Result{}, problem.Unsupportedf("host %s: %s cannot %s", g.host.Name, g.host.Inventory.HypervisorType, errandWords[e.verb])
+}
+
+// lookAt finds the guest among all of the hypervisor's.
+func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Result, error) {
+	all, err := h.Guests(ctx)
+	if err != nil {
+		return compute.Result{}, err
+	}
+	for i := range all {
+		if all[i].ID == g.server.ID || all[i].Name == g.server.GuestName && g.server.Foreign {
+			return compute.Result{Guest: &all[i]}, nil
+		}
+	}
+	return compute.Result{}, problem.NotFoundf("host %s has no guest %s", g.host.Name, g.server.GuestName)
+}
+
+// domain is what the hypervisor is to define, with the rescue image where it reads it itself.
+func (c *Conductor) domain(g *guest, e errand) (hypervisor.Domain, error) {
+	d := hypervisor.Domain{Spec: *e.args.Spec, CHAP: map[string]secret.Value{}}
+	for volume, password := range e.secret.CHAP {
+		d.CHAP[volume] = secret.New(password)
+	}
+	if d.Rescue == nil {
+		return d, nil
+	}
+	src := d.Rescue.Source
+	if src.Kind != rescue.ISO {
+		return d, problem.Unsupportedf("rescue image %q is a %s: host %s boots ISO images only", src.Name, src.Kind, g.host.Name)
+	}
+	if src.LocationType == "" && d.Rescue.Image != nil && d.Rescue.Image.URL != "" {
+		d.RescueImage = d.Rescue.Image.URL
+		return d, nil
+	}
+	at, err := compute.RescuePath(c.RescueImagePath, &src)
+	if err != nil {
+		return d, problem.New(problem.KindOf(err), "host %s: %w", g.host.Name, err)
+	}
+	d.RescueImage = at
+	return d, nil
+}

@@ -1,0 +1,118 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/secret"
+)
+
+// errand is one thing that is to be done with a guest where it lives.
+type errand struct {
+	verb   compute.Verb
+	args   compute.Args
+	secret compute.OrderSecret
+	within time.Duration // for all tries there; 0: quickErrand
+}
+
+// errandTries bounds how often an errand that ended as Unavailable is given out anew: the host has tried long by then.
+const errandTries = 3
+
+// send has an errand run and goes on with its result. A host with an agent is given an order, and the job waits for the
+// answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
+func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, then func(compute.Result) job.Outcome) job.Outcome {
+	if g.host == nil {
+		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
+	}
+	if e.within == 0 {
+		e.within = quickErrand
+	}
+	if g.host.Kind == compute.GanetiHost {
+		result, err := c.drive(ctx, g, e)
+		if err != nil {
+			return job.From(err)
+		}
+		return then(result)
+	}
+	name := errandName(r, e.verb)
+	tries, _ := strconv.Atoi(r.Memo[name])
+	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
+	o, err := c.Store.Order(ctx, nil, id)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return c.issue(ctx, r, g, e, compute.Order{ID: id, Action: name + " " + strconv.Itoa(tries)})
+	case err != nil:
+		return job.From(err)
+	case o.Result == nil:
+		return c.awaitAnswer(r, g, e)
+	case o.Result.ErrorKind == "":
+		return then(*o.Result)
+	}
+	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", o.Result.Error)
+	if problem.Is(err, problem.Unavailable) && tries+1 < errandTries {
+		r.Note(name, strconv.Itoa(tries+1))
+		return job.Retry(0, err)
+	}
+	return job.Fail(err)
+}
+
+// errandName tells an errand from every other of its job.
+func errandName(r *job.Run, v compute.Verb) string {
+	if r.State == job.Undoing {
+		return "undo " + r.Action + ": " + string(v)
+	}
+	return r.Action + ": " + string(v)
+}
+
+// issue gives the order out in the transaction that parks the job.
+func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o compute.Order) job.Outcome {
+	args, err := json.Marshal(e.args)
+	if err != nil {
+		return job.Fail(err)
+	}
+	hidden, err := json.Marshal(e.secret)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if string(hidden) != "{}" {
+		o.Secret = secret.New(string(hidden))
+	}
+	o.HostID, o.ServerID, o.Epoch, o.Verb, o.Args = g.host.ID, g.server.ID, g.server.Epoch, e.verb, args
+	o.Within, o.JobID, o.CreatedAt = int(e.within/time.Second), r.ID, c.Now().UTC()
+	return c.awaitAnswer(r, g, e, func(tx job.Tx) error {
+		host, err := c.Store.Hosts().Get(after(ctx), tx, o.HostID)
+		if err != nil {
+			return err
+		}
+		fresh := o
+		fresh.BootID = host.BootID
+		_, err = c.Store.InsertOrder(tx, &fresh)
+		return err
+	})
+}
+
+// undoPoll is how often an undo, which no signal wakes, looks for its answer.
+const undoPoll = 200 * time.Millisecond
+
+func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, commits ...func(job.Tx) error) job.Outcome {
+	what := "host " + g.host.Name + " to " + errandWords[e.verb]
+	if r.State == job.Undoing {
+		return job.Pause(undoPoll, what, commits...)
+	}
+	return job.Wait(what, e.within+hostSlack, commits...)
+}
+
+// errandWords end the sentence "waits for host X to ...".
+var errandWords = map[compute.Verb]string{
+	compute.Prepare: "prepare the disks", compute.Define: "define the guest", compute.SetPower: "switch the guest",
+	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
+	compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
+	compute.Look: "look at the guest", compute.Discard: "discard the root disk",
+}

@@ -1,0 +1,324 @@
+package conductor
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"salvor/compute"
+	"salvor/hypervisor/fake"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// TestServerWalks leads servers through states as both faces do.
+func TestServerWalks(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		act   compute.Act
+		state compute.VMState
+		power compute.Power
+		runs  string // what the guest runs: "system", "rescue" or "nothing"
+	}
+	const system, rescued, nothing = "system", "rescue", "nothing"
+	act := func(a compute.Action) compute.Act { return compute.Act{Action: a} }
+	cyclades := func(a compute.Action) compute.Act { return compute.Act{Action: a, MustBeOff: true} }
+	for name, c := range map[string]struct {
+		quarters
+		steps []step
+	}{
+		"power": {quarters{state: compute.Active}, []step{
+			{act(compute.Stop), compute.Stopped, compute.PowerOff, nothing},
+			{act(compute.Start), compute.Active, compute.PowerOn, system},
+			{act(compute.Reboot), compute.Active, compute.PowerOn, system},
+			{act(compute.RebootHard), compute.Active, compute.PowerOn, system},
+			{act(compute.Pause), compute.Paused, compute.PowerPaused, system},
+			{act(compute.Unpause), compute.Active, compute.PowerOn, system},
+			{act(compute.Suspend), compute.Suspended, compute.PowerSaved, system},
+			{act(compute.Resume), compute.Active, compute.PowerOn, system},
+		}},
+		"nova rescues a running server": {quarters{state: compute.Active}, []step{
+			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
+			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
+		}},
+		"nova rescues a stopped server": {quarters{state: compute.Stopped, volumes: true}, []step{
+			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
+			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
+		}},
+		"cyclades": {quarters{state: compute.Stopped}, []step{
+			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
+			{cyclades(compute.Start), compute.Rescued, compute.PowerOn, rescued},
+			{cyclades(compute.Reboot), compute.Rescued, compute.PowerOn, rescued},
+			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
+			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
+			{act(compute.Start), compute.Active, compute.PowerOn, system},
+		}},
+		"cyclades on ganeti": {quarters{kind: compute.GanetiHost, state: compute.Stopped, access: rescue.NoAccess}, []step{
+			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
+			{cyclades(compute.Start), compute.Rescued, compute.PowerOn, rescued},
+			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
+			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
+		}},
+		"nova closes what cyclades opened": {quarters{state: compute.Stopped}, []step{
+			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
+			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
+		}},
+		"cyclades closes what nova opened": {quarters{state: compute.Stopped}, []step{
+			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
+			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
+			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
+		}},
+		"a config drive": {quarters{state: compute.Active, access: rescue.ByConfigDrive}, []step{
+			{act(compute.Rescue), compute.Rescued, compute.PowerOn, rescued},
+			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, c.quarters)
+			before, _ := h.hv.State(h.server)
+			for _, step := range c.steps {
+				h.act(t, step.act)
+				h.work(t)
+				s := h.now(t)
+				if s.State != step.state || s.Power != step.power || s.Wanted != step.power || s.Task != compute.NoTask || s.Fault != nil {
+					t.Fatalf("%s: want %s and %s\n%s", step.act.Action, step.state, step.power, h.picture(t))
+				}
+				if got := h.runs(); got != step.runs {
+					t.Fatalf("%s: runs %s, want %s\n%s", step.act.Action, got, step.runs, h.picture(t))
+				}
+			}
+			// In the end everything is what it was, in the order that it was.
+			after, _ := h.hv.State(h.server)
+			if disksOf(&after.Defined) != disksOf(&before.Defined) || after.Defined.Rescue != nil || h.copies || h.opened != "" {
+				t.Errorf("left behind: %s", h.picture(t))
+			}
+			for key, value := range before.Settings {
+				if after.Settings[key] != value || len(after.Settings) != len(before.Settings) {
+					t.Errorf("settings %v, were %v", after.Settings, before.Settings)
+				}
+			}
+			h.spotless(t)
+		})
+	}
+}
+
+// runs tells what the guest runs.
+func (h *house) runs() string {
+	g, _ := h.hv.State(h.server)
+	switch {
+	case g.Runs == nil:
+		return "nothing"
+	case g.Runs.Rescue != nil:
+		return "rescue"
+	}
+	return "system"
+}
+
+// TestRescueKeepsEveryDisk: a server that boots from a volume is rescued with the volume in its place.
+func TestRescueKeepsEveryDisk(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active, volumes: true})
+	startRescue(t, h, false)
+	h.work(t)
+	g, _ := h.hv.State(h.server)
+	if disksOf(g.Runs) != " vda vdb" || g.Runs.Disks[0].VolumeID != h.volume || g.Runs.Disks[0].BootIndex != 0 {
+		t.Errorf("runs with %+v", g.Runs.Disks)
+	}
+	if uses, err := h.store.RescueImageUse(context.Background(), nil); err != nil || len(uses) != 1 {
+		t.Errorf("in use: %v %v", uses, err)
+	}
+}
+
+// TestRescueThatNeedsTheGuestOffChangesNothing: a guest that was started beside us is told of, not switched off.
+func TestRescueThatNeedsTheGuestOffChangesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Stopped})
+	startRescue(t, h, true)
+	g, _ := h.hv.State(h.server)
+	g.Power, g.Runs = compute.PowerOn, &g.Defined
+	h.hv.Put(h.server, g)
+	h.work(t)
+	s := h.now(t)
+	if h.runs() != "system" || s.Rescue != nil || s.Fault == nil || !strings.Contains(s.Fault.Message, "stop it first") {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestRescueThatCannotFetchLeavesTheServerRunning: the image comes before the power-off.
+func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	before, _ := h.hv.State(h.server)
+	h.mu.Lock()
+	h.refuse = func(o compute.Verb, args *compute.Args) error {
+		if o == compute.Define && args.Spec.Rescue != nil {
+			return problem.NotFoundf("finnix.iso is not on this host")
+		}
+		return nil
+	}
+	h.mu.Unlock()
+	startRescue(t, h, false)
+	h.work(t)
+	s := h.now(t)
+	g, _ := h.hv.State(h.server)
+	if g.Starts != before.Starts || h.runs() != "system" || s.State != compute.Errored || s.Rescue != nil {
+		t.Errorf("%s", h.picture(t))
+	}
+	if want := "Instance " + s.ID + " cannot be rescued: "; s.Fault == nil || !strings.HasPrefix(s.Fault.Message, want) || !strings.Contains(s.Fault.Message, "finnix.iso") {
+		t.Errorf("fault %+v", s.Fault)
+	}
+}
+
+// TestRescueThatCannotBePutBackSaysSo: the session stays, its image is held, and an unrescue ends it once the host obeys.
+func TestRescueThatCannotBePutBackSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	refuse := func(verb compute.Verb, args *compute.Args) error {
+		if verb == compute.Unlock || verb == compute.Define && args.Spec.Rescue == nil {
+			return problem.Conflictf("the host does not want to")
+		}
+		return nil
+	}
+	h.mu.Lock()
+	h.refuse = refuse
+	h.mu.Unlock()
+	startRescue(t, h, false)
+	h.work(t)
+	s := h.now(t)
+	if s.State != compute.Errored || s.Rescue == nil || s.Rescue.State != rescue.Failed || !strings.Contains(s.Fault.Message, "could not be put back") {
+		t.Fatalf("%s", h.picture(t))
+	}
+	h.mu.Lock()
+	h.refuse = nil
+	h.mu.Unlock()
+	h.act(t, compute.Act{Action: compute.Unrescue})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Active || s.Rescue != nil || h.runs() != "system" || h.copies {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestErrandIsTriedAgain: what a host could not do for now is ordered anew, a few times.
+func TestErrandIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Stopped})
+	tries := 0
+	h.mu.Lock()
+	h.refuse = func(verb compute.Verb, _ *compute.Args) error {
+		if verb == compute.SetPower {
+			if tries++; tries < errandTries {
+				return problem.Unavailablef("libvirt does not answer")
+			}
+		}
+		return nil
+	}
+	h.mu.Unlock()
+	h.act(t, compute.Act{Action: compute.Start})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Active || tries != errandTries {
+		t.Errorf("%d tries: %s", tries, h.picture(t))
+	}
+}
+
+// TestDeletionFromAnywhere leaves nothing on the host and nothing reserved, in whatever state it finds the server.
+func TestDeletionFromAnywhere(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(t *testing.T, h *house){
+		"active":    func(*testing.T, *house) {},
+		"in rescue": func(t *testing.T, h *house) { startRescue(t, h, false); h.work(t) },
+		"half rescued": func(t *testing.T, h *house) {
+			startRescue(t, h, false)
+			h.waits(t)
+		},
+		"in error": func(t *testing.T, h *house) {
+			h.act(t, compute.Act{Action: compute.ResetState, Reset: compute.Errored})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, quarters{state: compute.Active, volumes: true})
+			prepare(t, h)
+			h.act(t, compute.Act{Action: compute.Delete})
+			h.work(t)
+			s := h.now(t)
+			v, err := h.store.Volumes().Get(context.Background(), nil, h.volume)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, there := h.hv.State(h.server)
+			if s.State != compute.Deleted || s.Rescue != nil || there || len(h.disks) > 0 || h.copies || v.Status != compute.VolumeAvailable {
+				t.Errorf("left: %s", h.picture(t))
+			}
+			if uses, err := h.store.RescueImageUse(context.Background(), nil); err != nil || len(uses) != 0 {
+				t.Errorf("in use: %v %v", uses, err)
+			}
+		})
+	}
+}
+
+// TestServerIsMade: a new server gets a host, disks, a config drive with its password's hash, and runs.
+func TestServerIsMade(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{new: true})
+	h.create(t)
+	h.work(t)
+	s := h.now(t)
+	if s.State != compute.Active || s.HostID != h.host.ID || s.Epoch != 1 || s.LaunchedAt.IsZero() || h.disks["vda"] != h.image || h.drive == "" || h.runs() != "system" {
+		t.Fatalf("%s", h.picture(t))
+	}
+	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
+	h.work(t)
+	if g, _ := h.hv.State(h.server); disksOf(g.Runs) != " vda vdb" || disksOf(&g.Defined) != " vda vdb" {
+		t.Errorf("attached: %s", h.picture(t))
+	}
+	h.act(t, compute.Act{Action: compute.DetachVolume, VolumeID: h.volume})
+	h.work(t)
+	if g, _ := h.hv.State(h.server); disksOf(g.Runs) != " vda" || disksOf(&g.Defined) != " vda" {
+		t.Errorf("detached: %s", h.picture(t))
+	}
+	h.mu.Lock()
+	h.disks["vda"] = "aged"
+	h.mu.Unlock()
+	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Active || h.disks["vda"] != h.image {
+		t.Errorf("rebuilt: %s", h.picture(t))
+	}
+	if !slices.Contains(h.did, compute.Discard) {
+		t.Error("the root disk was not discarded")
+	}
+}
+
+// TestGuestOfNobodyIsLeftAlone: a guest that has our guest's name but is none of ours stops the creation, and stays.
+func TestGuestOfNobodyIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{new: true})
+	h.create(t)
+	s := h.now(t)
+	foreign := fake.State{Power: compute.PowerOn}
+	foreign.Defined.GuestName = s.GuestName
+	h.hv.Put("foreign", foreign)
+	h.work(t)
+	if s := h.now(t); s.State != compute.Errored || s.HostID == "" || s.Fault == nil {
+		t.Errorf("%s", h.picture(t))
+	}
+	if g, ok := h.hv.State("foreign"); !ok || g.Power != compute.PowerOn {
+		t.Errorf("foreign guest: %v %+v", ok, g)
+	}
+}
+
+// TestRescueOnGanetiStaysInItsDirectory: a location that leaves the directory of rescue images reaches no hypervisor.
+func TestRescueOnGanetiStaysInItsDirectory(t *testing.T) {
+	c := New(Config{RescueImagePath: "/srv/rescue"})
+	for location, want := range map[string]string{
+		"a.iso": "/srv/rescue/a.iso", "sub/b.iso": "/srv/rescue/sub/b.iso", "../etc/passwd": "", "/etc/passwd": "", "a/../../x": "", ".": "",
+	} {
+		spec := compute.Spec{Rescue: &compute.SpecRescue{Source: rescue.Source{Kind: rescue.ISO, LocationType: rescue.LocationFile, Location: location}}}
+		d, err := c.domain(&guest{server: &compute.Server{}, host: &compute.Host{}}, errand{args: compute.Args{Spec: &spec}})
+		if d.RescueImage != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q %v", location, d.RescueImage, err)
+		}
+	}
+}

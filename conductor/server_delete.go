@@ -1,0 +1,46 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/compute"
+	"salvor/job"
+)
+
+// serverDelete removes a server from its host and from the inventory, whatever it is: half made, in rescue, in error, or on no host at all.
+func (c *Conductor) serverDelete() job.Definition {
+	const again = "a deletion may be asked again"
+	return job.Definition{
+		Kind: compute.JobDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
+		Actions: []job.Action{
+			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
+			{Name: "remove the guest", Do: c.on(c.removeGuest), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "give back", Do: c.on(c.giveBack), NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+// voidOrders raises the server's epoch, so that nothing that was ordered before is carried out beside the removal.
+func (c *Conductor) voidOrders(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	epoch := g.server.Epoch + 1
+	return job.Done(
+		c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Epoch = epoch }),
+		func(tx job.Tx) error { return c.Store.VoidOrders(tx, g.server.ID, epoch) },
+	)
+}
+
+func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	if g.host == nil {
+		return job.Done()
+	}
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}}
+	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+func (c *Conductor) giveBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Gone(after(ctx), tx, g.server.ID) })
+}

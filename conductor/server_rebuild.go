@@ -1,0 +1,60 @@
+package conductor
+
+import (
+	"context"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+)
+
+// serverRebuild makes a server's root disk anew, from the image that its row names by now; who it is, its other disks and its
+// addresses stay. A failed one is asked again.
+func (c *Conductor) serverRebuild() job.Definition {
+	const again = "the former root disk is gone; a rebuild may be asked again"
+	return job.Definition{
+		Kind: compute.JobRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
+		Actions: []job.Action{
+			{Name: "power off", Do: c.on(c.cutForRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "discard the root disk", Do: c.on(c.discardRoot), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "prepare the disks", Do: c.on(c.prepareDisks), NoUndo: again, Deadline: guestDeadline(diskErrand)},
+			{Name: "define the server", Do: c.on(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "power on", Do: c.on(c.powerAfterRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	if g.server.Foreign || g.host != nil && g.host.Kind == compute.GanetiHost {
+		return job.Fail(problem.Unsupportedf("server %s: its disks are none of salvor's; reinstall it at its cluster", g.server.ID))
+	}
+	return c.cutGuest(ctx, r, g)
+}
+
+// cutGuest turns a guest off without asking it.
+func (c *Conductor) cutGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	return c.send(ctx, r, g, errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}}, func(compute.Result) job.Outcome {
+		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
+	})
+}
+
+func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	e := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
+	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+func (c *Conductor) powerAfterRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	a, err := decode[compute.RebuildArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if a.Power != compute.PowerOn {
+		return job.Done()
+	}
+	return c.powerOnNew(ctx, r, g)
+}

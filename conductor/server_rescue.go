@@ -1,0 +1,195 @@
+package conductor
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/rescue"
+)
+
+// serverRescue boots a rescue image in place of a server's own system, with all of its disks in their order. The definition comes
+// before the power-off: an image that cannot be had is told while the server runs as it did.
+func (c *Conductor) serverRescue() job.Definition {
+	return job.Definition{
+		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("rescued", rescueTakenBack),
+		Actions: []job.Action{
+			{Name: "save the boot", Do: c.on(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
+			{Name: "define the rescue", Do: c.on(c.defineRescue), Undo: c.on(c.putBack), Deadline: guestDeadline(diskErrand)},
+			{Name: "power off", Do: c.on(c.shutForRescue), NoUndo: "the power comes back with the definition", Deadline: guestDeadline(c.softErrand())},
+			{Name: "power on", Do: c.on(c.bootRescue), Undo: c.on(c.cutPower), Deadline: guestDeadline(quickErrand)},
+			{Name: "unlock", Do: c.on(c.unlockRescue), NoUndo: "the credential goes with the power", Deadline: guestDeadline(unlockErrand)},
+			{Name: "open the session", Do: c.on(c.openSession), NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+// softErrand is how long a power-off may take that asks the guest's system first, at most.
+func (c *Conductor) softErrand() time.Duration { return c.SoftOffTimeout + quickErrand }
+
+// within bounds a power-off that asks for so many seconds.
+func (c *Conductor) softWithin(seconds int) time.Duration {
+	return min(time.Duration(seconds)*time.Second, c.SoftOffTimeout) + quickErrand
+}
+
+// saveGuest remembers how the guest is, once a session: a second rescue would only see what the first one left.
+func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	session := g.session()
+	if session == nil || session.Source == nil {
+		return job.Fail(problem.Conflictf("server %s has no rescue session", g.server.ID))
+	}
+	if session.SavedKnown {
+		return job.Done()
+	}
+	return c.send(ctx, r, g, errand{verb: compute.Look}, func(result compute.Result) job.Outcome {
+		power := seen(result, g.server.Power)
+		if power != compute.PowerOn {
+			power = compute.PowerOff
+		}
+		var settings map[string]string
+		if result.Guest != nil {
+			settings = maps.Clone(result.Guest.Settings)
+		}
+		return job.Done(c.editSession(ctx, g, func(s *compute.Server, session *rescue.Session) {
+			session.Saved.Power, session.SavedSettings, session.SavedKnown = string(power), settings, true
+			session.Saved.Mode = string(s.Firmware)
+			s.Power = power
+		}))
+	})
+}
+
+// editSession changes the open session in the transaction that ends the action.
+func (c *Conductor) editSession(ctx context.Context, g *guest, change func(*compute.Server, *rescue.Session)) func(job.Tx) error {
+	return c.editServer(ctx, g.server.ID, onSession(change))
+}
+
+// onSession changes a copy of the session: what was read is not written to.
+func onSession(change func(*compute.Server, *rescue.Session)) func(*compute.Server) {
+	return func(s *compute.Server) {
+		if s.Rescue == nil {
+			return
+		}
+		session := *s.Rescue
+		s.Rescue = &session
+		change(s, &session)
+	}
+}
+
+func toSession(state rescue.State) func(*compute.Server, *rescue.Session) {
+	return func(_ *compute.Server, session *rescue.Session) { session.State = state }
+}
+
+func (c *Conductor) defineRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	return c.defineGuest(ctx, r, g, true, func() job.Outcome { return job.Done(c.editSession(ctx, g, toSession(rescue.Prepared))) })
+}
+
+func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	a, err := decode[compute.RescueArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if !a.Boot {
+		return c.mustBeOff(ctx, r, g)
+	}
+	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff, Soft: true, Within: a.Within}, within: c.softWithin(a.Within)}
+	return c.send(ctx, r, g, off, func(compute.Result) job.Outcome {
+		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
+	})
+}
+
+// mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
+func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	return c.send(ctx, r, g, errand{verb: compute.Look}, func(result compute.Result) job.Outcome {
+		if power := seen(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
+			return job.Fail(problem.Conflictf("server %s is %s: stop it first", g.server.ID, power))
+		}
+		return job.Done()
+	})
+}
+
+func (c *Conductor) bootRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	a, err := decode[compute.RescueArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if !a.Boot {
+		return job.Done()
+	}
+	return c.switchOn(ctx, r, g, func() job.Outcome {
+		return job.Done(c.editSession(ctx, g, func(s *compute.Server, session *rescue.Session) {
+			s.Power, session.State = compute.PowerOn, rescue.Booting
+		}))
+	})
+}
+
+func (c *Conductor) unlockRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	session := g.session()
+	if session == nil || session.State != rescue.Booting {
+		return job.Done()
+	}
+	return c.unlock(ctx, r, g)
+}
+
+// unlock gives the rescue system that boots its credential, where our agent in it waits for one.
+func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	session := g.session()
+	if session == nil || session.Source == nil || session.Source.Access != rescue.ByChannel {
+		return job.Done()
+	}
+	hidden := compute.OrderSecret{Hash: session.Credential.Hash.Reveal(), Keys: session.Credential.Keys}
+	return c.send(ctx, r, g, errand{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
+		return job.Done(c.editSession(ctx, g, func(_ *compute.Server, session *rescue.Session) {
+			session.Fingerprint = result.Fingerprint
+		}))
+	})
+}
+
+func (c *Conductor) openSession(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	return job.Done(c.finishServer(ctx, g.server.ID, onSession(func(s *compute.Server, session *rescue.Session) {
+		now := c.Now().UTC()
+		s.State, s.Fault, s.LaunchedAt, s.Wanted = compute.Rescued, nil, now, s.Power
+		if session.State == rescue.Booting {
+			session.State = rescue.Ready
+		}
+	})))
+}
+
+// putBack takes a rescue back: the original definition, nothing left on the host, and the power as it was.
+func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	session := g.session()
+	if session == nil {
+		return job.Done()
+	}
+	return c.defineGuest(ctx, r, g, false, func() job.Outcome {
+		return c.send(ctx, r, g, errand{verb: compute.Release}, func(compute.Result) job.Outcome {
+			if compute.Power(session.Saved.Power) != compute.PowerOn {
+				return job.Done()
+			}
+			return c.switchOn(ctx, r, g, func() job.Outcome {
+				return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
+			})
+		})
+	})
+}
+
+// cutPower ends the rescue system of a rescue that failed.
+func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	a, err := decode[compute.RescueArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if !a.Boot {
+		return job.Done()
+	}
+	return c.cutGuest(ctx, r, g)
+}
+
+// rescueTakenBack closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue.
+func rescueTakenBack(s *compute.Server, clean bool) {
+	if clean {
+		s.Rescue = nil
+	}
+}

@@ -1,0 +1,242 @@
+// Package fake is a hypervisor in memory, for tests and for trying salvor out: it keeps the
+// contract, boots nothing, and fails where it is told to. It must not know who drives it.
+package fake
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+)
+
+// Settings of a guest that a rescue replaces, as on Ganeti.
+const (
+	BootOrder = "boot_order"
+	CDROM     = "cdrom_image_path"
+)
+
+// Hypervisor keeps guests in memory. It is safe for use by several goroutines.
+type Hypervisor struct {
+	mu     sync.Mutex
+	guests map[string]*State
+	broken map[string]error
+	deaf   bool
+}
+
+// State is a guest as the hypervisor knows it.
+type State struct {
+	// Defined is what the next start boots; Runs what runs now, nil if nothing does.
+	Defined hypervisor.Domain
+	Runs    *hypervisor.Domain
+	Power   compute.Power
+	// Settings are those that were set on this guest alone.
+	Settings map[string]string
+	// Ours tells that the guest was defined here, not found.
+	Ours bool
+	// Starts counts how often it was started.
+	Starts int
+}
+
+var (
+	_ hypervisor.Hypervisor = (*Hypervisor)(nil)
+	_ hypervisor.Plugger    = (*Hypervisor)(nil)
+)
+
+// New makes a hypervisor without guests.
+func New() *Hypervisor {
+	return &Hypervisor{guests: map[string]*State{}, broken: map[string]error{}}
+}
+
+// Break has a method, by its name, fail with err until it is called with nil.
+func (h *Hypervisor) Break(method string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken[method] = err
+}
+
+// Deafen has guests that are asked to power off ignore that.
+func (h *Hypervisor) Deafen(deaf bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaf = deaf
+}
+
+// Put adds a guest as it is, beside all rules.
+func (h *Hypervisor) Put(id string, s State) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.guests[id] = &s
+}
+
+// State tells how a guest is; false: there is none.
+func (h *Hypervisor) State(id string) (State, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.guests[id]
+	if !ok {
+		return State{}, false
+	}
+	out := *g
+	out.Settings = maps.Clone(g.Settings)
+	return out, true
+}
+
+// enter begins a call: it holds the lock unless it fails.
+func (h *Hypervisor) enter(ctx context.Context, method string) error {
+	if err := ctx.Err(); err != nil {
+		return problem.Unavailablef("%s: %w", method, err)
+	}
+	h.mu.Lock()
+	if err := h.broken[method]; err != nil {
+		h.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// Inventory tells of a host that is large enough.
+func (h *Hypervisor) Inventory(ctx context.Context) (compute.Inventory, error) {
+	if err := h.enter(ctx, "Inventory"); err != nil {
+		return compute.Inventory{}, err
+	}
+	defer h.mu.Unlock()
+	return compute.Inventory{HypervisorType: "fake", HypervisorVersion: 1, VCPUs: 1024, RAM: 1 << 20, Disk: 1 << 16, Firmware: []compute.Firmware{compute.BIOS, compute.UEFI}}, nil
+}
+
+// Guests lists all guests, by id.
+func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
+	if err := h.enter(ctx, "Guests"); err != nil {
+		return nil, err
+	}
+	defer h.mu.Unlock()
+	out := make([]compute.Guest, 0, len(h.guests))
+	for id, g := range h.guests {
+		out = append(out, g.guest(id))
+	}
+	slices.SortFunc(out, func(a, b compute.Guest) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func (g *State) guest(id string) compute.Guest {
+	out := compute.Guest{
+		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, VCPUs: g.Defined.VCPUs, RAM: g.Defined.RAM,
+		Settings: maps.Clone(g.Settings), NICs: slices.Clone(g.Defined.NICs),
+	}
+	if g.Defined.Rescue != nil {
+		out.Rescue = cmp.Or(g.Defined.RescueImage, g.Defined.Rescue.Name)
+	}
+	out.InRescue = g.Runs != nil && g.Runs.Rescue != nil
+	return out
+}
+
+// Define makes the definition what d says.
+func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
+	if err := h.enter(ctx, "Define"); err != nil {
+		return err
+	}
+	defer h.mu.Unlock()
+	for id, g := range h.guests {
+		if (id == d.ServerID) != (g.Defined.GuestName == d.GuestName) || id == d.ServerID && !g.Ours {
+			return problem.Conflictf("define guest %s: there is a guest %s that is none of ours", d.GuestName, g.Defined.GuestName)
+		}
+	}
+	g := h.guests[d.ServerID]
+	if g == nil {
+		g = &State{Power: compute.PowerOff, Ours: true}
+		h.guests[d.ServerID] = g
+	}
+	g.Defined, g.Settings = d, g.settings(d)
+	return nil
+}
+
+// settings are those of the guest once it is defined by d: a rescue sets its own, whoever restores names all that are wanted.
+func (g *State) settings(d hypervisor.Domain) map[string]string {
+	out := maps.Clone(g.Settings)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if d.Rescue != nil {
+		out[BootOrder], out[CDROM] = "cdrom", cmp.Or(d.RescueImage, d.Rescue.Name)
+		return out
+	}
+	if d.Restore != nil {
+		delete(out, BootOrder)
+		delete(out, CDROM)
+		maps.Copy(out, d.Restore)
+	}
+	return out
+}
+
+// SetPower brings a guest to a power state.
+func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power) (bool, error) {
+	if err := h.enter(ctx, "SetPower"); err != nil {
+		return false, err
+	}
+	defer h.mu.Unlock()
+	g := h.guests[id]
+	if g == nil {
+		return false, problem.NotFoundf("there is no guest %s", id)
+	}
+	soft := false
+	if (p.State == compute.PowerOff || p.Restart) && g.Power != compute.PowerOff {
+		soft = p.Soft && !h.deaf
+		g.Power, g.Runs = compute.PowerOff, nil
+	}
+	switch {
+	case p.State == g.Power:
+	case p.State == compute.PowerOn && g.Runs != nil:
+		g.Power = compute.PowerOn
+	case p.State == compute.PowerOn:
+		boots := g.Defined
+		g.Power, g.Runs = compute.PowerOn, &boots
+		g.Starts++
+	case (p.State == compute.PowerPaused || p.State == compute.PowerSaved) && g.Power == compute.PowerOn:
+		g.Power = p.State
+	default:
+		return false, problem.Conflictf("guest %s is %s and cannot become %s", id, g.Power, p.State)
+	}
+	return soft, nil
+}
+
+// Remove ends a guest and forgets it.
+func (h *Hypervisor) Remove(ctx context.Context, id string) error {
+	if err := h.enter(ctx, "Remove"); err != nil {
+		return err
+	}
+	defer h.mu.Unlock()
+	delete(h.guests, id)
+	return nil
+}
+
+// Plug attaches or detaches one disk, in the guest that runs and in its definition.
+func (h *Hypervisor) Plug(ctx context.Context, d hypervisor.Domain, disk string, on bool) error {
+	if err := h.enter(ctx, "Plug"); err != nil {
+		return err
+	}
+	defer h.mu.Unlock()
+	g := h.guests[d.ServerID]
+	if g == nil {
+		return problem.NotFoundf("there is no guest %s", d.ServerID)
+	}
+	i := slices.IndexFunc(d.Disks, func(s compute.SpecDisk) bool { return s.Name == disk })
+	if i < 0 {
+		return problem.Invalidf("guest %s: the domain names no disk %s", d.ServerID, disk)
+	}
+	plug(&g.Defined, d.Disks[i], on)
+	if g.Runs != nil {
+		plug(g.Runs, d.Disks[i], on)
+	}
+	return nil
+}
+
+func plug(d *hypervisor.Domain, disk compute.SpecDisk, on bool) {
+	d.Disks = slices.DeleteFunc(slices.Clone(d.Disks), func(s compute.SpecDisk) bool { return s.Name == disk.Name })
+	if on {
+		d.Disks = append(d.Disks, disk)
+	}
+}
