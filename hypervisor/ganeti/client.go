@@ -82,8 +82,6 @@ func New(c Config) (*Client, error) {
 		TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: c.Timeout / 2}).DialContext,
 		TLSHandshakeTimeout: c.Timeout / 2, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
-		// Ganeti 3.0 closes every connection after its answer; a request on a dying one would be lost.
-		DisableKeepAlives: true,
 	}
 	return &Client{
 		conf: c, base: base, first: 100 * time.Millisecond, longest: time.Second,

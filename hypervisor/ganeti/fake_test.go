@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -113,7 +114,9 @@ func newRAPI(t testing.TB) *rapi {
 	mux.HandleFunc("DELETE /2/instances/{name}/tags", f.write(f.put))
 	mux.HandleFunc("DELETE /2/instances/{name}", f.write(f.put))
 	mux.HandleFunc("POST /2/instances", f.write(f.create))
-	f.Server = httptest.NewTLSServer(f.guard(mux))
+	f.Server = httptest.NewUnstartedServer(f.guard(mux))
+	f.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a test breaks off
+	f.StartTLS()
 	t.Cleanup(f.Close)
 	return f
 }
@@ -190,7 +193,6 @@ func (f *rapi) guard(next http.Handler) http.Handler {
 		case r.Method != http.MethodGet && f.refuse != 0:
 			refuse(w, f.refuse, "refused", "by choice")
 		default:
-			w.Header().Set("Connection", "close")
 			next.ServeHTTP(w, r)
 		}
 	})
