@@ -17,10 +17,6 @@ const (
 	maxTokenLife = 7 * 24 * 3600
 )
 
-func invalidAction(word string) error {
-	return problem.Invalidf("Invalid value for action: %.40q; want rescue or unrescue.", word)
-}
-
 func (s *server) hosts() []api.Route {
 	hosts, tokens := s.Services.Hosts, s.Services.JoinTokens
 	k := collection[compute.Host, compute.HostFilter]{

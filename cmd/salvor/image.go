@@ -130,7 +130,7 @@ func newReconcileCommand() *cobra.Command {
 			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix}, &got); err != nil {
 				return err
 			}
-			return o.list(c.OutOrStdout(), columnsOf([]string{"id", "name", "found", "kept", "fixed"}), got.Servers)
+			return o.list(c.OutOrStdout(), columnsOf([]string{"server", "name", "cluster", "known", "fixed"}), got.Servers)
 		}),
 	}
 	o.flags(cmd)
