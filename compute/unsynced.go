@@ -191,7 +191,7 @@ func (h *shelf) judge(srv *Server, g *Guest) func(*Servers, *Server) {
 		return nil
 	case src == nil:
 		return func(s *Servers, v *Server) { s.outOfRescue(v, g) }
-	case open && srv.Rescue.Source != nil && h.known(srv) == g.Rescue && srv.State == Rescued && srv.Rescue.State != rescue.Failed:
+	case open && h.known(srv) == g.Rescue && srv.State == Rescued && srv.Rescue.State == stageOf(g):
 		return nil
 	}
 	return func(s *Servers, v *Server) { s.intoRescue(v, g, src) }
@@ -205,6 +205,14 @@ func (s *Servers) outOfRescue(v *Server, g *Guest) {
 	if g.Power == PowerOn {
 		v.State = Active
 	}
+}
+
+// stageOf is how far the session of a guest in rescue is: what runs may have been started by anybody.
+func stageOf(g *Guest) rescue.State {
+	if g.Power == PowerOn {
+		return rescue.Ready
+	}
+	return rescue.Prepared
 }
 
 // intoRescue opens a session for a rescue that somebody else began, or corrects the image of ours. What that rescue replaced
@@ -225,10 +233,7 @@ func (s *Servers) intoRescue(v *Server, g *Guest, src *rescue.Source) {
 			session.SavedSettings["kernel_path"] = kernel
 		}
 	}
-	session.Source, session.Image, session.State = src, src.Name, rescue.Prepared
-	if g.Power == PowerOn {
-		session.State = rescue.Ready
-	}
+	session.Source, session.Image, session.State = src, src.Name, stageOf(g)
 	v.Rescue, v.State, v.Fault = &session, Rescued, nil
 	v.Power, v.Wanted = g.Power, g.Power
 }

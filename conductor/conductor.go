@@ -37,6 +37,8 @@ type Config struct {
 	Compute *compute.Services
 	// Hypervisors drive the guests of hosts that have no agent; nil: there are none.
 	Hypervisors Hypervisors
+	// Clusters are watched; nil: there are none.
+	Clusters Clusters
 	// RescueImagePath is the directory of rescue images on the hosts that Hypervisors drive.
 	RescueImagePath string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
@@ -134,7 +136,7 @@ func (c *Conductor) Definitions() []job.Definition {
 			all[i].Deadline = operationDeadline + c.SoftOffTimeout
 		}
 	}
-	return all
+	return append(all, c.clusterDefinitions()...)
 }
 
 // operationDeadline ends an operation that its actions' own deadlines do not, such as one during which conductors keep dying.

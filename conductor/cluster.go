@@ -1,0 +1,353 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Clusters finds what drives a cluster.
+type Clusters interface {
+	Cluster(row *compute.Cluster) (hypervisor.Cluster, error)
+}
+
+const (
+	watchEvery   = 2 * time.Second
+	watchBound   = 2 * time.Minute // of one turn
+	deafEvery    = 5 * time.Second // a cluster that does not answer is asked this often
+	openJobsMemo = "open jobs"
+	turnOfWatch  = "its next look at the cluster"
+)
+
+// clusterDefinitions are what is done with clusters. The watch never ends by itself, so no deadline is laid over it.
+func (c *Conductor) clusterDefinitions() []job.Definition {
+	return []job.Definition{
+		{
+			Kind: compute.JobWatch, Version: 1, Class: job.Operation,
+			Actions: []job.Action{{Name: "watch", Do: c.watchCluster, NoUndo: "what was seen stays seen", Deadline: 4 * watchBound}},
+		},
+		{
+			Kind: compute.JobClusterAdopt, Version: 1, Class: job.Ask,
+			Actions: []job.Action{{Name: "adopt", Do: c.adoptInstance, NoUndo: "it takes its own mark back"}},
+		},
+		{
+			Kind: compute.JobClusterReconcile, Version: 1, Class: job.Ask,
+			Actions: []job.Action{{Name: "compare", Do: c.reconcileCluster, NoUndo: "the cluster is the truth"}},
+		},
+	}
+}
+
+// cluster reads a cluster and finds what drives it.
+func (c *Conductor) cluster(ctx context.Context, id string) (*compute.Cluster, hypervisor.Cluster, error) {
+	row, err := c.Store.Clusters().Get(ctx, nil, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Clusters == nil {
+		return row, nil, problem.Unsupportedf("cluster %s: this conductor drives no clusters", row.Name)
+	}
+	if c.Alive != nil {
+		if err := c.Alive(); err != nil {
+			return row, nil, err
+		}
+	}
+	cl, err := c.Clusters.Cluster(row)
+	return row, cl, err
+}
+
+// watchCluster is one turn: jobs first, so that what an ended job did is in what is read after it.
+func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
+	r.Deadline = 0 // each rest has its own
+	bounded, cancel := context.WithTimeout(ctx, watchBound)
+	defer cancel()
+	row, cl, err := c.cluster(bounded, r.Subject.ID)
+	if row == nil {
+		if problem.Is(err, problem.NotFound) {
+			return job.Done()
+		}
+		return job.Rest(turnOfWatch, deafEvery)
+	}
+	seen := row.Seen
+	if err == nil {
+		seen, err = c.lookAtCluster(bounded, r, row, cl)
+	}
+	if ctx.Err() != nil || c.Alive != nil && c.Alive() != nil {
+		return job.Rest(turnOfWatch, watchEvery) // we were stopped: that says nothing about the cluster
+	}
+	trouble, every := "", watchEvery
+	if err != nil {
+		trouble, every = err.Error(), deafEvery
+	}
+	if row.Seen == seen && row.Problem == trouble {
+		return job.Rest(turnOfWatch, every)
+	}
+	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, seen, trouble))
+}
+
+// noteTurn writes what a turn changed of the cluster's record. The record itself may have been changed meanwhile.
+func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, seen int64, trouble string) func(job.Tx) error {
+	return func(tx job.Tx) error {
+		row, err := c.Store.Clusters().Get(ctx, tx, old.ID)
+		if problem.Is(err, problem.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		changed := (row.Problem == "") != (trouble == "")
+		row.Seen, row.Problem = seen, trouble
+		if err := c.Store.Clusters().Save(tx, row); err != nil || !changed {
+			return err
+		}
+		e := job.Event{Subject: compute.ClusterSubject(row.ID), At: c.Now(), Type: "contact", Text: "the cluster answers", Severity: "info"}
+		if trouble != "" {
+			e.Text, e.Severity = "the cluster cannot be watched: "+trouble, "error"
+		}
+		return c.Store.Append(tx, e)
+	}
+}
+
+// lookAtCluster takes in everything that the cluster tells, and returns up to which job it was followed.
+func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (int64, error) {
+	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
+	if err != nil {
+		return row.Seen, err
+	}
+	view, err := c.readCluster(ctx, row, cl)
+	if err != nil {
+		return row.Seen, err
+	}
+	if err := c.followHosts(ctx, row, view); err != nil {
+		return row.Seen, err
+	}
+	if err := c.followGuests(ctx, view); err != nil {
+		return row.Seen, err
+	}
+	if _, err := c.Compute.Servers.SyncRescue(ctx, view.ours(), view.versions, true); err != nil {
+		return row.Seen, err
+	}
+	if err := c.tellJobs(ctx, jobs, view); err != nil {
+		return row.Seen, err
+	}
+	raw, err := json.Marshal(open)
+	if err != nil {
+		return row.Seen, err
+	}
+	if string(raw) != r.Memo[openJobsMemo] {
+		r.Note(openJobsMemo, string(raw))
+	}
+	return seen, nil
+}
+
+// newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
+func (c *Conductor) newJobs(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (ended []hypervisor.ClusterJob, open []int64, seen int64, err error) {
+	var also []int64
+	if known := r.Memo[openJobsMemo]; known != "" {
+		_ = json.Unmarshal([]byte(known), &also) // our own writing
+	}
+	after := row.Seen
+	if after == 0 {
+		after = -1
+	}
+	jobs, _, err := cl.Jobs(ctx, after, also)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	open, seen = []int64{}, row.Seen
+	for _, j := range jobs {
+		seen = max(seen, j.ID)
+		switch {
+		case j.Ended && after >= 0:
+			ended = append(ended, j)
+		case !j.Ended && !j.Gone:
+			open = append(open, j.ID)
+		}
+	}
+	return ended, open, seen, nil
+}
+
+// view is a cluster as it was seen in one turn.
+type view struct {
+	hosts    []hypervisor.ClusterHost
+	guests   []hypervisor.ClusterGuest
+	versions map[string]int64  // of servers, from before the guests were read
+	ids      map[string]string // of hosts, by the names of their nodes
+}
+
+func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*view, error) {
+	v := &view{ids: map[string]string{}}
+	var err error
+	if v.versions, err = c.Compute.Servers.Versions(ctx, row.ID); err != nil {
+		return nil, err
+	}
+	if v.hosts, err = cl.Hosts(ctx); err != nil {
+		return nil, err
+	}
+	v.guests, err = cl.Guests(ctx)
+	return v, err
+}
+
+func (v *view) ours() []compute.Guest {
+	var out []compute.Guest
+	for _, g := range v.guests {
+		if g.Ours {
+			out = append(out, g.Guest)
+		}
+	}
+	return out
+}
+
+// followHosts has a row for every node. The row of a node that is gone goes with its last server.
+func (c *Conductor) followHosts(ctx context.Context, row *compute.Cluster, v *view) error {
+	known, err := c.Store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: row.ID}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, h := range v.hosts {
+		host, err := c.Compute.Hosts.Ensure(ctx, row.ID, h.Name, h.Inventory)
+		if err != nil {
+			return err
+		}
+		v.ids[h.Name] = host.ID
+	}
+	for _, h := range known {
+		if _, there := v.ids[h.Name]; there {
+			continue
+		}
+		err := c.Compute.Hosts.Remove(ctx, h.ID, record.Asker{})
+		if err != nil && !problem.Is(err, problem.Conflict) && !problem.Is(err, problem.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// followGuests moves servers to where the cluster runs them, and tells each host's guests to the core.
+func (c *Conductor) followGuests(ctx context.Context, v *view) error {
+	here := map[string][]compute.Guest{}
+	for _, g := range v.guests {
+		id := v.ids[g.Host]
+		if id == "" {
+			continue
+		}
+		if g.Ours {
+			if err := c.Compute.Servers.Moved(ctx, g.ID, id, v.versions); err != nil {
+				return err
+			}
+		}
+		here[id] = append(here[id], g.Guest)
+	}
+	for _, id := range slices.Sorted(maps.Values(v.ids)) {
+		if err := c.Compute.Servers.Observe(ctx, id, here[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellJobs writes ended jobs on the timelines of the servers that they worked on, whoever asked for them.
+func (c *Conductor) tellJobs(ctx context.Context, jobs []hypervisor.ClusterJob, v *view) error {
+	servers := map[string]string{}
+	for _, g := range v.guests {
+		if g.Ours {
+			servers[g.Name] = g.ID
+		}
+	}
+	for _, j := range jobs {
+		for _, name := range j.Guests {
+			id := servers[name]
+			if id == "" {
+				continue
+			}
+			e := job.Event{Subject: compute.Subject(id), At: c.Now(), Type: "contact", Severity: "info", Text: "Ganeti did " + j.Words}
+			if j.Failure != "" {
+				e.Severity, e.Text = "error", j.Failure
+			}
+			if err := c.Store.Do(ctx, func(tx job.Tx) error { return c.Store.Append(tx, e) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adoptInstance makes a server of an instance that exists. The server's id comes from the job, so that a second run finds its own mark.
+func (c *Conductor) adoptInstance(ctx context.Context, r *job.Run) job.Outcome {
+	a, err := decode[compute.ClusterAdoptArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	row, cl, err := c.cluster(ctx, r.Subject.ID)
+	if err != nil {
+		return job.Fail(err)
+	}
+	id := r.ID
+	if srv, err := c.Store.Servers().Get(ctx, nil, id); err == nil {
+		return job.Answer(compute.Adopted{ServerID: srv.ID})
+	}
+	g, err := cl.Adopt(ctx, a.Instance, id)
+	if err != nil {
+		return job.Fail(err)
+	}
+	if err = c.takeIn(ctx, r, row, cl, a, g); err != nil {
+		if undo := cl.Release(context.WithoutCancel(ctx), a.Instance, id); undo != nil {
+			r.Log.Warn("take the mark off an instance that was not adopted", "instance", a.Instance, "error", undo)
+		}
+		return job.Fail(err)
+	}
+	return job.Answer(compute.Adopted{ServerID: id})
+}
+
+func (c *Conductor) takeIn(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster, a compute.ClusterAdoptArgs, g *hypervisor.ClusterGuest) error {
+	hosts, err := cl.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(hosts, func(h hypervisor.ClusterHost) bool { return h.Name == g.Host })
+	if at < 0 {
+		return problem.Conflictf("adopt instance %s: it is on node %q, which runs no guests", a.Instance, g.Host)
+	}
+	host, err := c.Compute.Hosts.Ensure(ctx, row.ID, g.Host, hosts[at].Inventory)
+	if err != nil {
+		return err
+	}
+	adoption := compute.Adoption{HostID: host.ID, Guest: g.Guest, Name: a.Name, OS: a.OS, OSFamily: a.OSFamily, Project: a.Project, User: a.User, DisksMiB: g.Disks}
+	if adoption.Name == "" {
+		adoption.Name, _, _ = strings.Cut(g.Name, ".")
+	}
+	if adoption.OS == "" {
+		adoption.OS, _, _ = strings.Cut(g.System, "+") // without its variant
+	}
+	_, err = c.Compute.Servers.Adopt(ctx, adoption, compute.Who{Asker: record.Asker{RequestID: r.RequestID, User: r.User}, Admin: true})
+	return err
+}
+
+// reconcileCluster compares the sessions of the cluster's servers with what it tells, and mends them if that was asked for.
+func (c *Conductor) reconcileCluster(ctx context.Context, r *job.Run) job.Outcome {
+	a, err := decode[compute.ReconcileArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	row, cl, err := c.cluster(ctx, r.Subject.ID)
+	if err != nil {
+		return job.Fail(err)
+	}
+	v, err := c.readCluster(ctx, row, cl)
+	if err != nil {
+		return job.Fail(err)
+	}
+	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.versions, a.Fix)
+	if err != nil {
+		return job.Fail(err)
+	}
+	return job.Answer(found)
+}
