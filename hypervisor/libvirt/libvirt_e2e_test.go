@@ -5,9 +5,11 @@ package libvirt
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -171,5 +173,83 @@ func (y *yard) killLibvirt(t *testing.T, hold bool) {
 	t.Helper()
 	if err := y.lab.KillLibvirt(t.Context(), y.host.Name, hold); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each kind of rescue by each firmware: its system boots, and the server's own first disk is the first disk in it.
+// The tenant's boot partition asks for the second partition of /dev/vda, wherever it was booted from.
+func TestRescueBoots(t *testing.T) {
+	y := newYard(t)
+	for _, name := range []string{"vmlinuz", "initrd"} {
+		copyOut := exec.CommandContext(t.Context(), "mcopy", "-n", "-i", y.tenant.Path+"@@1M", "::/"+name, filepath.Join(y.dir, name))
+		if out, err := copyOut.CombinedOutput(); err != nil {
+			t.Fatalf("mcopy (package mtools): %v: %s", err, out)
+		}
+	}
+	for _, firmware := range []compute.Firmware{compute.BIOS, compute.UEFI} {
+		t.Run(string(firmware), func(t *testing.T) {
+			d := y.domain(t, true)
+			d.Firmware = firmware
+			y.boot(t, d)
+			says(t, d, "boots=1 ")
+			vars := nvramPath(y.opts.NVRAM, d.ServerID, false)
+			own, _ := os.ReadFile(vars)
+
+			kernel := d
+			kernel.Spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Name: "kernel", Kind: rescue.Kernel, Append: "console=ttyS0 salvor.test=rescue"}}
+			kernel.RescueImage, kernel.RescueRamdisk = filepath.Join(y.dir, "vmlinuz"), filepath.Join(y.dir, "initrd")
+			y.boot(t, kernel)
+			says(t, d, "salvor.test=rescue")
+			says(t, d, "boots=2 ")
+
+			disk := d
+			disk.Spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Name: "disk", Kind: rescue.Disk}}
+			disk.RescueImage = filepath.Join(y.dir, d.ServerID+"-rescue.img")
+			copyFile(t, disk.RescueImage, y.tenant.Path)
+			wreck(t, d.Paths["vda"].Path)
+			y.boot(t, disk)
+			says(t, d, "TENANT no root file system on /dev/vda2")
+			if now, _ := os.ReadFile(vars); !bytes.Equal(own, now) {
+				t.Error("a rescue has changed the server's own UEFI variables")
+			}
+			if err := y.Define(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(nvramPath(y.opts.NVRAM, d.ServerID, true)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the variables of a rescue that has ended: %v", err)
+			}
+			if err := y.Remove(t.Context(), d.ServerID); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(vars); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the variables of a server that was removed: %v", err)
+			}
+		})
+	}
+}
+
+// boot defines a guest and starts it anew.
+func (y *yard) boot(t *testing.T, d hypervisor.Domain) {
+	t.Helper()
+	if err := y.Define(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.SetPower(t.Context(), d.ServerID, hypervisor.Power{State: compute.PowerOn, Restart: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wreck leaves of a tenant disk the table of its partitions: nothing boots from it, and its system's partition holds none.
+func wreck(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for offset, size := range map[int64]int{0: 440, 1 << 20: 1 << 20, 65 << 20: 64 << 10} {
+		if _, err := f.WriteAt(make([]byte, size), offset); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
