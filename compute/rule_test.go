@@ -1,0 +1,148 @@
+package compute
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/rescue"
+)
+
+var (
+	everyState  = []VMState{Building, Active, Stopped, Paused, Suspended, Rescued, Errored, Deleted}
+	everyAction = []Action{Start, Stop, Reboot, RebootHard, Pause, Unpause, Suspend, Resume, Rescue, Unrescue, Rebuild,
+		LockServer, UnlockServer, ResetState, Delete, AttachVolume, DetachVolume}
+)
+
+// in makes a server in a state as servers are in it.
+func in(state VMState, session, on bool) *Server {
+	s := &Server{State: state, LaunchedAt: time.Unix(1, 0), Power: PowerOff}
+	if on {
+		s.Power = PowerOn
+	}
+	if session {
+		s.Rescue = &rescue.Session{State: rescue.Prepared}
+	}
+	return s
+}
+
+// column is a state as the page names it.
+type column struct {
+	name string
+	s    *Server
+}
+
+func columns() (out []column) {
+	for _, state := range everyState {
+		switch state {
+		case Rescued:
+			out = append(out, column{"rescued, off", in(state, true, false)}, column{"rescued, on", in(state, true, true)})
+			continue
+		case Errored:
+			out = append(out, column{"error, session open", in(state, true, false)})
+		}
+		out = append(out, column{string(state), in(state, false, state == Active)})
+	}
+	return out
+}
+
+// table prints which state takes which action: "yes", or "" where it is refused.
+func table(m Manner) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| action |")
+	columns := columns()
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	for _, a := range everyAction {
+		fmt.Fprintf(&b, "| %s |", a)
+		for _, c := range columns {
+			word := ""
+			if _, err := Allow(c.s, a, m, false); err == nil {
+				word = "yes"
+			}
+			fmt.Fprintf(&b, " %s |", word)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+const statesPage = "../docs/server-states.md"
+
+// TestTheTableIsWhatTheDocumentSays holds docs/server-states.md to the rules: run it with SALVOR_WRITE_DOCS=1 to write the page anew.
+func TestTheTableIsWhatTheDocumentSays(t *testing.T) {
+	want := "# What servers take in which state\n\nPrinted from the table in `compute/rule.go`; `SALVOR_WRITE_DOCS=1 go test ./compute` writes it anew. A server on which a task is at work" +
+		" takes only delete, lock, unlock and reset state; a locked one takes only unlock from those who are no administrators.\n\n" +
+		"## In the manner of the Compute API: a rescue powers the server off and boots\n\n" + table(SoftOff) +
+		"\n## In the manner of Cyclades: a rescue takes a stopped server and leaves it off\n\n" + table(MustOff)
+	if os.Getenv("SALVOR_WRITE_DOCS") != "" {
+		if err := os.WriteFile(statesPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(statesPage)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the rules say: %v; write it with SALVOR_WRITE_DOCS=1", statesPage, err)
+	}
+}
+
+// TestEveryStateAndActionAreAnswered walks every state, task, lock, session and power through every action.
+func TestEveryStateAndActionAreAnswered(t *testing.T) {
+	for _, state := range everyState {
+		for _, action := range everyAction {
+			for bits := range 64 {
+				s := in(state, bits&1 != 0, bits&2 != 0)
+				s.Locked = bits&4 != 0
+				if bits&8 != 0 {
+					s.Task = Stopping
+				}
+				manner, isAdmin := SoftOff, bits&32 != 0
+				if bits&16 != 0 {
+					manner = MustOff
+				}
+				rule, err := Allow(s, action, manner, isAdmin)
+				if err != nil {
+					refused, ok := err.(*StateError)
+					if !ok || refused.Server != s || refused.Action != action || refused.Error() == "" {
+						t.Fatalf("%s in %s: %v", action, state, err)
+					}
+					if refused.Allowed && !refused.Locked && !refused.Busy {
+						t.Errorf("%s in %s: refused for no reason", action, state)
+					}
+					continue
+				}
+				if state == Deleted {
+					t.Errorf("%s of a deleted server", action)
+				}
+				if s.Task != NoTask && !rule.Anytime || s.Locked && !isAdmin && !rule.Lockless {
+					t.Errorf("%s in %s passes a task or a lock", action, state)
+				}
+				if (rule.Job == "") != (rule.Task == NoTask) {
+					t.Errorf("%s: a job without a task, or a task without a job", action)
+				}
+			}
+		}
+	}
+}
+
+// TestNoDeadEnd: with an open session there is a way out of every state in which nothing is at work.
+func TestNoDeadEnd(t *testing.T) {
+	for _, state := range []VMState{Rescued, Errored, Active, Stopped} {
+		for _, on := range []bool{true, false} {
+			if _, err := Allow(in(state, true, on), Unrescue, SoftOff, false); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	// In the other manner a running one is stopped first.
+	if _, err := Allow(in(Rescued, true, true), Stop, MustOff, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := Allow(in(Rescued, true, false), Unrescue, MustOff, false); err != nil {
+		t.Error(err)
+	}
+}
