@@ -55,7 +55,7 @@ func TestAnImageComesAndGoes(t *testing.T) {
 	w.upload("p1", id, data, http.StatusConflict)
 	w.json("p1", "DELETE", "/v2/images/"+id, "", http.StatusNoContent)
 	w.json("p1", "GET", "/v2/images/"+id, "", http.StatusNotFound)
-	if w.blobs.count() != 0 {
+	if w.blobs() != 0 {
 		t.Error("the bytes are still there")
 	}
 }
@@ -156,8 +156,8 @@ func TestABrokenWireLeavesNoActiveImage(t *testing.T) {
 	if status != http.StatusRequestEntityTooLarge {
 		t.Errorf("too long without a length: %d %s", status, b)
 	}
-	if is := w.show("p1", id); is["status"] != "queued" || w.blobs.count() != 0 {
-		t.Errorf("%v, %d blobs", is, w.blobs.count())
+	if is := w.show("p1", id); is["status"] != "queued" || w.blobs() != 0 {
+		t.Errorf("%v, %d blobs", is, w.blobs())
 	}
 	w.upload("p1", id, make([]byte, 1<<20), http.StatusNoContent)
 }
@@ -204,7 +204,7 @@ func TestTwoImagesMayShareTheirBytes(t *testing.T) {
 		t.Errorf("%d %q", status, data)
 	}
 	w.json("p2", "DELETE", "/v2/images/"+b, "", http.StatusNoContent)
-	if w.blobs.count() != 0 {
+	if w.blobs() != 0 {
 		t.Error("bytes that nobody has are kept")
 	}
 }
@@ -383,7 +383,7 @@ func TestAnImageDeletedWhileItComesLeavesNothing(t *testing.T) {
 	if err := pipe.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if status := <-done; status != http.StatusGone || w.blobs.count() != 0 {
-		t.Errorf("%d, %d blobs", status, w.blobs.count())
+	if status := <-done; status != http.StatusGone || w.blobs() != 0 {
+		t.Errorf("%d, %d blobs", status, w.blobs())
 	}
 }

@@ -2,15 +2,13 @@ package image_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,56 +17,10 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/api/image"
+	"salvor/blob"
 	"salvor/compute"
-	"salvor/problem"
 	"salvor/store/storetest"
 )
-
-// memory keeps bytes by digest, as a blob store does.
-type memory struct {
-	mu    sync.Mutex
-	bytes map[string][]byte
-}
-
-func (m *memory) Put(_ context.Context, r io.Reader) (string, int64, error) {
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return "", 0, err
-	}
-	sum := sha256.Sum256(b)
-	digest := "sha256:" + hex.EncodeToString(sum[:])
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bytes[digest] = b
-	return digest, int64(len(b)), nil
-}
-
-type opened struct{ *bytes.Reader }
-
-func (opened) Close() error { return nil }
-
-func (m *memory) Open(_ context.Context, digest string) (io.ReadSeekCloser, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b, ok := m.bytes[digest]
-	if !ok {
-		return nil, problem.NotFoundf("no bytes %s", digest)
-	}
-	return opened{bytes.NewReader(b)}, nil
-}
-
-func (m *memory) Remove(_ context.Context, digest string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.bytes, digest)
-	return nil
-}
-
-func (m *memory) count() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.bytes)
-}
 
 // people authenticates by the word in X-Auth-Token: "admin", or "PROJECT" or "PROJECT reader".
 type people struct{}
@@ -89,7 +41,7 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 
 type world struct {
 	t      *testing.T
-	blobs  *memory
+	bytes  string // where they lie
 	images *compute.Images
 	url    string
 	mu     sync.Mutex
@@ -100,9 +52,14 @@ type world struct {
 func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	t.Helper()
 	s, key := storetest.SQLite(t)
-	w := &world{t: t, blobs: &memory{bytes: map[string][]byte{}}, client: &http.Client{Timeout: 30 * time.Second}}
+	w := &world{t: t, bytes: t.TempDir(), client: &http.Client{Timeout: 30 * time.Second}}
+	blobs, err := blob.Open(w.bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = blobs.Close() })
 	w.images = compute.New(s, s, key, compute.Options{}, time.Now).Images
-	cfg := image.Config{Images: w.images, Blobs: w.blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
+	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return time.Now().Add(w.late)
@@ -114,6 +71,16 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w
+}
+
+// blobs counts what is kept, half or whole.
+func (w *world) blobs() int {
+	w.t.Helper()
+	files, err := os.ReadDir(w.bytes)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(files)
 }
 
 func (w *world) skip(d time.Duration) {

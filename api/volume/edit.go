@@ -20,6 +20,7 @@ type wish struct {
 		Name        *string            `json:"name"`
 		Display     *string            `json:"display_name"`
 		Description *string            `json:"description"`
+		Words       *string            `json:"display_description"`
 		Type        *string            `json:"volume_type"`
 		Zone        *string            `json:"availability_zone"`
 		Metadata    map[string]*string `json:"metadata"`
@@ -58,6 +59,9 @@ func (w *wish) volume() (*compute.Volume, error) {
 	v := &compute.Volume{Name: word(g.Name), Description: word(g.Description), Status: compute.VolumeAvailable, Metadata: map[string]string{}}
 	if v.Name == "" {
 		v.Name = word(g.Display)
+	}
+	if v.Description == "" {
+		v.Description = word(g.Words)
 	}
 	if g.Size == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute size: the size in GiB is required, as the storage system has it.")
@@ -114,6 +118,7 @@ func (s *server) update(c *api.Call) error {
 			Name        *string            `json:"name"`
 			Display     *string            `json:"display_name"`
 			Description *string            `json:"description"`
+			Words       *string            `json:"display_description"`
 			Metadata    map[string]*string `json:"metadata"`
 		} `json:"volume"`
 	}
@@ -129,8 +134,10 @@ func (s *server) update(c *api.Call) error {
 				v.Name = word(name)
 			}
 		}
-		if d := body.Volume.Description; d != nil {
-			v.Description = word(d)
+		for _, words := range []*string{body.Volume.Words, body.Volume.Description} {
+			if words != nil {
+				v.Description = word(words)
+			}
 		}
 		if err := checkWords(v); err != nil || body.Volume.Metadata == nil {
 			return err
