@@ -11,18 +11,19 @@ import (
 // blueprint is what the host must know of the server: with its rescue system, or as it is by itself, with the hypervisor's
 // settings that a rescue replaced put back.
 func (c *Conductor) blueprint(ctx context.Context, g *guest, rescued bool, hash string) (*compute.Blueprint, error) {
-	b, err := c.Compute.Servers.Blueprint(ctx, g.server, hash)
-	if err != nil {
-		return nil, err
+	srv, session := *g.server, g.session()
+	if !rescued {
+		srv.Rescue = nil // whose image may be gone: that keeps nobody from going back
 	}
-	session := g.session()
-	if rescued {
-		if session == nil || b.Spec.Rescue == nil {
-			return nil, problem.Conflictf("server %s has no rescue image", g.server.ID)
-		}
+	b, err := c.Compute.Servers.Blueprint(ctx, &srv, hash)
+	switch {
+	case err != nil:
+		return nil, err
+	case rescued && b.Spec.Rescue == nil:
+		return nil, problem.Conflictf("server %s has no rescue image", srv.ID)
+	case rescued:
 		return b, nil
 	}
-	b.Spec.Rescue, b.Secret.RescueDrive = nil, nil
 	if session != nil && session.SavedKnown {
 		b.Spec.Restore = session.SavedSettings
 		if b.Spec.Restore == nil {
@@ -32,18 +33,24 @@ func (c *Conductor) blueprint(ctx context.Context, g *guest, rescued bool, hash 
 	return b, nil
 }
 
-// defineGuest has the server's definition made what it should be, with its rescue system or without.
+// defineGuest has the server's definition made what it should be, with its rescue system or without. The files of a rescue system
+// are brought first; nothing else of the server is prepared then, so that a disk that is lost is not made anew beside what may be saved of it.
 func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescued bool, then func() job.Outcome) job.Outcome {
 	b, err := c.blueprint(ctx, g, rescued, "")
 	if err != nil {
 		return job.From(err)
 	}
-	hidden := compute.OrderSecret{CHAP: b.Secret.CHAP, RescueDrive: b.Secret.RescueDrive}
-	e := errand{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: hidden, within: quickErrand}
-	if rescued {
-		e.within = diskErrand // its image may have to be fetched
+	define := func(compute.Result) job.Outcome {
+		e := errand{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return then() })
 	}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return then() })
+	if !rescued {
+		return define(compute.Result{})
+	}
+	files := b.Spec
+	files.Disks, files.NICs, files.Drive = nil, nil, false
+	bring := errand{verb: compute.Prepare, args: compute.Args{Spec: &files}, secret: compute.OrderSecret{RescueDrive: b.Secret.RescueDrive}, within: diskErrand}
+	return c.send(ctx, r, g, bring, define)
 }
 
 // switchOn starts the guest.

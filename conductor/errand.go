@@ -20,6 +20,8 @@ type errand struct {
 	args   compute.Args
 	secret compute.OrderSecret
 	within time.Duration // for all tries there; 0: quickErrand
+	// orGone: a guest that is not there is as good as one that is off.
+	orGone bool
 }
 
 // errandTries bounds how often an errand that ended as Unavailable is given out anew: the host has tried long by then.
@@ -36,7 +38,7 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 	}
 	if g.host.Kind == compute.GanetiHost {
 		result, err := c.drive(ctx, g, e)
-		if err != nil {
+		if err != nil && !(e.orGone && problem.Is(err, problem.NotFound)) {
 			return job.From(err)
 		}
 		return then(result)
@@ -56,6 +58,9 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 		return then(*o.Result)
 	}
 	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", o.Result.Error)
+	if e.orGone && problem.Is(err, problem.NotFound) {
+		return then(compute.Result{})
+	}
 	if problem.Is(err, problem.Unavailable) && tries+1 < errandTries {
 		r.Note(name, strconv.Itoa(tries+1))
 		return job.Retry(0, err)

@@ -71,6 +71,7 @@ const (
 	quickErrand  = time.Minute
 	diskErrand   = 30 * time.Minute
 	unlockErrand = 5 * time.Minute
+	removeErrand = 10 * time.Minute // it comes after what the host does for the server just now
 	hostSlack    = 2 * time.Minute
 )
 

@@ -153,7 +153,7 @@ func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
 	before, _ := h.hv.State(h.server)
 	h.mu.Lock()
 	h.refuse = func(o compute.Verb, args *compute.Args) error {
-		if o == compute.Define && args.Spec.Rescue != nil {
+		if o == compute.Prepare && args.Spec.Rescue != nil {
 			return problem.NotFoundf("finnix.iso is not on this host")
 		}
 		return nil
@@ -196,6 +196,34 @@ func TestRescueThatCannotBePutBackSaysSo(t *testing.T) {
 	h.act(t, compute.Act{Action: compute.Unrescue})
 	h.work(t)
 	if s := h.now(t); s.State != compute.Active || s.Rescue != nil || h.runs() != "system" || h.copies {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestUnrescueOfALostGuest: a guest that its hypervisor has forgotten is defined again as it was.
+func TestUnrescueOfALostGuest(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	startRescue(t, h, false)
+	h.work(t)
+	if err := h.hv.Remove(context.Background(), h.server); err != nil {
+		t.Fatal(err)
+	}
+	h.act(t, compute.Act{Action: compute.Unrescue})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Active || s.Rescue != nil || h.runs() != "system" {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestRescueNeverMakesADisk: what is lost of a server is not made anew beside what a rescue may save of it.
+func TestRescueNeverMakesADisk(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	delete(h.disks, "vda")
+	startRescue(t, h, false)
+	h.work(t)
+	if _, made := h.disks["vda"]; made {
 		t.Errorf("%s", h.picture(t))
 	}
 }

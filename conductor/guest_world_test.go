@@ -197,6 +197,7 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 	}
 	switch o.Verb {
 	case compute.Prepare:
+		h.copies = h.copies || args.Spec.Rescue != nil
 		for _, d := range args.Spec.Disks {
 			if _, there := h.disks[d.Name]; !there && d.VolumeID == "" {
 				h.disks[d.Name] = "blank"
@@ -213,7 +214,9 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 	case compute.Discard:
 		delete(h.disks, args.Spec.Disks[0].Name)
 	case compute.Define:
-		h.copies = h.copies || args.Spec.Rescue != nil
+		if args.Spec.Rescue != nil && !h.copies {
+			return result, problem.Conflictf("the rescue image is not there; prepare it first")
+		}
 		return result, h.hv.Define(ctx, domainOf(args.Spec))
 	case compute.SetPower:
 		result.Soft, err = h.hv.SetPower(ctx, o.ServerID, hypervisor.Power{State: args.Power, Soft: args.Soft, Restart: args.Restart, Within: time.Duration(args.Within) * time.Second})

@@ -2,9 +2,11 @@ package conductor
 
 import (
 	"context"
+	"slices"
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 )
 
 // serverDelete removes a server from its host and from the inventory, whatever it is: half made, in rescue, in error, or on no host at all.
@@ -14,7 +16,7 @@ func (c *Conductor) serverDelete() job.Definition {
 		Kind: compute.JobDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
 		Actions: []job.Action{
 			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
-			{Name: "remove the guest", Do: c.on(c.removeGuest), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "remove the guest", Do: c.on(c.removeGuest), NoUndo: again, Deadline: guestDeadline(removeErrand)},
 			{Name: "give back", Do: c.on(c.giveBack), NoUndo: "there is nothing left to fail"},
 		},
 	}
@@ -34,10 +36,16 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.Done()
 	}
 	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil && !problem.Is(err, problem.Unavailable) {
+		// A volume that is gone keeps no server: the disks of its own are all that is removed.
+		bare := *g.server
+		bare.Disks = slices.DeleteFunc(slices.Clone(bare.Disks), func(d compute.Disk) bool { return d.VolumeID != "" })
+		b, err = c.blueprint(ctx, &guest{server: &bare, host: g.host}, false, "")
+	}
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}}
+	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

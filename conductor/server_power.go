@@ -10,7 +10,8 @@ import (
 )
 
 // serverPower starts, stops, reboots, pauses, suspends and takes these back. A reboot is off, then on: nothing relative that a
-// repetition would spoil. What starts is defined anew first, its rescue system included.
+// repetition would spoil. What starts, or is mended, is
+// defined anew first, its rescue system included.
 func (c *Conductor) serverPower() job.Definition { return c.switches(compute.JobPower) }
 
 // serverReconcile mends the power of a server that was found otherwise than it should be.
@@ -40,10 +41,13 @@ func (c *Conductor) defineToStart(ctx context.Context, r *job.Run, g *guest) job
 	if err != nil {
 		return job.Fail(err)
 	}
-	if !starts(a, g.server) {
+	begins := starts(a, g.server)
+	if !begins && r.Kind != compute.JobReconcile {
 		return job.Done()
 	}
-	r.Note("starts", "yes")
+	if begins {
+		r.Note("starts", "yes")
+	}
 	return c.defineGuest(ctx, r, g, g.inRescue(), func() job.Outcome { return job.Done() })
 }
 
@@ -55,7 +59,15 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *guest) job.
 	if !a.Restart && a.Power != compute.PowerOff {
 		return job.Done()
 	}
-	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff, Soft: a.Soft, Within: a.Within}, within: c.softWithin(a.Within)}
+	return c.shutGuest(ctx, r, g, a.Soft, a.Within)
+}
+
+// shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
+func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *guest, soft bool, within int) job.Outcome {
+	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+	if soft {
+		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
+	}
 	return c.send(ctx, r, g, off, func(compute.Result) job.Outcome {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
 	})

@@ -29,14 +29,7 @@ func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *guest) job
 	if g.server.Foreign || g.host != nil && g.host.Kind == compute.GanetiHost {
 		return job.Fail(problem.Unsupportedf("server %s: its disks are none of salvor's; reinstall it at its cluster", g.server.ID))
 	}
-	return c.cutGuest(ctx, r, g)
-}
-
-// cutGuest turns a guest off without asking it.
-func (c *Conductor) cutGuest(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}}, func(compute.Result) job.Outcome {
-		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
-	})
+	return c.shutGuest(ctx, r, g, false, 0)
 }
 
 func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {

@@ -44,8 +44,8 @@ func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Out
 	if session.SavedKnown {
 		return job.Done()
 	}
-	return c.send(ctx, r, g, errand{verb: compute.Look}, func(result compute.Result) job.Outcome {
-		power := seen(result, g.server.Power)
+	return c.send(ctx, r, g, errand{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
+		power := seen(result, compute.PowerOff)
 		if power != compute.PowerOn {
 			power = compute.PowerOff
 		}
@@ -94,15 +94,12 @@ func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job
 	if !a.Boot {
 		return c.mustBeOff(ctx, r, g)
 	}
-	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff, Soft: true, Within: a.Within}, within: c.softWithin(a.Within)}
-	return c.send(ctx, r, g, off, func(compute.Result) job.Outcome {
-		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
-	})
+	return c.shutGuest(ctx, r, g, true, a.Within)
 }
 
 // mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
 func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, errand{verb: compute.Look}, func(result compute.Result) job.Outcome {
+	return c.send(ctx, r, g, errand{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
 		if power := seen(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
 			return job.Fail(problem.Conflictf("server %s is %s: stop it first", g.server.ID, power))
 		}
@@ -184,7 +181,7 @@ func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *guest) job.Outc
 	if !a.Boot {
 		return job.Done()
 	}
-	return c.cutGuest(ctx, r, g)
+	return c.shutGuest(ctx, r, g, false, 0)
 }
 
 // rescueTakenBack closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue.

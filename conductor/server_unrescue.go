@@ -31,7 +31,7 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *guest) job.Ou
 	}
 	session := g.session()
 	soft := session != nil && session.Source != nil && session.Source.Access != rescue.ByChannel
-	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}}
+	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, a.Within, c.softWithin(a.Within)
 	}
