@@ -40,6 +40,7 @@ func (o *output) check(cmd *cobra.Command) error {
 type column struct{ field, title string }
 
 var titles = map[string]string{
+	"id": "ID", "ram": "RAM", "vcpus": "VCPUs", "os": "OS", "url": "URL", "cidr": "CIDR", "target_os": "Target OS", "target_os_family": "Target OS Family",
 	"uuid": "UUID", "provision_state": "Provisioning State", "instance_uuid": "Instance UUID", "chassis_uuid": "Chassis UUID",
 	"node_uuid": "Node UUID", "portgroup_uuid": "Portgroup UUID", "pxe_enabled": "PXE boot enabled", "is_smartnic": "Is Smart NIC port",
 	"raid_config": "Current RAID configuration", "target_raid_config": "Target RAID configuration", "bios_interface": "BIOS Interface",

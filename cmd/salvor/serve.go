@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/api"
+	"salvor/api/host"
+	"salvor/blob"
 	"salvor/boot/net"
+	"salvor/compute"
 	"salvor/conductor"
 	"salvor/config"
 	"salvor/job"
@@ -96,6 +100,9 @@ type program struct {
 	store     *store.Store
 	directory *metal.Directory
 	nodes     *metal.Nodes
+	services  *compute.Services
+	blobs     *blob.Directory
+	authority *host.Authority // nil: no VM hosts are served
 	conductor *conductor.Conductor
 	runner    *job.Runner
 	boot      *netboot.Server
@@ -155,6 +162,9 @@ func (p *program) wire(ctx context.Context) error {
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
+	if err := p.wireCompute(ctx); err != nil {
+		return err
+	}
 	hardware, err := p.driverConfig(kernel, ramdisk)
 	if err != nil {
 		return err
@@ -166,7 +176,7 @@ func (p *program) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.conductor = conductor.New(p.deploying(hardware, conductor.Config{
+	p.conductor = conductor.New(p.operating(p.deploying(hardware, conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
 		Drivers:      types,
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
@@ -176,7 +186,7 @@ func (p *program) wire(ctx context.Context) error {
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-	}))
+	})))
 	if err := p.newRunner(isSQLite(url)); err != nil {
 		return err
 	}
@@ -186,6 +196,9 @@ func (p *program) wire(ctx context.Context) error {
 }
 
 func (p *program) close() {
+	if p.blobs != nil {
+		_ = p.blobs.Close()
+	}
 	if p.store != nil {
 		if err := p.store.Close(); err != nil {
 			p.log.Error("close the database", "error", err)
@@ -224,6 +237,11 @@ func (p *program) run(ctx context.Context) error {
 		p.nodes.RunHeartbeats(ctx, func(err error) { p.log.Error("write heartbeats", "error", err) })
 		return nil
 	})
+	start("leases", func(ctx context.Context) error {
+		p.services.Hosts.RunLeases(ctx, func(err error) { p.log.Error("tend hosts and servers", "error", err) })
+		return nil
+	})
+	start("rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil })
 	start("housekeeping", p.keepHouse)
 	start("memory", keepGarbage)
 	for _, l := range listeners {
@@ -263,19 +281,29 @@ func (d door) serve(ctx context.Context) error {
 	return nil
 }
 
+// wanted is a door that is not open yet; tls is nil where it speaks plain HTTP.
+type wanted struct {
+	name, address string
+	server        *http.Server
+	tls           *tls.Config
+}
+
 // listen opens every door before anything runs, so that a taken port ends the start.
 func (p *program) listen() ([]door, error) {
 	main, ramdisk, err := p.handlers()
 	if err != nil {
 		return nil, err
 	}
-	type wanted struct {
-		name, address string
-		handler       http.Handler
-	}
-	doors := []wanted{{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), main}}
+	doors := []wanted{{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), nil}}
 	if p.cfg.Ramdisk.Listen != "" {
-		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, ramdisk})
+		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, api.NewServer(ramdisk, p.log), nil})
+	}
+	if p.authority != nil {
+		hosts, err := p.hostsDoor()
+		if err != nil {
+			return nil, err
+		}
+		doors = append(doors, hosts)
 	}
 	var out []door
 	for _, w := range doors {
@@ -286,7 +314,10 @@ func (p *program) listen() ([]door, error) {
 			}
 			return nil, fmt.Errorf("listen for the %s door: %w", w.name, err)
 		}
-		out = append(out, door{l, w.name, api.NewServer(w.handler, p.log)})
+		if w.tls != nil {
+			l = tls.NewListener(l, w.tls)
+		}
+		out = append(out, door{l, w.name, w.server})
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/api"
+	"salvor/api/identity"
 	"salvor/api/ironic"
 	"salvor/boot/net"
 	"salvor/boot/ramdisk"
@@ -309,12 +310,12 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Auth: auth, Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(ironic.New(cfg)), p.mount(ironic.NewRamdisk(cfg)), nil
+	return p.mount(ironic.New(cfg), p.faces(auth)), p.mount(ironic.NewRamdisk(cfg), nil), nil
 }
 
-// mount adds the boot files and the health check to a dialect. It is no ServeMux: that
+// mount adds the boot files, the health check and the other faces to a dialect. It is no ServeMux: that
 // would answer paths like //v1 by redirects of its own, past the dialect's errors.
-func (p *program) mount(dialect http.Handler) http.Handler {
+func (p *program) mount(dialect http.Handler, faces map[string]http.Handler) http.Handler {
 	files := p.boot.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -323,6 +324,10 @@ func (p *program) mount(dialect http.Handler) http.Handler {
 		case r.URL.Path == "/healthz" && r.Method == http.MethodGet:
 			p.health(w, r)
 		default:
+			if other := face(faces, r.URL.Path); other != nil {
+				other.ServeHTTP(w, r)
+				return
+			}
 			dialect.ServeHTTP(w, r)
 		}
 	})
@@ -338,10 +343,14 @@ func (p *program) health(w http.ResponseWriter, r *http.Request) {
 
 func (p *program) authenticator() (api.Authenticator, error) {
 	switch p.cfg.Default.AuthStrategy {
-	case config.BasicAuth:
-		return api.NewHTTPBasic(p.cfg.Default.HTTPBasicAuthUserFile)
 	case config.KeystoneAuth:
 		return api.NewKeystone(p.keystone())
+	case config.BasicAuth:
+		users, err := api.NewHTTPBasic(p.cfg.Default.HTTPBasicAuthUserFile)
+		if err != nil {
+			return nil, err
+		}
+		return identity.NewTokens(p.key, users, time.Now), nil
 	}
-	return api.NoAuth{}, nil
+	return identity.NewTokens(p.key, api.NoAuth{}, time.Now), nil
 }

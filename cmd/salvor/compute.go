@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"salvor/api"
+	"salvor/api/host"
+	"salvor/api/identity"
+	"salvor/api/image"
+	"salvor/api/native"
+	"salvor/api/nova"
+	"salvor/api/volume"
+	"salvor/blob"
+	"salvor/boot/ramdisk"
+	"salvor/compute"
+	"salvor/conductor"
+	"salvor/hypervisor/ganeti"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/wire/agent"
+)
+
+// What servers need: their services, the bytes of images, the faces that show them.
+
+// wireCompute makes the services of servers and opens the room of the images' bytes.
+func (p *program) wireCompute(ctx context.Context) error {
+	c := p.cfg.Compute
+	p.services = compute.New(p.store, p.store, p.key, compute.Options{
+		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
+		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL,
+	}, time.Now)
+	dir := p.cfg.Image.Path
+	if dir == "" {
+		dir = filepath.Join(p.state.path, "images")
+	}
+	var err error
+	if p.blobs, err = blob.Open(dir); err != nil || p.cfg.Hosts.Listen == "" {
+		return err
+	}
+	p.authority, err = host.OpenAuthority(ctx, p.store, time.Now)
+	return err
+}
+
+// operating adds what operations need that work on servers.
+func (p *program) operating(c conductor.Config) conductor.Config {
+	clusters := &ganeti.Clusters{Find: func(ctx context.Context, id string) (*compute.Cluster, error) {
+		return p.services.Clusters.Get(ctx, id)
+	}}
+	c.Compute, c.Hypervisors, c.Clusters, c.RescueImagePath = p.services, clusters, clusters, p.cfg.Rescue.ImagePath
+	return c
+}
+
+// hostsDoor is the listener for VM hosts.
+func (p *program) hostsDoor() (wanted, error) {
+	names, err := host.Names(p.cfg.Hosts.Listen, p.cfg.Hosts.Names, p.cfg.Default.Host)
+	if err != nil {
+		return wanted{}, err
+	}
+	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log})
+	return wanted{"hosts", p.cfg.Hosts.Listen, host.NewServer(handler, p.log), p.authority.TLS(names)}, nil
+}
+
+// joinToken adds to a join token by what a host knows this control plane; nil: no host can join.
+func (p *program) joinToken() func(secret.Value) secret.Value {
+	if p.authority == nil {
+		return nil
+	}
+	return p.authority.JoinToken
+}
+
+// headTimeout bounds the look at a rescue image's URL.
+const headTimeout = 10 * time.Second
+
+// headURL tells whether a rescue image can be had where somebody says that it lies.
+func headURL(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
+	if err != nil {
+		return problem.Invalidf("location %.200q is no URL", url)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return problem.Invalidf("location %s does not answer: %w", request.URL.Redacted(), err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return problem.Invalidf("location %s answers HEAD with %d; it must be 200", request.URL.Redacted(), answer.StatusCode)
+	}
+	return nil
+}
+
+// offerRescue makes the ramdisk that was built here the rescue image of servers that have no other. Without it servers are served all
+// the same, and a rescue says what it lacks.
+func (p *program) offerRescue(ctx context.Context) {
+	kernel, image := p.rescueImages()
+	if !filepath.IsAbs(kernel) || !filepath.IsAbs(image) {
+		return
+	}
+	built := compute.BuiltIn{Append: "console=ttyS0 " + agent.ChannelWord}
+	var err error
+	if built.KernelDigest, err = p.keepFile(ctx, kernel); err == nil {
+		built.RamdiskDigest, err = p.keepFile(ctx, image)
+	}
+	if err == nil {
+		err = p.services.RescueImages.EnsureBuiltIn(ctx, built)
+	}
+	if err != nil && ctx.Err() == nil {
+		p.log.Error("offer the ramdisk as a rescue image of servers", "kernel", kernel, "ramdisk", image, "error", err)
+	}
+}
+
+// keepFile puts a file among the images' bytes, unless the manifest beside it says that it is there.
+func (p *program) keepFile(ctx context.Context, file string) (string, error) {
+	if m, err := ramdisk.ReadManifest(filepath.Dir(file)); err == nil {
+		digest := "sha256:" + m.Files[filepath.Base(file)].SHA256
+		if r, err := p.blobs.Open(ctx, digest); err == nil {
+			return digest, r.Close()
+		}
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	digest, _, err := p.blobs.Put(ctx, io.Reader(in))
+	return digest, err
+}
+
+// faces are the APIs beside Ironic's, by the beginning of their paths.
+func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
+	at, limit := p.cfg.API.PublicEndpoint, p.cfg.API.MaxLimit
+	faces := map[string]http.Handler{
+		"/compute": nova.New(nova.Config{
+			Services: p.services, Timeline: p.store, Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,
+			NoPasswords: !p.cfg.Compute.InstancePasswords,
+		}),
+		"/image": image.New(image.Config{
+			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
+		}),
+		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+	}
+	if tokens, ok := auth.(*identity.Tokens); ok {
+		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})
+	}
+	return faces
+}
+
+// face finds the API that a path belongs to; nil: Ironic's.
+func face(faces map[string]http.Handler, path string) http.Handler {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return faces["/"+first]
+}
