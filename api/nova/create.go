@@ -351,7 +351,7 @@ func (c *call) wishPassword(wish *compute.Creation, asked string) error {
 
 // creationError puts what the core says of things that a creation names into Nova's words: the path itself is always there.
 func (c *call) creationError(err error, wish *compute.Creation) error {
-	if !problem.Is(err, problem.NotFound) {
+	if !problem.Is(err, problem.NotFound) && !problem.Is(err, problem.Invalid) {
 		return err
 	}
 	if _, look := c.s.Services.Images.Get(c.R.Context(), wish.Image); wish.Image != "" && problem.Is(look, problem.NotFound) {

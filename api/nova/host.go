@@ -235,7 +235,11 @@ func (c *call) updateService() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"service": c.serviceView(&living{after, h.Life})})
+	lives, err := c.s.Services.Hosts.Lives(c.R.Context())
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, obj{"service": c.serviceView(&living{after, lives[after.ID]})})
 }
 
 // service finds the host that the path names as a service.

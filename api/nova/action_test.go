@@ -1,0 +1,260 @@
+package nova_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// states are all that a server can be found in, with the power that goes with it.
+var states = map[compute.VMState]compute.Power{
+	compute.Building: compute.PowerUnknown, compute.Active: compute.PowerOn, compute.Stopped: compute.PowerOff, compute.Paused: compute.PowerPaused,
+	compute.Suspended: compute.PowerSaved, compute.Rescued: compute.PowerOn, compute.Errored: compute.PowerOff,
+}
+
+// asked is an action, as Nova answers it.
+type asked struct {
+	body   string
+	word   string // in errors
+	status int
+	from   []compute.VMState // the states that allow it
+	during bool              // a task does not forbid it
+	locked bool              // the lock does not forbid it
+	boss   bool              // administrators only
+}
+
+var everywhere = []compute.VMState{compute.Building, compute.Active, compute.Stopped, compute.Paused, compute.Suspended, compute.Rescued, compute.Errored}
+
+var askedActions = []asked{
+	{body: `{"os-start": null}`, word: "start", status: 202, from: []compute.VMState{compute.Stopped}},
+	{body: `{"os-stop": null}`, word: "stop", status: 202, from: []compute.VMState{compute.Active, compute.Errored}},
+	{body: `{"reboot": {"type": "SOFT"}}`, word: "reboot", status: 202, from: []compute.VMState{compute.Active}},
+	{body: `{"reboot": {"type": "HARD"}}`, word: "reboot", status: 202, from: []compute.VMState{compute.Active, compute.Stopped, compute.Paused, compute.Suspended, compute.Errored}},
+	{body: `{"pause": null}`, word: "pause", status: 202, from: []compute.VMState{compute.Active}},
+	{body: `{"unpause": null}`, word: "unpause", status: 202, from: []compute.VMState{compute.Paused}},
+	{body: `{"suspend": null}`, word: "suspend", status: 202, from: []compute.VMState{compute.Active}},
+	{body: `{"resume": null}`, word: "resume", status: 202, from: []compute.VMState{compute.Suspended}},
+	{body: `{"rescue": null}`, word: "rescue", status: 200, from: []compute.VMState{compute.Active, compute.Stopped, compute.Errored}},
+	{body: `{"rescue": {}}`, word: "rescue", status: 200, from: []compute.VMState{compute.Active, compute.Stopped, compute.Errored}},
+	{body: `{"unrescue": null}`, word: "unrescue", status: 202, from: []compute.VMState{compute.Rescued}},
+	{body: `{"unrescue": {}}`, word: "unrescue", status: 202, from: []compute.VMState{compute.Rescued}},
+	{body: `{"rebuild": {"imageRef": "` + imageOne + `"}}`, word: "rebuild", status: 202, from: []compute.VMState{compute.Active, compute.Stopped, compute.Errored}},
+	{body: `{"lock": null}`, word: "lock", status: 202, from: everywhere, during: true, locked: true},
+	{body: `{"unlock": null}`, word: "unlock", status: 202, from: everywhere, during: true, locked: true},
+	{body: `{"os-resetState": {"state": "active"}}`, word: "reset_state", status: 202, from: everywhere, during: true, locked: true, boss: true},
+}
+
+// TestEveryStateEveryAction walks all of them: Nova's status, and its words where it refuses.
+func TestEveryStateEveryAction(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	put := func(state compute.VMState, task compute.Task, locked bool) {
+		w.endJobs(id)
+		w.set(id, func(s *compute.Server) {
+			s.State, s.Power, s.Task, s.Locked, s.Rescue = state, states[state], task, locked, nil
+			if state == compute.Rescued {
+				s.Rescue = &rescue.Session{State: rescue.Ready, StartedAt: born, SavedKnown: true}
+			}
+		})
+	}
+	for state := range states {
+		for _, a := range askedActions {
+			for _, v := range []struct {
+				task   compute.Task
+				locked bool
+			}{{}, {task: compute.Stopping}, {locked: true}} {
+				put(state, v.task, v.locked)
+				if w.as(ann); a.boss {
+					w.as(boss)
+				}
+				got := w.ask("POST", "/servers/"+id+"/action", "2.87", a.body)
+				where := fmt.Sprintf("%s in %s, task %q, locked %v: %d %s", a.body, state, v.task, v.locked, got.status, got.body)
+				name, words := got.fault()
+				switch {
+				case v.locked && !a.locked:
+					if got.status != 409 || name != "conflictingRequest" || words != "Instance "+id+" is locked" {
+						t.Error(where)
+					}
+				case !slices.Contains(a.from, state):
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in vm_state %s", a.word, id, state); got.status != 409 || words != want {
+						t.Error(where)
+					}
+				case v.task != "" && !a.during:
+					if want := fmt.Sprintf("Cannot '%s' instance %s while it is in task_state %s", a.word, id, v.task); got.status != 409 || words != want {
+						t.Error(where)
+					}
+				case got.status != a.status:
+					t.Error(where)
+				}
+			}
+		}
+	}
+}
+
+func TestRescue(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	action := "/servers/" + id + "/action"
+	a := w.want(200, "POST", action, "2.1", `{"rescue": {"adminPass": "hush-hush"}}`)
+	if a.body != `{"adminPass":"hush-hush"}` {
+		t.Error(a.body)
+	}
+	o := w.want(200, "GET", "/servers/"+id, "2.1", "").object(t)
+	if at(o, "server", "status") != "ACTIVE" || at(o, "server", "OS-EXT-STS:task_state") != "rescuing" {
+		t.Error(o)
+	}
+	w.finish(id, compute.Rescued, compute.PowerOn)
+	if o = w.want(200, "GET", "/servers/"+id, "2.1", "").object(t); at(o, "server", "status") != "RESCUE" || at(o, "server", "progress") != nil {
+		t.Error(o)
+	}
+	w.want(409, "POST", action, "", `{"rescue": null}`)
+	w.want(202, "POST", action, "", `{"unrescue": "whatever"}`)
+	w.finish(id, compute.Active, compute.PowerOn)
+	w.set(id, func(s *compute.Server) { s.Rescue = nil })
+
+	password, _ := w.want(200, "POST", action, "", `{"rescue": null}`).object(t)["adminPass"].(string)
+	if len(password) != 12 || strings.Contains(w.log.String(), password) || strings.Contains(w.log.String(), "hush-hush") {
+		t.Errorf("password %q, log %s", password, w.log)
+	}
+	back := func() {
+		w.endJobs(id)
+		w.set(id, func(s *compute.Server) { s.State, s.Task, s.Rescue = compute.Active, compute.NoTask, nil })
+	}
+	back()
+	events, err := w.store.Events(t.Context(), compute.Subject(id), 0, 1000)
+	w.must(err)
+	if all, _ := json.Marshal(events); strings.Contains(string(all), "hush") || strings.Contains(string(all), password) {
+		t.Error("the timeline tells a password")
+	}
+	for _, ref := range []string{nothing, "11111111-1111-4111-8111-111111111111"} {
+		name, words := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+ref+`"}}`).fault()
+		if name != "badRequest" || words != "Requested rescue image '"+ref+"' is not supported" {
+			t.Error(words)
+		}
+	}
+	for _, body := range []string{`{"rescue": {"nonsense": 1}}`, `{"rescue": {"rescue_image_ref": "debian"}}`, `{"rescue": 1}`, `{"rescue": {"adminPass": 1}}`, `{"rescue": null, "x": 1}`, `{}`, `{"fly": null}`} {
+		w.want(400, "POST", action, "", body)
+	}
+	w.want(404, "POST", "/servers/"+nothing+"/action", "", `{"rescue": null}`)
+	w.want(404, "POST", "/servers/nonsense/action", "", `{"rescue": null}`)
+
+	w.want(200, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+imageOne+`"}}`)
+	back()
+	none := &rescue.Image{Name: "plain", Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: "plain.iso"}}
+	w.must(w.services.RescueImages.Create(t.Context(), none, record.Asker{}))
+	if a := w.want(200, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`); a.body != `{}` {
+		t.Errorf("a password for a system that takes none: %s", a.body)
+	}
+	back()
+	w.must(w.services.RescueImages.Remove(t.Context(), none.ID, true, record.Asker{}))
+	w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+none.ID+`"}}`)
+	w.set(id, func(s *compute.Server) { s.LaunchedAt = time.Time{} })
+	if _, words := w.want(409, "POST", action, "", `{"rescue": null}`).fault(); words != "Cannot 'rescue' instance "+id+" which has never been active" {
+		t.Error(words)
+	}
+}
+
+func TestLockReason(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.want(400, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"nonsense": 1}}`)
+	w.want(202, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"locked_reason": "mine"}}`)
+	o := w.want(200, "GET", "/servers/"+id, "2.73", "").object(t)
+	if at(o, "server", "locked") != true || at(o, "server", "locked_reason") != "mine" {
+		t.Error(o)
+	}
+	if l := w.want(200, "GET", "/servers?locked=true", "2.73", "").object(t)["servers"].([]any); len(l) != 1 {
+		t.Error(l)
+	}
+	w.want(409, "DELETE", "/servers/"+id, "", "")
+	w.as(boss)
+	w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
+}
+
+func TestActionsThatAreNot(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	for _, body := range []string{`{"resize": {"flavorRef": "1"}}`, `{"createImage": {"name": "x"}}`, `{"addSecurityGroup": {"name": "x"}}`, `{"migrate": null}`} {
+		if name, words := w.want(501, "POST", "/servers/"+id+"/action", "", body).fault(); name != "notImplemented" || words == "" {
+			t.Error(words)
+		}
+	}
+	w.want(403, "POST", "/servers/"+id+"/action", "", `{"os-resetState": {"state": "error"}}`)
+	w.as(boss)
+	w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-resetState": {"state": "error"}}`)
+	w.want(400, "POST", "/servers/"+id+"/action", "", `{"os-resetState": {"state": "paused"}}`)
+}
+
+func TestRebuild(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	a := w.want(202, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`", "name": "new", "metadata": {"k": "v"}, "user_data": "aGk="}}`)
+	o := a.object(t)
+	if at(o, "server", "status") != "REBUILD" || at(o, "server", "name") != "new" || at(o, "server", "metadata", "k") != "v" || at(o, "server", "user_data") != "aGk=" || at(o, "server", "adminPass") == nil {
+		t.Error(a.body)
+	}
+	w.finish(id, compute.Active, compute.PowerOn)
+	w.want(400, "POST", "/servers/"+id+"/action", "", `{"rebuild": {"imageRef": "`+nothing+`"}}`)
+	w.want(400, "POST", "/servers/"+id+"/action", "", `{"rebuild": {}}`)
+}
+
+func TestAttachments(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	v := &compute.Volume{Name: "data", Project: projectA, SizeGiB: 1, Status: compute.VolumeAvailable, Portal: "192.0.2.7:3260", IQN: "iqn.2026-01.example:data", LUN: 1}
+	w.must(w.services.Volumes.Create(t.Context(), v, record.Asker{}))
+	all := "/servers/" + id + "/os-volume_attachments"
+	body := `{"volumeAttachment": {"volumeId": "` + v.ID + `"}}`
+	o := w.want(200, "POST", all, "2.1", body).object(t)
+	if at(o, "volumeAttachment", "volumeId") != v.ID || at(o, "volumeAttachment", "serverId") != id || !strings.HasPrefix(at(o, "volumeAttachment", "device").(string), "/dev/") {
+		t.Error(o)
+	}
+	w.finish(id, compute.Active, compute.PowerOn)
+	w.set(id, func(s *compute.Server) {
+		if !slices.ContainsFunc(s.Disks, func(d compute.Disk) bool { return d.VolumeID == v.ID }) {
+			s.Disks = append(s.Disks, compute.Disk{Name: "vdb", BootIndex: -1, VolumeID: v.ID})
+		}
+	})
+	_, err := w.services.Volumes.Update(t.Context(), v.ID, record.Asker{}, func(v *compute.Volume) error { v.Status = compute.VolumeInUse; return nil })
+	w.must(err)
+	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").object(t)
+	if _, ok := at(o, "volumeAttachment").(map[string]any)["delete_on_termination"]; !ok {
+		t.Error(o)
+	}
+	if l := w.want(200, "GET", all, "2.1", "").object(t)["volumeAttachments"].([]any); len(l) != 1 {
+		t.Error(l)
+	}
+	w.want(404, "GET", all+"/"+nothing, "", "")
+	w.want(404, "DELETE", all+"/"+nothing, "", "")
+	w.want(202, "DELETE", all+"/"+v.ID, "", "")
+	w.want(400, "POST", all, "", `{"volumeAttachment": {"volumeId": "x"}}`)
+	w.finish(id, compute.Active, compute.PowerOn)
+	w.want(404, "POST", all, "", `{"volumeAttachment": {"volumeId": "`+nothing+`"}}`)
+}
+
+func TestInstanceActions(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	a := w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
+	request := a.header.Get("Openstack-Request-Id")
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").object(t)["instanceActions"].([]any)
+	if len(l) != 2 || at(l[0], "action") != "stop" || at(l[1], "action") != "create" || at(l[0], "request_id") != request || at(l[0], "user_id") != "ann" {
+		t.Fatal(l)
+	}
+	o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.62", "").object(t)
+	if at(o, "instanceAction", "request_id") != request || at(o, "instanceAction", "events") == nil {
+		t.Error(o)
+	}
+	w.want(404, "GET", "/servers/"+id+"/os-instance-actions/req-x", "", "")
+	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").object(t)
+	if len(o["instanceActions"].([]any)) != 1 || o["links"] == nil {
+		t.Error(o)
+	}
+}

@@ -1,0 +1,244 @@
+package nova_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api/nova"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+	"salvor/test/program"
+)
+
+// born is when everything in these tests happens.
+var born = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
+
+// who authenticates as the principal that a test sets.
+type who struct{ access.Principal }
+
+func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
+
+// world is the API over a real store whose jobs nobody works off.
+type world struct {
+	testing.TB
+	store    *store.Store
+	services *compute.Services
+	handler  http.Handler
+	who      *who
+	log      *program.Buffer
+	now      time.Time
+	host     string
+	image    *compute.Image
+}
+
+var (
+	ann  = access.Principal{User: "ann", Role: access.Scoped, Scope: access.Scope{Project: projectA, Roles: []string{"member"}}}
+	eve  = access.Principal{User: "eve", Role: access.Scoped, Scope: access.Scope{Project: projectB, Roles: []string{"member"}}}
+	peep = access.Principal{User: "peep", Role: access.Scoped, Scope: access.Scope{Project: projectA, Roles: []string{"reader"}}}
+	boss = access.Principal{Role: access.Admin}
+)
+
+const (
+	projectA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	projectB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	hostOne  = "22222222-3333-4444-8555-666666666666"
+	imageOne = "33333333-4444-4555-8666-777777777777"
+	nothing  = "99999999-4444-4555-8666-777777777777"
+)
+
+func newWorld(t testing.TB) *world {
+	s, key := storetest.SQLite(t)
+	w := &world{TB: t, store: s, who: &who{ann}, log: &program.Buffer{}, now: born}
+	w.services = compute.New(s, s, key, compute.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
+	w.forget()
+	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
+	w.furnish()
+	return w
+}
+
+// forget makes the API anew.
+func (w *world) forget() {
+	w.handler = nova.New(nova.Config{
+		Services: w.services, Timeline: w.store, Auth: w.who, Log: slog.New(slog.NewTextHandler(w.log, nil)), Now: func() time.Time { return w.now },
+	})
+}
+
+// furnish adds what servers are made of.
+func (w *world) furnish() {
+	w.Helper()
+	ctx := w.Context()
+	h := &compute.Host{
+		Record: record.Record{ID: hostOne, CreatedAt: born}, Name: "rack1", Kind: compute.AgentHost, BootID: "b1",
+		Inventory: compute.Inventory{
+			HypervisorType: "QEMU", HypervisorVersion: 7002022, Address: "192.0.2.9", VCPUs: 64, RAM: 262144, Disk: 4000, UptimeS: 90061,
+			Bridges: []string{"br0"}, Stores: []compute.DiskStore{{Name: "local", Marker: "m1", SizeGiB: 4000, FreeGiB: 4000}}, Firmware: []compute.Firmware{compute.BIOS},
+		},
+	}
+	w.must(w.store.Do(ctx, func(tx job.Tx) error { return w.store.Hosts().Insert(tx, h) }))
+	w.must(w.store.SaveLeases(ctx, []compute.Lease{{HostID: hostOne, BootID: "b1", RenewedAt: born, Renewals: 1}}))
+	w.must(w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "1", Name: "m1.tiny", VCPUs: 1, RAM: 512, Disk: 1, Public: true}, record.Asker{}))
+	w.must(w.services.Flavors.Create(ctx, &compute.Flavor{Ref: "x", Name: "hidden", VCPUs: 1, RAM: 512, Disk: 1}, record.Asker{}))
+	w.image = &compute.Image{
+		Record: record.Record{ID: imageOne}, Name: "debian", Owner: projectA, Visibility: "public", Status: compute.ImageActive, ContainerFormat: "bare",
+		DiskFormat: "qcow2", Size: 1 << 20, Digest: "sha256:" + strings.Repeat("ab", 32), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"},
+	}
+	w.must(w.services.Images.Create(ctx, w.image, record.Asker{}))
+	img := &rescue.Image{
+		Name: "salvor", Default: true,
+		Source: rescue.Source{Kind: rescue.Kernel, Access: rescue.ByChannel, LocationType: rescue.LocationFile, Location: "salvor/vmlinuz", Ramdisk: "salvor/initrd"},
+	}
+	w.must(w.services.RescueImages.Create(ctx, img, record.Asker{}))
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// as asks as somebody else from here on.
+func (w *world) as(p access.Principal) { w.who.Principal = p }
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends one request at a microversion ("" names none) below /compute/v2.1.
+func (w *world) ask(method, path, version, body string) answer {
+	w.Helper()
+	if !strings.HasPrefix(path, "/compute") {
+		path = "/compute/v2.1" + path
+	}
+	r := httptest.NewRequest(method, "http://salvor.example"+path, strings.NewReader(body))
+	if version != "" {
+		r.Header.Set("OpenStack-API-Version", "compute "+version)
+	}
+	rec := httptest.NewRecorder()
+	w.handler.ServeHTTP(rec, r)
+	b, _ := io.ReadAll(rec.Body)
+	if rec.Code == http.StatusInternalServerError {
+		w.Errorf("%s %s at %s: %s\n%s", method, path, version, b, w.log)
+	}
+	return answer{rec.Code, rec.Header(), string(b)}
+}
+
+// want asks and fails the test if the status is another one.
+func (w *world) want(status int, method, path, version, body string) answer {
+	w.Helper()
+	a := w.ask(method, path, version, body)
+	if a.status != status {
+		w.Fatalf("%s %s at %s: status %d, want %d: %s", method, path, version, a.status, status, a.body)
+	}
+	return a
+}
+
+func (a answer) object(t testing.TB) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
+		t.Fatalf("%v in %s", err, a.body)
+	}
+	return o
+}
+
+// fault gives name and message of an error.
+func (a answer) fault() (name, message string) {
+	var o map[string]struct {
+		Code    int
+		Message string
+	}
+	if json.Unmarshal([]byte(a.body), &o) == nil {
+		for k, v := range o {
+			if v.Code == a.status {
+				return k, v.Message
+			}
+		}
+	}
+	return "", a.body
+}
+
+// at gives what lies at a path of keys.
+func at(v any, keys ...string) any {
+	for _, k := range keys {
+		o, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = o[k]
+	}
+	return v
+}
+
+// create makes a server by request and gives its id.
+func (w *world) create(more string) string {
+	w.Helper()
+	a := w.want(202, "POST", "/servers", "2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "`+imageOne+`"`+more+`}}`)
+	return at(a.object(w), "server", "id").(string)
+}
+
+// set changes a server behind the rules' back.
+func (w *world) set(id string, change func(*compute.Server)) {
+	w.Helper()
+	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.services.Servers.Edit(w.Context(), tx, id, change) }))
+}
+
+// finish ends what is done to a server, as a conductor would, and its job with it.
+func (w *world) finish(id string, state compute.VMState, power compute.Power) {
+	w.Helper()
+	w.endJobs(id)
+	w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+		return w.services.Servers.Finish(w.Context(), tx, id, func(s *compute.Server) {
+			s.State, s.Power, s.HostID = state, power, hostOne
+			if s.LaunchedAt.IsZero() {
+				s.LaunchedAt = born
+			}
+			if s.Rescue != nil && state == compute.Rescued {
+				s.Rescue.State = rescue.Ready
+			}
+		})
+	}))
+}
+
+// active makes a server that runs.
+func (w *world) active() string {
+	w.Helper()
+	id := w.create("")
+	w.finish(id, compute.Active, compute.PowerOn)
+	return id
+}
+
+// kinds are the jobs whose subject is a server.
+var kinds = map[job.Kind]int{
+	compute.JobCreate: 100, compute.JobDelete: 100, compute.JobPower: 100, compute.JobRescue: 100, compute.JobUnrescue: 100,
+	compute.JobRebuild: 100, compute.JobAttach: 100, compute.JobDetach: 100, compute.JobReconcile: 100,
+}
+
+// endJobs ends the jobs of a server, as if a conductor had worked them off.
+func (w *world) endJobs(id string) {
+	w.Helper()
+	jobs, err := w.store.Claim(w.Context(), "c1/i1", born.AddDate(100, 0, 0), []string{""}, kinds, 1000)
+	w.must(err)
+	for i := range jobs {
+		if jobs[i].Subject == compute.Subject(id) {
+			jobs[i].State, jobs[i].Secret = job.Ended, secret.Value{}
+		} else {
+			jobs[i].State = job.Ready
+		}
+		w.must(w.store.Do(w.Context(), func(tx job.Tx) error { return w.store.Save(tx, &jobs[i], false) }))
+	}
+}
