@@ -12,9 +12,9 @@ import (
 
 // Volume is a disk image with a tenant system on it, for a storage system to export.
 type Volume struct {
-	Path    string
-	Marker  string // identity of the system
-	HostKey string // its public ssh host key
+	Path    string `json:"path"`
+	Marker  string `json:"marker"`   // identity of the system
+	HostKey string `json:"host_key"` // its public ssh host key
 }
 
 // MakeVolume writes a disk image whose system boots over iSCSI: by what firmware says of the volume that it

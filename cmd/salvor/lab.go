@@ -22,7 +22,7 @@ Where the system lets only root make namespaces, bridges or taps, run it with su
 	}
 	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default "+lab.DefaultStateDir()+")")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
-	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec))
+	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabImageCommand(&spec))
 	for _, word := range lab.HiddenWords {
 		cmd.AddCommand(newLabHiddenCommand(word))
 	}
@@ -127,6 +127,19 @@ func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
 				return err
 			}
 			return l.Fault(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func newLabImageCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "image FILE", Short: "Write a disk image for servers: a small system with a forgotten password; print what proves it as JSON", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			made, err := lab.MakeImage(cmd.Context(), spec.StateDir, args[0])
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(made)
 		},
 	}
 }
