@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"salvor/compute"
 	"salvor/hypervisor"
@@ -25,8 +26,10 @@ type Hypervisor struct {
 	mu     sync.Mutex
 	guests map[string]*State
 	broken map[string]error
-	deaf   bool
 }
+
+// Deaf is the property of a machine whose system ignores that it is asked to power off.
+const Deaf = "fake_deaf"
 
 // State is a guest as the hypervisor knows it.
 type State struct {
@@ -57,13 +60,6 @@ func (h *Hypervisor) Break(method string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.broken[method] = err
-}
-
-// Deafen has guests that are asked to power off ignore that.
-func (h *Hypervisor) Deafen(deaf bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.deaf = deaf
 }
 
 // Put adds a guest as it is, beside all rules.
@@ -123,9 +119,13 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 }
 
 func (g *State) guest(id string) compute.Guest {
+	now := &g.Defined
+	if g.Runs != nil {
+		now = g.Runs
+	}
 	out := compute.Guest{
-		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, VCPUs: g.Defined.VCPUs, RAM: g.Defined.RAM,
-		Settings: maps.Clone(g.Settings), NICs: slices.Clone(g.Defined.NICs),
+		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, VCPUs: now.VCPUs, RAM: now.RAM,
+		Settings: maps.Clone(g.Settings), NICs: slices.Clone(now.NICs),
 	}
 	if g.Defined.Rescue != nil {
 		out.Rescue = cmp.Or(g.Defined.RescueImage, g.Defined.Rescue.Name)
@@ -183,9 +183,8 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		return false, problem.NotFoundf("there is no guest %s", id)
 	}
 	soft := false
-	if (p.State == compute.PowerOff || p.Restart) && g.Power != compute.PowerOff {
-		soft = p.Soft && !h.deaf
-		g.Power, g.Runs = compute.PowerOff, nil
+	if p.State == compute.PowerOff || p.Restart {
+		soft = h.turnOff(ctx, g, p)
 	}
 	switch {
 	case p.State == g.Power:
@@ -195,12 +194,29 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 		boots := g.Defined
 		g.Power, g.Runs = compute.PowerOn, &boots
 		g.Starts++
-	case (p.State == compute.PowerPaused || p.State == compute.PowerSaved) && g.Power == compute.PowerOn:
+	case g.Power == compute.PowerOn && (p.State == compute.PowerPaused || p.State == compute.PowerSaved),
+		g.Power == compute.PowerPaused && p.State == compute.PowerSaved:
 		g.Power = p.State
 	default:
 		return false, problem.Conflictf("guest %s is %s and cannot become %s", id, g.Power, p.State)
 	}
 	return soft, nil
+}
+
+// turnOff ends a guest, and tells whether asking was enough. A deaf one is waited for without the lock.
+func (h *Hypervisor) turnOff(ctx context.Context, g *State, p hypervisor.Power) (soft bool) {
+	soft = p.Soft
+	if soft && g.Runs != nil && g.Runs.Machine[Deaf] != "" {
+		h.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.Within):
+		}
+		h.mu.Lock()
+		soft = false
+	}
+	g.Power, g.Runs = compute.PowerOff, nil
+	return soft
 }
 
 // Remove ends a guest and forgets it.
@@ -225,7 +241,7 @@ func (h *Hypervisor) Plug(ctx context.Context, d hypervisor.Domain, disk string,
 	}
 	i := slices.IndexFunc(d.Disks, func(s compute.SpecDisk) bool { return s.Name == disk })
 	if i < 0 {
-		return problem.Invalidf("guest %s: the domain names no disk %s", d.ServerID, disk)
+		return problem.NotFoundf("guest %s: the domain names no disk %s", d.ServerID, disk)
 	}
 	plug(&g.Defined, d.Disks[i], on)
 	if g.Runs != nil {
