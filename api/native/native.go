@@ -116,7 +116,8 @@ func (k collection[R, F]) page(c *api.Call) error {
 	out := map[string]any{}
 	if len(found) > maxPage {
 		found = found[:maxPage]
-		out["next"] = c.Base + root + k.path + "?marker=" + k.id(found[maxPage-1])
+		c.Query.Set("marker", k.id(found[maxPage-1])) // what narrows the list stays
+		out["next"] = c.Base + root + k.path + "?" + c.Query.Encode()
 	}
 	views, err := k.view(c, found)
 	if err != nil {

@@ -1,0 +1,327 @@
+package native_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/native"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// people authenticates by the word in X-Auth-Token: "admin", or a project's.
+type people struct{}
+
+func (people) Authenticate(r *http.Request) (access.Principal, error) {
+	switch who := r.Header.Get("X-Auth-Token"); who {
+	case "":
+		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
+	case "admin":
+		return access.Principal{User: "root", Role: access.Admin}, nil
+	default:
+		return access.Principal{User: who, Role: access.Scoped, Scope: access.Scope{Project: who, Roles: []string{"member"}}}, nil
+	}
+}
+
+type world struct {
+	*testing.T
+	s        *store.Store
+	services *compute.Services
+	url      string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s, key := storetest.SQLite(t)
+	w := &world{T: t, s: s, services: compute.New(s, s, key, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
+	t.Cleanup(server.Close)
+	w.url = server.URL + "/salvor/v1"
+	return w
+}
+
+type object = map[string]any
+
+// ask sends a request as somebody and wants a status.
+func (w *world) ask(who, method, path, body string, want int) object {
+	w.Helper()
+	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	req.Header.Set("X-Auth-Token", who)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if resp.StatusCode != want {
+		w.Fatalf("%s %s %.200s: %d %.500s, want %d", method, path, body, resp.StatusCode, b, want)
+	}
+	var out object
+	if len(b) > 0 {
+		if err := json.Unmarshal(b, &out); err != nil {
+			w.Fatalf("%s %s answers %q", method, path, b)
+		}
+	}
+	return out
+}
+
+func (w *world) admin(method, path, body string, want int) object {
+	w.Helper()
+	return w.ask("admin", method, path, body, want)
+}
+
+// says wants an error that tells what is the matter.
+func (w *world) says(method, path, body string, want int, words string) {
+	w.Helper()
+	got := w.admin(method, path, body, want)
+	if fault, _ := got["error"].(object); fault == nil || !strings.Contains(fmt.Sprint(fault["message"]), words) {
+		w.Errorf("%s %s %s: %v, want %q", method, path, body, got, words)
+	}
+}
+
+func (w *world) has(got object, want object) {
+	w.Helper()
+	for field, value := range want {
+		if fmt.Sprint(got[field]) != fmt.Sprint(value) {
+			w.Errorf("%s is %v, want %v", field, got[field], value)
+		}
+	}
+}
+
+func (w *world) many(path, name string, want int) []any {
+	w.Helper()
+	all, _ := w.admin("GET", path, "", 200)[name].([]any)
+	if len(all) != want {
+		w.Fatalf("%s: %d of %s, want %d", path, len(all), name, want)
+	}
+	return all
+}
+
+// server inserts a server, in a session with a rescue image if that is not 0.
+func (w *world) server(name string, image int64) *compute.Server {
+	w.Helper()
+	v := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: name, State: compute.Active, Power: compute.PowerOn}
+	if image != 0 {
+		v.State = compute.Rescued
+		v.Rescue = &rescue.Session{StartedAt: time.Now(), State: rescue.Ready, Source: &rescue.Source{ImageID: image}, Fingerprint: "SHA256:f",
+			Credential: rescue.Credential{Hash: secret.New("$5$canary"), Keys: []string{"canary"}}}
+	}
+	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, v) }); err != nil {
+		w.Fatal(err)
+	}
+	return v
+}
+
+func TestAdministratorsOnly(t *testing.T) {
+	w := newWorld(t)
+	w.ask("", "GET", "", "", 200) // what there is
+	for _, path := range []string{"/rescue-images", "/hosts", "/clusters", "/networks", "/join-tokens", "/rescue-sessions", "/rescue-images/1"} {
+		w.ask("", "GET", path, "", 401)
+		w.ask("p1", "GET", path, "", 403)
+	}
+	for _, path := range []string{"/rescue-images", "/clusters", "/networks", "/join-tokens", "/servers/adopt", "/servers/x/modify", "/reconcile/servers"} {
+		w.ask("p1", "POST", path, "{}", 403)
+		w.ask("admin", "POST", path, "[]", 400)
+		w.ask("admin", "POST", path, `{"name":`, 400)
+		w.ask("admin", "POST", path, `{"name":`+strings.Repeat("[", 10000), 400)
+		w.ask("admin", "PUT", path, "{}", 405)
+	}
+	w.ask("admin", "GET", "/nothing", "", 404)
+}
+
+func TestRescueImages(t *testing.T) {
+	w := newWorld(t)
+	img := w.admin("POST", "/rescue-images", `{"name":"grml","location":"grml.iso","location_type":"file","os":"grml","os_family":"linux",
+		"target_os":"debian","target_os_family":"linux","default":true}`, 201)
+	w.has(img, object{"id": 1, "name": "grml", "location": "grml.iso", "location_type": "file", "os": "grml", "os_family": "linux",
+		"target_os": "debian", "target_os_family": "linux", "default": true, "kind": "iso", "servers": 0, "deleted": false})
+	w.says("POST", "/rescue-images", `{"name":"again","location":"./grml.iso"}`, 409, "location")
+	w.says("POST", "/rescue-images", `{"name":"out","location":"../etc/passwd","location_type":"file"}`, 400, "")
+	w.says("POST", "/rescue-images", `{"name":"none"}`, 400, "needs a location")
+	w.says("POST", "/rescue-images", `{"name":7}`, 400, "name")
+	second := w.admin("POST", "/rescue-images", `{"name":"win","location":"win.iso","target_os_family":"windows","default":true}`, 201)
+	w.has(w.admin("GET", "/rescue-images/1", "", 200), object{"default": false, "used_by": "[]"}) // the default moved
+	w.has(w.admin("PATCH", fmt.Sprint("/rescue-images/", second["uuid"]), `{"name":"winpe","os":"winpe"}`, 200),
+		object{"name": "winpe", "os": "winpe", "location": "win.iso", "default": true})
+	w.says("PATCH", "/rescue-images/2", `{"default":false}`, 409, "default")
+	for _, name := range []string{"a", "b"} {
+		w.server(name, 1)
+	}
+	w.server("c", 0)
+	all := w.many("/rescue-images", "rescue_images", 2)
+	w.has(all[0].(object), object{"id": 1, "servers": 2})
+	w.has(all[1].(object), object{"id": 2, "servers": 0})
+	shown := w.admin("GET", "/rescue-images/1", "", 200)
+	var names []string
+	for _, u := range shown["used_by"].([]any) {
+		names = append(names, fmt.Sprint(u.(object)["name"]))
+	}
+	if strings.Join(names, " ") != "a b" {
+		t.Errorf("used by %v", names)
+	}
+	w.says("DELETE", "/rescue-images/1", "", 409, "currently using")
+	w.says("DELETE", "/rescue-images/1?force=perhaps", "", 400, "force")
+	w.says("DELETE", "/rescue-images/2", "", 409, "default")
+	w.admin("DELETE", "/rescue-images/1?force=true", "", 204)
+	w.admin("DELETE", "/rescue-images/1", "", 404)
+	w.many("/rescue-images", "rescue_images", 1)
+	w.many("/rescue-images?deleted=true", "rescue_images", 2)
+	w.many("/rescue-images?name=winpe", "rescue_images", 1)
+	w.has(w.admin("GET", "/rescue-images/1", "", 200), object{"deleted": true})
+	w.admin("POST", "/rescue-images", `{"name":"heir","location":"grml.iso"}`, 201)
+	for _, ident := range []string{"9", "0", "-1", "x", "99999999999999999999", uuid.NewString()} {
+		w.says("GET", "/rescue-images/"+ident, "", 404, "not found")
+	}
+}
+
+func TestRescueSessions(t *testing.T) {
+	w := newWorld(t)
+	w.admin("POST", "/rescue-images", `{"name":"grml","location":"grml.iso"}`, 201)
+	w.server("fine", 0)
+	v := w.server("broken", 1)
+	got := w.admin("GET", "/rescue-sessions", "", 200)
+	if text := fmt.Sprint(got); strings.Contains(text, "canary") {
+		t.Fatalf("a credential is shown: %s", text)
+	}
+	all := got["servers"].([]any)
+	if len(all) != 1 {
+		t.Fatalf("%v", got)
+	}
+	w.has(all[0].(object), object{"id": v.ID, "name": "broken", "state": "rescued"})
+	w.has(all[0].(object)["rescue"].(object), object{"state": "ready", "rescue_image": 1, "fingerprint": "SHA256:f"})
+	w.says("POST", "/servers/"+v.ID+"/modify", `{"action":"reboot"}`, 400, "want rescue or unrescue")
+	w.says("POST", "/servers/"+uuid.NewString()+"/modify", `{"action":"rescue"}`, 404, "")
+	w.admin("POST", "/servers/"+v.ID+"/modify", `{"action":"rescue","rescue_image":1}`, 409)
+}
+
+func TestHosts(t *testing.T) {
+	w := newWorld(t)
+	token := w.admin("POST", "/join-tokens", `{"note":"rack 7","expires_in":60}`, 201)
+	clear, _ := strings.CutSuffix(fmt.Sprint(token["token"]), ".ca")
+	if len(clear) < 40 {
+		t.Fatalf("no token: %v", token)
+	}
+	shown := fmt.Sprint(w.many("/join-tokens", "join_tokens", 1), w.admin("GET", fmt.Sprint("/join-tokens/", token["id"]), "", 200))
+	if strings.Contains(shown, clear) || strings.Contains(shown, "digest") || !strings.Contains(shown, "rack 7") {
+		t.Errorf("tokens are shown as %s", shown)
+	}
+	for _, bad := range []string{`{"expires_in":0}`, `{"expires_in":-1}`, `{"expires_in":99999999}`, `{"expires_in":"x"}`} {
+		w.says("POST", "/join-tokens", bad, 400, "expires_in")
+	}
+	id := uuid.NewString()
+	if _, err := w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", "01"); err != nil {
+		t.Fatal(err)
+	}
+	w.has(w.admin("GET", fmt.Sprint("/join-tokens/", token["id"]), "", 200), object{"used_by": id})
+	host := object{"id": id, "name": "vm1", "kind": "agent", "state": "down", "status": "enabled", "servers": 0, "revoked": false}
+	w.has(w.many("/hosts", "hosts", 1)[0].(object), host)
+	w.has(w.admin("GET", "/hosts/vm1", "", 200), host)
+	w.has(w.admin("PATCH", "/hosts/"+id, `{"disabled":true,"disabled_reason":"disk"}`, 200),
+		object{"disabled": true, "disabled_reason": "disk", "status": "disabled"})
+	w.has(w.admin("PATCH", "/hosts/"+strings.ToUpper(id), `{"revoked":true,"disabled":false}`, 200),
+		object{"revoked": true, "disabled": false, "disabled_reason": ""})
+	w.says("PATCH", "/hosts/"+id, `{"disabled_reason":"a\nb"}`, 400, "one line")
+	w.admin("DELETE", "/hosts/"+id, "", 204)
+	w.admin("GET", "/hosts/"+id, "", 404)
+	w.admin("DELETE", fmt.Sprint("/join-tokens/", token["id"]), "", 204)
+	w.many("/join-tokens", "join_tokens", 0)
+}
+
+func TestClusters(t *testing.T) {
+	w := newWorld(t)
+	made := w.admin("POST", "/clusters", `{"name":"prod","url":"https://192.0.2.1:5080","user":"salvor","password":"canary"}`, 201)
+	shown := fmt.Sprint(made, w.many("/clusters", "clusters", 1), w.admin("GET", "/clusters/prod", "", 200))
+	if strings.Contains(shown, "canary") {
+		t.Errorf("the password is shown: %s", shown)
+	}
+	w.says("POST", "/clusters", `{"name":"prod","url":"https://192.0.2.2:5080","user":"salvor","password":"canary"}`, 409, "prod")
+	w.says("POST", "/clusters", `{"name":"two","url":"http://192.0.2.2:5080","user":"salvor","password":"canary"}`, 400, "https")
+	w.says("POST", "/clusters", `{"name":"two","url":"https://192.0.2.2:5080"}`, 400, "password")
+	w.says("POST", "/servers/adopt", `{"cluster":"none","instance":"web1"}`, 404, "")
+	w.says("POST", "/servers/adopt", `{"cluster":"prod","instance":"../web1"}`, 400, "")
+	w.says("POST", "/reconcile/servers", `{"cluster":"none"}`, 404, "")
+	w.admin("DELETE", "/clusters/prod", "", 204)
+	w.admin("GET", "/clusters/prod", "", 404)
+	w.has(w.admin("POST", "/reconcile/servers", `{"fix_unsynced_rescue":true}`, 200), object{"servers": "[]"})
+}
+
+func TestNetworks(t *testing.T) {
+	w := newWorld(t)
+	n := w.admin("POST", "/networks", `{"name":"lan","bridge":"br0","cidr":"192.0.2.0/24","gateway":"192.0.2.1","dns":["192.0.2.2"],"shared":true}`, 201)
+	w.has(n, object{"number": 1, "name": "lan", "bridge": "br0", "cidr": "192.0.2.0/24", "shared": true, "dns": "[192.0.2.2]"})
+	w.says("POST", "/networks", `{"name":"lan","bridge":"br1"}`, 409, "lan")
+	w.says("POST", "/networks", `{"name":"x","bridge":"br0; reboot"}`, 400, "bridge")
+	w.says("POST", "/networks", `{"name":"x","bridge":"br2","cidr":"192.0.2.1/24"}`, 400, "subnet")
+	w.has(w.admin("PATCH", "/networks/lan", `{"mtu":9000}`, 200), object{"mtu": 9000, "name": "lan", "shared": true})
+	network := &compute.Network{Record: record.Record{ID: fmt.Sprint(n["id"])}, CIDR: "192.0.2.0/24"}
+	allocate := func(tx job.Tx) error {
+		_, err := w.s.AllocateAddress(tx, network, compute.Address{ServerID: "v"}, "")
+		return err
+	}
+	if err := w.s.Do(t.Context(), allocate); err != nil {
+		t.Fatal(err)
+	}
+	w.says("DELETE", "/networks/lan", "", 409, "in use")
+	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.FreeAddresses(tx, "v") }); err != nil {
+		t.Fatal(err)
+	}
+	w.admin("DELETE", "/networks/lan", "", 204)
+	w.many("/networks", "networks", 0)
+}
+
+// TestPages: a long list comes in pages, whose links keep what narrows the list.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	const hosts = 1003
+	err := w.s.Do(t.Context(), func(tx job.Tx) error {
+		for i := range hosts {
+			if err := w.s.Hosts().Insert(tx, &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: fmt.Sprint("vm", i), Kind: compute.AgentHost}); err != nil {
+				return err
+			}
+			if err := w.s.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "old", DeletedAt: time.Now()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, name := range map[string]string{"/hosts": "hosts", "/rescue-images?deleted=true&name=old": "rescue_images"} {
+		seen := 0
+		for path != "" {
+			got := w.admin("GET", path, "", 200)
+			seen += len(got[name].([]any))
+			next, _ := got["next"].(string)
+			path = strings.TrimPrefix(next, w.url)
+		}
+		if seen != hosts {
+			t.Errorf("%d of %d %s", seen, hosts, name)
+		}
+	}
+	w.says("GET", "/hosts?marker="+uuid.NewString(), "", 404, "could not be found")
+}
