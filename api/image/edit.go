@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"salvor/api"
@@ -204,6 +205,7 @@ type change struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
+	place string // in the list of tags: a number or "-"
 }
 
 // patchTypes are the forms of a patch that are taken; both are spelled alike but for the value of tags, which is whole here.
@@ -222,7 +224,11 @@ func readPatch(b []byte) ([]change, error) {
 		return nil, problem.Invalidf("Operations must be JSON objects with op, path and value.")
 	}
 	for n := range all {
-		if all[n].Path, err = pointer(all[n].Path); err != nil {
+		path := all[n].Path
+		if rest, ok := strings.CutPrefix(path, "/tags/"); ok {
+			path, all[n].place = "/tags", rest
+		}
+		if all[n].Path, err = pointer(path); err != nil {
 			return nil, err
 		}
 		switch all[n].Op {
@@ -249,8 +255,40 @@ func pointer(path string) (string, error) {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(name), nil
 }
 
+// tag changes one place in the list of tags, as the difference of two lists has it.
+func (ch change) tag(i *compute.Image) error {
+	n, err := strconv.Atoi(ch.place)
+	if ch.place == "-" && ch.Op == "add" {
+		n, err = len(i.Tags), nil
+	}
+	last := len(i.Tags) - 1
+	if ch.Op == "add" {
+		last++
+	}
+	if err != nil || n < 0 || n > last {
+		return problem.Invalidf("Invalid JSON pointer \"/tags/%.20s\": the image has %d tags.", ch.place, len(i.Tags))
+	}
+	var all []any
+	for _, t := range i.Tags {
+		all = append(all, t)
+	}
+	switch ch.Op {
+	case "add":
+		all = slices.Insert(all, n, ch.Value)
+	case "replace":
+		all[n] = ch.Value
+	default:
+		all = slices.Delete(all, n, n+1)
+	}
+	i.Tags, err = tags(all)
+	return err
+}
+
 // apply makes one change. What is replaced or removed must be there.
 func (ch change) apply(c *api.Call, i *compute.Image) error {
+	if ch.place != "" {
+		return ch.tag(i)
+	}
 	if f := fieldOf(ch.Path); f != nil {
 		if ch.Op == "remove" && f.name != "name" && f.name != "owner" {
 			return problem.Forbiddenf("Property %s may not be removed.", f.name)

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/md5"
 	"crypto/sha512"
 	"encoding/binary"
@@ -218,6 +219,10 @@ func TestPatches(t *testing.T) {
 	if is["name"] != "m" || is["os_type"] != "linux" || is["a/b~c"] != "2" || is["os_hidden"] != true || is["min_ram"] != 64.0 || is["tags"].([]any)[0] != "x" {
 		t.Errorf("%v", is)
 	}
+	is = w.json("p1", "PATCH", path, `[{"op":"add","path":"/tags/0","value":"w"},{"op":"add","path":"/tags/-","value":"z"},{"op":"replace","path":"/tags/2","value":"y"},{"op":"remove","path":"/tags/2"},{"op":"remove","path":"/tags/0"}]`, 200)
+	if fmt.Sprint(is["tags"]) != "[x]" {
+		t.Errorf("tags by place: %v", is["tags"])
+	}
 	is = w.json("p1", "PATCH", path, `[{"op":"remove","path":"/os_type"},{"op":"replace","path":"/os_hidden","value":false}]`, 200)
 	if _, there := is["os_type"]; there || is["os_hidden"] != false {
 		t.Errorf("%v", is)
@@ -229,6 +234,7 @@ func TestPatches(t *testing.T) {
 		`[{"op":"replace","path":"/visibility","value":"public"}]`: 403, `[{"op":"replace","path":"/owner","value":"p2"}]`: 403, `[{"op":"replace","path":"/visibility","value":"open"}]`: 400,
 		`[{"op":"replace","path":"/disk_format","value":"vmdk"}]`: 400, `[{"op":"replace","path":"/min_disk","value":-1}]`: 400, `[{"op":"replace","path":"/min_disk","value":1.5}]`: 400,
 		`[{"op":"add","path":"/x","value":{"a":1}}]`: 400, `[{"op":"add","path":"/tags","value":"x"}]`: 400, `[{"op":"add","path":"/salvor:upload","value":"x"}]`: 403,
+		`[{"op":"remove","path":"/tags/5"}]`: 400, `[{"op":"add","path":"/tags/x","value":"x"}]`: 400, `[{"op":"replace","path":"/tags/1","value":"x"}]`: 400, `[{"op":"add","path":"/tags/0","value":7}]`: 400,
 		`[{"op":"add","path":"/locations","value":[]}]`: 403, `[{"op":"remove","path":"/visibility"}]`: 403, `[{"op":"replace","path":"/protected","value":"yes"}]`: 400,
 	} {
 		w.json("p1", "PATCH", path, body, status)
@@ -315,7 +321,7 @@ func TestBadCreations(t *testing.T) {
 	if status, _, _ := w.ask("p1", "PUT", "/v2/images/"+id+"/file", strings.NewReader("x"), "text/plain"); status != 415 {
 		t.Errorf("another content type: %d", status)
 	}
-	for path, status := range map[string]int{"/v2/schemas/image": 200, "/v2/schemas/images": 200, "/v2/schemas/x": 404, "/v2/info/import": 200, "/v2/images/" + id + "/members": 200, "/v2/nothing": 404, "": 300} {
+	for path, status := range map[string]int{"/v2/schemas/image": 200, "/v2/schemas/images": 200, "/v2/schemas/x": 404, "/v2/info/import": 200, "/v2/images/" + id + "/members": 200, "/v2/nothing": 404, "": 300, "/versions": 200} {
 		w.json("p1", "GET", path, "", status)
 	}
 }
@@ -385,5 +391,46 @@ func TestAnImageDeletedWhileItComesLeavesNothing(t *testing.T) {
 	}
 	if status := <-done; status != http.StatusGone || w.blobs() != 0 {
 		t.Errorf("%d, %d blobs", status, w.blobs())
+	}
+}
+
+func TestBytesThatOthersHoldStay(t *testing.T) {
+	var asked string
+	w := newWorld(t, func(c *image.Config) {
+		c.Held = func(_ context.Context, digest string) (bool, error) { asked = digest; return true, nil }
+	})
+	id := w.create("p1", raw)
+	w.upload("p1", id, []byte("a kernel"), http.StatusNoContent)
+	w.json("p1", "DELETE", "/v2/images/"+id, "", http.StatusNoContent)
+	if w.blobs() != 1 || !strings.HasPrefix(asked, "sha256:") {
+		t.Errorf("%d blobs; asked about %q", w.blobs(), asked)
+	}
+}
+
+// TestASlowUploadIsNotCutOff: what bounds requests bounds a piece of the bytes, not all of them.
+func TestASlowUploadIsNotCutOff(t *testing.T) {
+	w := newWorld(t, nil)
+	slow := httptest.NewUnstartedServer(w.handler)
+	slow.Config.ReadTimeout, slow.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	slow.Start()
+	defer slow.Close()
+	id := w.create("p1", raw)
+	w.url = slow.URL
+	r, pipe := io.Pipe()
+	go func() {
+		for range 6 {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := pipe.Write([]byte("piece ")); err != nil {
+				return
+			}
+		}
+		_ = pipe.Close()
+	}()
+	status, _, b := w.ask("p1", "PUT", "/v2/images/"+id+"/file", r, "application/octet-stream")
+	if status != http.StatusNoContent {
+		t.Fatalf("%d %s", status, b)
+	}
+	if is := w.show("p1", id); is["size"] != 36.0 {
+		t.Errorf("%v", is)
 	}
 }

@@ -30,7 +30,7 @@ func (s *server) remove(c *api.Call) error {
 	return c.Empty(http.StatusNoContent)
 }
 
-// forget removes the bytes of a deleted image that no other image has. The caller holds s.bytes.
+// forget removes the bytes of a deleted image that nobody else has. The caller holds s.bytes.
 func (s *server) forget(ctx context.Context, i *compute.Image) error {
 	if i.Digest == "" || i.URL != "" {
 		return nil
@@ -38,6 +38,11 @@ func (s *server) forget(ctx context.Context, i *compute.Image) error {
 	others, err := s.Images.List(ctx, compute.ImageFilter{OSHash: i.SHA512}, record.Page{Limit: 2})
 	if err != nil || slices.ContainsFunc(others, func(o *compute.Image) bool { return o.ID != i.ID && o.Digest == i.Digest }) {
 		return err
+	}
+	if s.Held != nil {
+		if held, err := s.Held(ctx, i.Digest); err != nil || held {
+			return err
+		}
 	}
 	return s.Blobs.Remove(ctx, i.Digest)
 }

@@ -41,6 +41,8 @@ type Config struct {
 	// ImportHosts are those that images may be fetched from on request (web-download), as HOST or HOST:PORT;
 	// "*" is every host. None: nothing is fetched.
 	ImportHosts []string
+	// Held tells whether others than images need the bytes of a digest, which then stay; nil: nobody does.
+	Held func(ctx context.Context, digest string) (bool, error)
 	// Lifetime ends the imports in the background; nil: they end with the process.
 	Lifetime context.Context
 	// MaxLimit is the default and the greatest length of a page; 0 means 1000.
@@ -87,9 +89,9 @@ func New(c Config) http.Handler {
 func (s *server) routes() []api.Route {
 	const one = "/image/v2/images/{image}"
 	return []api.Route{
-		{Method: "GET", Path: "/image", Open: true, Do: s.versions},
-		{Method: "GET", Path: "/image/versions", Open: true, Do: s.versions},
-		{Method: "GET", Path: "/image/v2", Open: true, Do: s.versions},
+		{Method: "GET", Path: "/image", Open: true, Do: versions(http.StatusMultipleChoices)},
+		{Method: "GET", Path: "/image/versions", Open: true, Do: versions(http.StatusOK)},
+		{Method: "GET", Path: "/image/v2", Open: true, Do: versions(http.StatusMultipleChoices)},
 		{Method: "GET", Path: "/image/v2/schemas/{schema}", Do: s.schema},
 		{Method: "GET", Path: "/image/v2/info/import", Do: s.importInfo},
 		{Method: "GET", Path: "/image/v2/info/stores", Do: s.storesInfo},
@@ -113,16 +115,19 @@ func (s *server) routes() []api.Route {
 // minors of v2 that clients look for.
 var minors = []string{"v2.15", "v2.13", "v2.12", "v2.11", "v2.10", "v2.9", "v2.8", "v2.7", "v2.6", "v2.5", "v2.4", "v2.3", "v2.2", "v2.1", "v2.0"}
 
-func (s *server) versions(c *api.Call) error {
-	var all []object
-	for i, id := range minors {
-		status := "SUPPORTED"
-		if i == 0 {
-			status = "CURRENT"
+// versions answers with all of them, in the status that Glance has for the path.
+func versions(status int) func(*api.Call) error {
+	return func(c *api.Call) error {
+		var all []object
+		for i, id := range minors {
+			status := "SUPPORTED"
+			if i == 0 {
+				status = "CURRENT"
+			}
+			all = append(all, object{"id": id, "status": status, "links": []object{{"rel": "self", "href": c.Base + "/image/v2/"}}})
 		}
-		all = append(all, object{"id": id, "status": status, "links": []object{{"rel": "self", "href": c.Base + "/image/v2/"}}})
+		return c.JSON(status, object{"versions": all})
 	}
-	return c.JSON(http.StatusMultipleChoices, object{"versions": all})
 }
 
 // schema tells clients which fields an image has.

@@ -40,13 +40,14 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 }
 
 type world struct {
-	t      *testing.T
-	bytes  string // where they lie
-	images *compute.Images
-	url    string
-	mu     sync.Mutex
-	late   time.Duration // how much later the face thinks it is
-	client *http.Client
+	t       *testing.T
+	bytes   string // where they lie
+	handler http.Handler
+	images  *compute.Images
+	url     string
+	mu      sync.Mutex
+	late    time.Duration // how much later the face thinks it is
+	client  *http.Client
 }
 
 func newWorld(t *testing.T, adjust func(*image.Config)) *world {
@@ -67,7 +68,8 @@ func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	if adjust != nil {
 		adjust(&cfg)
 	}
-	server := httptest.NewServer(image.New(cfg))
+	w.handler = image.New(cfg)
+	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w
