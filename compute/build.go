@@ -88,7 +88,7 @@ func (s *Servers) parts(ctx context.Context, srv *Server) (*parts, error) {
 func machineWords(properties map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range properties {
-		if strings.HasPrefix(k, "hw_") || strings.HasPrefix(k, "os_") {
+		if strings.HasPrefix(k, "hw_") || strings.HasPrefix(k, "os_") || strings.HasPrefix(k, "ganeti_") {
 			out[k] = v
 		}
 	}
