@@ -25,6 +25,8 @@ type Image struct {
 	Path string
 	// MaxGiB is the largest image that is taken.
 	MaxGiB int
+	// ImportHosts are those that images may be fetched from, as HOST or HOST:PORT; "*": every host.
+	ImportHosts []string
 }
 
 // Cyclades is [cyclades]: the face for Cyclades' clients.
@@ -47,6 +49,8 @@ var computeOptions = []Option{
 		"Where the bytes of images lie; several salvors of one database share it. By default images in the state directory."),
 	option("image", "max_size", "64", integer(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },
 		"The largest image that is taken, in GiB."),
+	option("image", "import_hosts", "", list, func(c *Config) *[]string { return &c.Image.ImportHosts },
+		"The hosts, as HOST or HOST:PORT, that salvor may fetch images from when asked to (web-download); * is every host. By default it fetches from none."),
 	option("cyclades", "rescue_enabled", "true", boolean, func(c *Config) *bool { return &c.Cyclades.RescueEnabled },
 		"Offer rescue and unrescue to Cyclades' clients."),
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ import (
 	"salvor/conductor"
 	"salvor/hypervisor/ganeti"
 	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
 	"salvor/secret"
 	"salvor/wire/agent"
 )
@@ -133,6 +136,14 @@ func (p *program) keepFile(ctx context.Context, file string) (string, error) {
 	return digest, err
 }
 
+// rescueHolds tells whether a rescue image is made of these bytes.
+func (p *program) rescueHolds(ctx context.Context, digest string) (bool, error) {
+	all, err := p.services.RescueImages.List(ctx, rescue.ImageFilter{}, record.Page{})
+	return slices.ContainsFunc(all, func(i *rescue.Image) bool {
+		return i.Source.Digest == digest || i.Source.RamdiskDigest == digest
+	}), err
+}
+
 // faces are the APIs beside Ironic's, by the beginning of their paths.
 func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	at, limit := p.cfg.API.PublicEndpoint, p.cfg.API.MaxLimit
@@ -143,6 +154,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 		}),
 		"/image": image.New(image.Config{
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
+			ImportHosts: p.cfg.Image.ImportHosts, Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
