@@ -40,7 +40,8 @@ func BenchmarkServers(b *testing.B) {
 				run  func(*testing.B, *store.Store)
 			}{
 				{"list 1000", listServers(compute.ServerFilter{})}, {"list 1000 of a project", listServers(compute.ServerFilter{Project: "p1"})},
-				{"marks 1000 of a project", markServers}, {"get", getServer}, {"rescue image use", rescueUse}, {"leases of all hosts", saveLeases},
+				{"marks 1000 of a project", markServers}, {"get", getServer}, {"rescue image use", rescueUse}, {"host use", hostUse},
+				{"leases of all hosts", saveLeases},
 				{"order there and back", orders}, {"address", addresses},
 			} {
 				b.Run(c.name, func(b *testing.B) { c.run(b, s) })
@@ -125,6 +126,14 @@ func rescueUse(b *testing.B, s *store.Store) {
 	for range b.N {
 		if got, err := s.RescueImageUse(b.Context(), nil); err != nil || len(got) != 7 {
 			b.Fatal(got, err)
+		}
+	}
+}
+
+func hostUse(b *testing.B, s *store.Store) {
+	for range b.N {
+		if got, err := s.HostUse(b.Context()); err != nil || len(got) != benchHosts {
+			b.Fatal(len(got), err)
 		}
 	}
 }

@@ -153,7 +153,7 @@ CREATE TABLE server (
     body           {{text}} NOT NULL
 );
 CREATE UNIQUE INDEX server_host_id ON server (host_id, guest_name) WHERE host_id <> '' AND guest_name <> '' AND state <> 'deleted';
-CREATE INDEX server_host ON server (host_id, num) WHERE host_id <> '';
+CREATE INDEX server_host ON server (host_id, num, state) WHERE host_id <> '';
 CREATE INDEX server_project ON server (project, num);
 CREATE INDEX server_name ON server (name);
 CREATE INDEX server_deleted ON server (updated_at) WHERE state = 'deleted';
