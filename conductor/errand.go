@@ -53,7 +53,7 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 	case err != nil:
 		return job.From(err)
 	case o.Result == nil:
-		return c.awaitAnswer(r, g, e)
+		return c.awaitAnswer(r, g, e, o.Progress)
 	case o.Result.ErrorKind == "":
 		return then(*o.Result)
 	}
@@ -91,7 +91,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o
 	}
 	o.HostID, o.ServerID, o.Epoch, o.Verb, o.Args = g.host.ID, g.server.ID, g.server.Epoch, e.verb, args
 	o.Within, o.JobID, o.CreatedAt = int(e.within/time.Second), r.ID, c.Now().UTC()
-	return c.awaitAnswer(r, g, e, func(tx job.Tx) error {
+	return c.awaitAnswer(r, g, e, "", func(tx job.Tx) error {
 		host, err := c.Store.Hosts().Get(after(ctx), tx, o.HostID)
 		if err != nil {
 			return err
@@ -106,8 +106,12 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o
 // undoPoll is how often an undo, which no signal wakes, looks for its answer.
 const undoPoll = 200 * time.Millisecond
 
-func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, commits ...func(job.Tx) error) job.Outcome {
+// awaitAnswer parks the job; the host's latest word on a long errand goes to the timeline with that.
+func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, progress string, commits ...func(job.Tx) error) job.Outcome {
 	what := "host " + g.host.Name + " to " + errandWords[e.verb]
+	if progress != "" {
+		what += " (" + progress + ")"
+	}
 	if r.State == job.Undoing {
 		return job.Pause(undoPoll, what, commits...)
 	}

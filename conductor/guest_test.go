@@ -8,6 +8,7 @@ import (
 
 	"salvor/compute"
 	"salvor/hypervisor/fake"
+	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
 )
@@ -316,6 +317,54 @@ func TestServerIsMade(t *testing.T) {
 	}
 	if !slices.Contains(h.did, compute.Discard) {
 		t.Error("the root disk was not discarded")
+	}
+}
+
+// TestProgressIsTold: what a host says of a long order is on the server's timeline.
+func TestProgressIsTold(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{new: true})
+	h.create(t)
+	h.waits(t)
+	orders, err := h.store.OpenOrders(context.Background(), h.host.ID)
+	if err != nil || len(orders) != 1 {
+		t.Fatalf("orders %v %v", orders, err)
+	}
+	h.tx(t, func(tx job.Tx) error {
+		if err := h.store.OrderProgress(tx, orders[0].ID, h.host.ID, "fetching the image: 7 MiB"); err != nil {
+			return err
+		}
+		return h.store.Signal(tx, compute.Subject(h.server))
+	})
+	h.waits(t)
+	h.work(t)
+	events, err := h.store.Events(context.Background(), compute.Subject(h.server), 0, 100)
+	if err != nil || !slices.ContainsFunc(events, func(e job.Event) bool { return strings.Contains(e.Text, "7 MiB") }) {
+		t.Errorf("events %+v %v", events, err)
+	}
+}
+
+// TestHostDiesBetweenDeedAndAnswer: what a host did before it died is done again by its next boot, and has one effect; what its
+// former boot still says does not count.
+func TestHostDiesBetweenDeedAndAnswer(t *testing.T) {
+	t.Parallel()
+	for name, dies := range map[string]bool{"lives": false, "dies": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, quarters{state: compute.Active})
+			h.dies = dies
+			startRescue(t, h, false)
+			h.work(t)
+			if s := h.now(t); s.State != compute.Rescued || s.Rescue.State != rescue.Ready || h.runs() != "rescue" {
+				t.Fatalf("%s", h.picture(t))
+			}
+			h.act(t, compute.Act{Action: compute.Unrescue})
+			h.work(t)
+			g, _ := h.hv.State(h.server)
+			if s := h.now(t); s.State != compute.Active || s.Rescue != nil || h.runs() != "system" || h.copies || g.Starts != 2 {
+				t.Errorf("%s", h.picture(t))
+			}
+		})
 	}
 }
 

@@ -37,6 +37,7 @@ type house struct {
 	opened string                                  // the hash that opened the rescue system
 	refuse func(compute.Verb, *compute.Args) error // nil: it does what it is told
 	did    []compute.Verb                          // orders that were carried out
+	dies   bool                                    // after each deed, once, before it tells of it
 
 	store    *store.Store
 	services *compute.Services
@@ -165,6 +166,9 @@ func (h *house) poke() {
 		result, err := h.carry(ctx, &o)
 		if err != nil {
 			result.ErrorKind, result.Error = problem.KindOf(err).String(), err.Error()
+		}
+		if h.dies && o.BootID == "boot-1" {
+			_ = h.store.Do(ctx, func(tx job.Tx) error { return h.store.MoveOrders(tx, h.host.ID, "boot-2") })
 		}
 		_ = h.store.Do(ctx, func(tx job.Tx) error {
 			if _, err := h.store.FinishOrder(tx, o.ID, h.host.ID, o.BootID, o.Epoch, result); err != nil {

@@ -394,7 +394,14 @@ func (d *door) progress(w http.ResponseWriter, r *http.Request, p peer) error {
 		return err
 	}
 	err := d.Jobs.Do(r.Context(), func(tx job.Tx) error {
-		return d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, short(in.Text))
+		if err := d.Orders.OrderProgress(tx, r.PathValue("id"), p.id, short(in.Text)); err != nil {
+			return err
+		}
+		o, err := d.Orders.Order(r.Context(), tx, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		return d.Jobs.Signal(tx, compute.Subject(o.ServerID)) // whose job tells it on the timeline
 	})
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
