@@ -1,0 +1,139 @@
+// Package cyclades serves the compute API of Cyclades over the servers of package
+// compute: numbers for ids, rescue of stopped servers only, errors of state as 400, each as
+// Cyclades' clients read them. It knows no rule of the servers themselves, no store and no
+// hypervisor: work is handed on as rows.
+package cyclades
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/compute"
+)
+
+// root is the path below which the API lies.
+const root = "/cyclades/compute/v2.0"
+
+// Config is what the API stands on.
+type Config struct {
+	Services *compute.Services
+	Auth     api.Authenticator
+	Log      *slog.Logger
+	// PublicEndpoint begins every link; empty: the host that the client asked.
+	PublicEndpoint string
+	// NoRescue closes the doors of rescue and unrescue.
+	NoRescue bool
+}
+
+type server struct{ Config }
+
+// call is a request with who asks.
+type call struct {
+	*api.Call
+	s   *server
+	who compute.Who
+}
+
+// New serves /cyclades/compute/v2.0 and all that lies below it.
+func New(c Config) http.Handler {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	s := &server{c}
+	d := api.Dialect{Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
+	for _, r := range []struct {
+		method, path string
+		open         bool
+		do           func(*call) error
+	}{
+		{"GET", "", true, (*call).version},
+		{"GET", "/servers", false, func(c *call) error { return c.listServers(false) }},
+		{"GET", "/servers/detail", false, func(c *call) error { return c.listServers(true) }},
+		{"GET", "/servers/{server}", false, (*call).getServer},
+		{"DELETE", "/servers/{server}", false, (*call).deleteServer},
+		{"POST", "/servers/{server}/action", false, (*call).act},
+		{"GET", "/flavors", false, func(c *call) error { return c.listFlavors(false) }},
+		{"GET", "/flavors/detail", false, func(c *call) error { return c.listFlavors(true) }},
+		{"GET", "/flavors/{flavor}", false, (*call).getFlavor},
+		{"GET", "/images", false, func(c *call) error { return c.listImages(false) }},
+		{"GET", "/images/detail", false, func(c *call) error { return c.listImages(true) }},
+		{"GET", "/images/{image}", false, (*call).getImage},
+	} {
+		d.Routes = append(d.Routes, api.Route{Method: r.method, Path: root + r.path, Open: r.open, Do: func(c *api.Call) error {
+			return said(r.do(s.of(c)))
+		}})
+	}
+	return d.Handler()
+}
+
+// of settles who asks.
+func (s *server) of(c *api.Call) *call {
+	who := compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}
+	if c.Who.Role == access.Reader && c.R.Method != http.MethodPost && c.R.Method != http.MethodDelete {
+		who.Admin = true // sees all and changes nothing
+	}
+	return &call{Call: c, s: s, who: who}
+}
+
+type obj = map[string]any
+
+func (c *call) version() error {
+	return c.JSON(http.StatusOK, obj{"version": obj{
+		"id": "v2.0", "status": "CURRENT", "updated": "2026-01-01T00:00:00+00:00", "links": c.links(""), "media-types": []obj{
+			{"base": "application/json", "type": "application/vnd.openstack.compute.v2+json"}},
+	}})
+}
+
+// links are those of a thing at a path below the root.
+func (c *call) links(path string) []obj {
+	href := c.Base + root + path
+	return []obj{{"rel": "self", "href": href}, {"rel": "bookmark", "href": href}}
+}
+
+// faultNames are the names of errors by their status.
+var faultNames = map[int]string{
+	400: "badRequest", 401: "unauthorized", 403: "forbidden", 404: "itemNotFound", 405: "notAllowed", 409: "conflict",
+	413: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable",
+}
+
+// fault is an error with a name of its own.
+type fault struct {
+	err  *api.Error
+	name string
+}
+
+func (f *fault) Error() string { return f.err.Text }
+func (f *fault) Unwrap() error { return f.err }
+
+func faultf(status int, name, text string) error {
+	return &fault{&api.Error{Status: status, Text: text}, name}
+}
+
+// fail writes an error as Cyclades does.
+func fail(log *slog.Logger) api.Failer {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		status, name := api.Status(err), ""
+		if f := asFault(err); f != nil {
+			name = f.name
+		} else if name = faultNames[status]; name == "" {
+			name = "internalServerError"
+		}
+		id := api.Of(r.Context()).ID
+		if status == http.StatusInternalServerError {
+			log.Error("a request failed", "request_id", id, "error", err)
+		}
+		for k, v := range headerOf(err) {
+			w.Header()[k] = v
+		}
+		b, err := json.Marshal(obj{name: obj{"code": status, "message": api.Words(err, id), "details": ""}})
+		if err != nil {
+			log.Error("encode an error", "request_id", id, "error", err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write(b) // a client that went away is nobody's error
+	}
+}

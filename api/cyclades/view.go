@@ -1,0 +1,309 @@
+package cyclades
+
+import (
+	"maps"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// moment is how Cyclades writes times.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+
+// server reads the one that the path names.
+func (c *call) server() (*compute.Server, error) {
+	num, err := strconv.ParseInt(c.Arg("server"), 10, 64)
+	if err != nil {
+		return nil, problem.Invalidf("Invalid server ID.")
+	}
+	srv, err := c.s.Services.Servers.ByNum(c.R.Context(), num, c.who)
+	if problem.Is(err, problem.NotFound) {
+		return nil, problem.NotFoundf("Server not found.")
+	}
+	return srv, err
+}
+
+func (c *call) getServer() error {
+	srv, err := c.server()
+	if err != nil {
+		return err
+	}
+	nets, err := c.networks()
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, obj{"server": c.serverView(srv, nets)})
+}
+
+func (c *call) deleteServer() error {
+	srv, err := c.server()
+	if err != nil {
+		return err
+	}
+	if srv.State == compute.Deleted {
+		return refusal(&compute.StateError{Server: srv}, "DESTROY")
+	}
+	_, err = c.s.Services.Servers.Act(c.R.Context(), srv.ID, compute.Act{Action: compute.Delete, MustBeOff: true}, c.who)
+	if state, ok := stateOf(err); ok {
+		return refusal(state, "DESTROY")
+	}
+	if err != nil {
+		return err
+	}
+	return c.Empty(http.StatusNoContent)
+}
+
+// listServers lists the asker's servers; with changes-since those that changed since then, deleted ones too, or 304 for none.
+func (c *call) listServers(detail bool) error {
+	f := compute.ServerFilter{Project: c.who.Project}
+	since := c.Query.Get("changes-since")
+	if since != "" {
+		t, err := time.Parse(time.RFC3339, since)
+		if err != nil {
+			return problem.Invalidf("Invalid changes-since value.")
+		}
+		f.ChangesSince, f.AnyDeleted = t, true
+	}
+	all, err := c.s.Services.Servers.List(c.R.Context(), f, record.Page{})
+	if err != nil {
+		return err
+	}
+	nets, err := c.networks()
+	if err != nil {
+		return err
+	}
+	out := make([]obj, 0, len(all))
+	for _, srv := range all {
+		switch {
+		case !c.who.Admin && srv.Project != c.who.Project:
+		case detail:
+			out = append(out, c.serverView(srv, nets))
+		default:
+			out = append(out, c.brief(srv))
+		}
+	}
+	if since != "" && len(out) == 0 {
+		return c.Empty(http.StatusNotModified)
+	}
+	return c.JSON(http.StatusOK, obj{"servers": out})
+}
+
+func (c *call) brief(srv *compute.Server) obj {
+	return obj{"id": srv.Num, "name": srv.Name, "links": c.links("/servers/" + strconv.FormatInt(srv.Num, 10))}
+}
+
+// status is what clients read first. A rescue changes nothing of it: SNF:rescue tells.
+func status(s *compute.Server) string {
+	switch state := operstate(s); {
+	case state == "STARTED" && (s.Task == compute.Rebooting || s.Task == compute.HardReboot):
+		return "REBOOT"
+	case state == "STARTED":
+		return "ACTIVE"
+	case state == "DESTROYED":
+		return "DELETED"
+	default:
+		return state
+	}
+}
+
+// taskStates are the words for what is being done to a server.
+var taskStates = map[compute.Task]string{
+	compute.Scheduling: "BUILDING", compute.Spawning: "BUILDING", compute.Starting: "STARTING", compute.Stopping: "STOPPING",
+	compute.Rebooting: "REBOOTING", compute.HardReboot: "REBOOTING", compute.Rescuing: "RESCUING", compute.Unrescuing: "UNRESCUING",
+	compute.Deleting: "DESTROYING", compute.Rebuilding: "REBUILDING", compute.Pausing: "PAUSING", compute.Unpausing: "UNPAUSING",
+	compute.Suspending: "SUSPENDING", compute.Resuming: "RESUMING",
+}
+
+// inRescue tells whether the server's rescue has come about; one that is on its way is told by the task.
+func inRescue(s *compute.Server) bool { return s.State == compute.Rescued && s.InSession() }
+
+func (c *call) serverView(srv *compute.Server, nets map[string]int64) obj {
+	o := c.brief(srv)
+	progress := 100
+	if srv.State == compute.Building {
+		progress = 0
+	}
+	volumes := []string{}
+	for _, d := range srv.Disks {
+		if d.VolumeID != "" {
+			volumes = append(volumes, d.VolumeID)
+		}
+	}
+	metadata := srv.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	image := any("")
+	if srv.ImageID != "" {
+		image = obj{"id": srv.ImageID, "links": c.links("/images/" + srv.ImageID)}
+	}
+	flavor := strconv.FormatInt(srv.Flavor.Num, 10)
+	attachments, addresses := views(srv, nets)
+	maps.Copy(o, obj{
+		"status": status(srv), "hostId": "", "created": moment(srv.CreatedAt), "updated": moment(srv.UpdatedAt), "user_id": srv.User,
+		"tenant_id": srv.Project, "image": image, "flavor": obj{"id": srv.Flavor.Num, "links": c.links("/flavors/" + flavor)},
+		"metadata": metadata, "attachments": attachments, "addresses": addresses, "progress": progress, "suspended": false,
+		"deleted": srv.State == compute.Deleted, "volumes": volumes, "diagnostics": diagnostics(srv), "security_groups": []obj{{"name": "default"}},
+		"key_name": orNull(srv.KeyName), "config_drive": "", "accessIPv4": "", "accessIPv6": "", "SNF:fqdn": "", "SNF:port_forwarding": obj{},
+		"SNF:rescue": inRescue(srv), "SNF:task_state": taskStates[srv.Task],
+	})
+	return o
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// diagnostics tell why a server is in error.
+func diagnostics(s *compute.Server) []obj {
+	if s.Fault == nil || s.State != compute.Errored {
+		return []obj{}
+	}
+	return []obj{{"level": "ERROR", "message": s.Fault.Message, "source": "salvor", "created": moment(s.Fault.CreatedAt), "details": nil, "source_date": moment(s.Fault.CreatedAt)}}
+}
+
+// views tell of interfaces in the two forms that clients know.
+func views(s *compute.Server, nets map[string]int64) ([]obj, map[string][]obj) {
+	attachments, addresses := []obj{}, map[string][]obj{}
+	for _, nic := range s.NICs {
+		key := ""
+		a := obj{"id": nic.ID, "network_id": "", "mac_address": nic.MAC, "ipv4": "", "ipv6": "", "firewallProfile": "DISABLED", "OS-EXT-IPS:type": "fixed"}
+		if num, ok := nets[nic.NetworkID]; ok {
+			key = strconv.FormatInt(num, 10)
+			a["network_id"] = key
+		}
+		for _, text := range nic.Addresses {
+			version := 4
+			if ip, err := netip.ParseAddr(text); err == nil && ip.Is6() {
+				version = 6
+			}
+			a["ipv"+strconv.Itoa(version)] = text
+			addresses[key] = append(addresses[key], obj{"version": version, "addr": text, "OS-EXT-IPS:type": "fixed"})
+		}
+		attachments = append(attachments, a)
+	}
+	return attachments, addresses
+}
+
+// networks are the numbers of all networks.
+func (c *call) networks() (map[string]int64, error) {
+	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]int64, len(all))
+	for _, n := range all {
+		out[n.ID] = n.Num
+	}
+	return out, nil
+}
+
+// flavors are those that the asker may use.
+func (c *call) flavors() ([]*compute.Flavor, error) {
+	f := compute.FlavorFilter{}
+	if !c.who.Admin {
+		yes := true
+		f.Public = &yes
+	}
+	return c.s.Services.Flavors.List(c.R.Context(), f, record.Page{})
+}
+
+func (c *call) listFlavors(detail bool) error {
+	all, err := c.flavors()
+	if err != nil {
+		return err
+	}
+	out := make([]obj, 0, len(all))
+	for _, f := range all {
+		if !f.Disabled {
+			out = append(out, c.flavorView(f, detail))
+		}
+	}
+	return c.JSON(http.StatusOK, obj{"flavors": out})
+}
+
+func (c *call) getFlavor() error {
+	num, err := strconv.ParseInt(c.Arg("flavor"), 10, 64)
+	if err != nil {
+		return problem.Invalidf("Invalid flavor ID.")
+	}
+	all, err := c.flavors()
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f.Num == num {
+			return c.JSON(http.StatusOK, obj{"flavor": c.flavorView(f, true)})
+		}
+	}
+	return problem.NotFoundf("Flavor not found.")
+}
+
+func (c *call) flavorView(f *compute.Flavor, detail bool) obj {
+	o := obj{"id": f.Num, "name": f.Name, "links": c.links("/flavors/" + strconv.FormatInt(f.Num, 10))}
+	if detail {
+		o["ram"], o["disk"], o["vcpus"], o["SNF:disk_template"], o["SNF:allow_create"] = f.RAM, f.Disk, f.VCPUs, "file", !f.Disabled
+	}
+	return o
+}
+
+func (c *call) listImages(detail bool) error {
+	all, err := c.s.Services.Images.List(c.R.Context(), compute.ImageFilter{Project: c.who.Project}, record.Page{})
+	if err != nil {
+		return err
+	}
+	out := make([]obj, 0, len(all))
+	for _, i := range all {
+		if c.sees(i) {
+			out = append(out, c.imageView(i, detail))
+		}
+	}
+	return c.JSON(http.StatusOK, obj{"images": out})
+}
+
+func (c *call) sees(i *compute.Image) bool {
+	return c.who.Admin || i.Owner == c.who.Project || i.Visibility == "public" || i.Visibility == "community"
+}
+
+func (c *call) getImage() error {
+	i, err := c.s.Services.Images.Get(c.R.Context(), c.Arg("image"))
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	if err != nil || !c.sees(i) {
+		return problem.NotFoundf("Image not found.")
+	}
+	return c.JSON(http.StatusOK, obj{"image": c.imageView(i, true)})
+}
+
+// imageStatuses are Cyclades' words.
+var imageStatuses = map[compute.ImageStatus]string{
+	compute.ImageQueued: "SAVING", compute.ImageSaving: "SAVING", compute.ImageActive: "ACTIVE", compute.ImageKilled: "ERROR", compute.ImageDeactivated: "ERROR",
+}
+
+func (c *call) imageView(i *compute.Image, detail bool) obj {
+	o := obj{"id": i.ID, "name": i.Name, "links": c.links("/images/" + i.ID)}
+	if !detail {
+		return o
+	}
+	properties := map[string]string{}
+	for k, v := range i.Properties {
+		if !strings.HasPrefix(k, "salvor:") { // notes of the image API
+			properties[k] = v
+		}
+	}
+	maps.Copy(o, obj{
+		"status": imageStatuses[i.Status], "updated": moment(i.UpdatedAt), "created": moment(i.CreatedAt), "progress": 100,
+		"user_id": i.Owner, "tenant_id": i.Owner, "is_snapshot": false, "metadata": properties,
+	})
+	return o
+}

@@ -1,0 +1,121 @@
+package cyclades_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api/cyclades"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/rescue"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+type obj = map[string]any
+
+// who authenticates as the principal that a test sets.
+type who struct{ access.Principal }
+
+func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.Principal, nil }
+
+// world is the API over a real store whose jobs nobody works off.
+type world struct {
+	testing.TB
+	store    *store.Store
+	services *compute.Services
+	handler  http.Handler
+	who      *who
+	image    *compute.Image
+}
+
+func member(project string) access.Principal {
+	return access.Principal{User: project, Role: access.Scoped, Scope: access.Scope{Project: project, Roles: []string{"member"}}}
+}
+
+const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
+	t.Helper()
+	st, key := storetest.SQLite(t)
+	w := &world{TB: t, store: st, who: &who{member("ann")}}
+	w.services = compute.New(st, st, key, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
+	ctx := t.Context()
+	w.no(w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
+	w.image = &compute.Image{Name: "cirros", Visibility: "public", Status: compute.ImageActive, DiskFormat: "raw", Digest: digest, Properties: map[string]string{"OS": "debian", "OSFAMILY": "linux"}}
+	w.no(w.services.Images.Create(ctx, w.image, compute.Who{}.Asker))
+	w.no(w.services.RescueImages.EnsureBuiltIn(ctx, compute.BuiltIn{KernelDigest: digest, RamdiskDigest: digest}))
+	c := cyclades.Config{Services: w.services, Auth: w.who, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for _, f := range change {
+		f(&c)
+	}
+	w.handler = cyclades.New(c)
+	return w
+}
+
+func (w *world) no(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// server makes one of ann's, and changes its row.
+func (w *world) server(change func(*compute.Server)) *compute.Server {
+	w.Helper()
+	made, err := w.services.Servers.Create(w.Context(), compute.Creation{Name: "vm", Flavor: "small", Image: w.image.ID}, compute.Who{Project: "ann"})
+	w.no(err)
+	id := made[0].ID
+	claimed, err := w.store.Claim(w.Context(), "conductor", time.Now().Add(time.Hour), []string{""}, map[job.Kind]int{compute.JobCreate: 9}, 100)
+	w.no(err)
+	w.no(w.store.Do(w.Context(), func(tx job.Tx) error {
+		for _, j := range claimed {
+			j.State, j.EndedAt = job.Ended, time.Now()
+			if err := w.store.Save(tx, &j, false); err != nil {
+				return err
+			}
+		}
+		return w.services.Servers.Edit(w.Context(), tx, id, func(s *compute.Server) {
+			s.Task, s.LaunchedAt = compute.NoTask, time.Now()
+			change(s)
+		})
+	}))
+	s, err := w.store.Servers().Get(w.Context(), nil, id)
+	w.no(err)
+	return s
+}
+
+// ask sends a request and decodes the answer.
+func (w *world) ask(method, path, body string) (int, obj) {
+	w.Helper()
+	r := httptest.NewRequest(method, "/cyclades/compute/v2.0"+path, strings.NewReader(body))
+	out := httptest.NewRecorder()
+	w.handler.ServeHTTP(out, r)
+	var o obj
+	if out.Body.Len() > 0 {
+		w.no(json.Unmarshal(out.Body.Bytes(), &o))
+	}
+	return out.Code, o
+}
+
+// act asks for an action of a server; message is that of the fault of the given name.
+func (w *world) act(s *compute.Server, body string) (status int, name, message string) {
+	w.Helper()
+	status, o := w.ask("POST", "/servers/"+strconv.FormatInt(s.Num, 10)+"/action", body)
+	for name, v := range o {
+		f := v.(obj)
+		if f["code"] != float64(status) {
+			w.Errorf("status %d, fault %+v", status, f)
+		}
+		return status, name, f["message"].(string)
+	}
+	return status, "", ""
+}
