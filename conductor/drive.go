@@ -58,7 +58,8 @@ func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Res
 			return compute.Result{Guest: &all[i]}, nil
 		}
 	}
-	return compute.Result{}, problem.NotFoundf("host %s has no guest %s", g.host.Name, g.server.GuestName)
+	// It may be on its way to another node. That it is off, or has no settings of its own, is not known of a guest that is not seen.
+	return compute.Result{}, problem.Unavailablef("host %s has no guest %s", g.host.Name, g.server.GuestName)
 }
 
 // domain is what the hypervisor is to define, with the rescue image where it reads it itself.

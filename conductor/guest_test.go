@@ -399,3 +399,22 @@ func TestRescueOnGanetiStaysInItsDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryActionHasItsOperation: what the rules of servers set going, a conductor knows.
+func TestEveryActionHasItsOperation(t *testing.T) {
+	t.Parallel()
+	known := map[job.Kind]bool{}
+	for _, d := range New(Config{}).Definitions() {
+		known[d.Kind] = true
+	}
+	for _, r := range compute.Rules {
+		if r.Job != "" && !known[r.Job] {
+			t.Errorf("%s starts a job %q that nobody knows", r.Action, r.Job)
+		}
+	}
+	for _, kind := range []job.Kind{compute.JobCreate, compute.JobReconcile} {
+		if !known[kind] {
+			t.Errorf("nobody knows %q", kind)
+		}
+	}
+}
