@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"salvor/api"
+	"salvor/api/cyclades"
 	"salvor/api/host"
 	"salvor/api/identity"
 	"salvor/api/image"
@@ -151,6 +152,9 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 		"/compute": nova.New(nova.Config{
 			Services: p.services, Timeline: p.store, Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,
 			NoPasswords: !p.cfg.Compute.InstancePasswords,
+		}),
+		"/cyclades": cyclades.New(cyclades.Config{
+			Services: p.services, Auth: auth, Log: p.log, PublicEndpoint: at, NoRescue: !p.cfg.Cyclades.RescueEnabled,
 		}),
 		"/image": image.New(image.Config{
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
