@@ -70,6 +70,9 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
 	test/demo.sh
 
+demo-vm: packages build ## rescue a server on one of two libvirt hosts from start to end; DEMO=uefi by the other firmware
+	test/demo-vm.sh
+
 tools: ## build the programs that lint the sources
 	$(STATICCHECK) -version
 
@@ -77,4 +80,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo demo-vm tools clean

@@ -83,7 +83,11 @@ for host in h1 h2; do
 	onhost "$host" "$salvor" host --controller https://10.77.0.1:6387 --join-file "$work/$host.token" --state-dir "$work/$host" >"$work/$host.log" 2>&1 &
 	running+=($!)
 done
-joined() { [ "$(cli host list -f json | jq '[.[] | select((.state // .State) == "up")] | length')" = 2 ]; }
+joined() {
+	for host in h1 h2; do
+		[ "$(cli host show "$host" -f json | jq '.state == "up" and .inventory.vcpus > 0')" = true ] || return 1
+	done
+}
 until_true 30 "both hosts are up" joined
 say "both hosts have joined: they pull their orders, and open no port"
 
