@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Compute is [compute]: servers.
 type Compute struct {
@@ -49,8 +52,20 @@ var computeOptions = []Option{
 		"Where the bytes of images lie; several salvors of one database share it. By default images in the state directory."),
 	option("image", "max_size", "64", integer(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },
 		"The largest image that is taken, in GiB."),
-	option("image", "import_hosts", "", list, func(c *Config) *[]string { return &c.Image.ImportHosts },
+	option("image", "import_hosts", "", hosts, func(c *Config) *[]string { return &c.Image.ImportHosts },
 		"The hosts, as HOST or HOST:PORT, that salvor may fetch images from when asked to (web-download); * is every host. By default it fetches from none."),
 	option("cyclades", "rescue_enabled", "true", boolean, func(c *Config) *bool { return &c.Cyclades.RescueEnabled },
 		"Offer rescue and unrescue to Cyclades' clients."),
 }
+
+// hosts are of URLs, by commas or lines.
+var hosts = syntax[[]string]{many: true, allowed: "HOST or HOST:PORT, separated by commas, or *", parse: func(s string) ([]string, error) {
+	all := split(s)
+	for _, h := range all {
+		name := strings.NewReplacer(":", "", "[", "", "]", "").Replace(h)
+		if h != "*" && !isWord(name) {
+			return nil, errForm
+		}
+	}
+	return all, nil
+}}

@@ -149,6 +149,7 @@ func TestErrors(t *testing.T) {
 		{"listen name", "[ramdisk]\nlisten = eth0:80\n", `ADDRESS:PORT`},
 		{"url", "[service_catalog]\nendpoint_override = ftp://x/\n", `http://host`},
 		{"url with user", "[api]\npublic_endpoint = http://u:p@x/\n", `without user`},
+		{"import host", "[image]\nimport_hosts = http://x/\n", `HOST or HOST:PORT`},
 		{"path", "[secrets]\nkey_file = key\n", `an absolute path`},
 		{"kernel", "[conductor]\nrescue_kernel = k\nrescue_ramdisk = /r\n", `file, http or https`},
 		{"half a pair", "[conductor]\nrescue_kernel = /k\n", `rescue_kernel and rescue_ramdisk: set both or neither`},
