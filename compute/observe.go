@@ -66,13 +66,15 @@ func (s *Server) look(g *Guest, kind HostKind, first bool) verdict {
 		return verdict{power: PowerOff, mend: s.Wanted, why: "its host knows no such guest"}
 	case g.Epoch != 0 && g.Epoch > s.Epoch:
 		return verdict{}
-	case g.Power == PowerUnknown || g.Power == s.Power && g.Power == s.Wanted:
+	case g.Power == PowerUnknown:
 		return verdict{}
 	case kind == GanetiHost:
-		if g.Power == s.Power {
+		if g.Power == s.Power && (s.State == Rescued || (s.State == Active) == (g.Power == PowerOn)) {
 			return verdict{}
 		}
 		return verdict{power: g.Power, settle: true, why: "so it is at its cluster"}
+	case g.Power == s.Power && g.Power == s.Wanted:
+		return verdict{}
 	case g.Power == s.Wanted:
 		return verdict{power: g.Power}
 	}

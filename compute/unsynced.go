@@ -47,6 +47,7 @@ func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[strin
 			continue
 		}
 		u := Unsynced{ServerID: srv.ID, Name: srv.Name, Cluster: g.Rescue, Server: shelf.known(srv)}
+		onlyStage := shelf.same(srv, g) // whether it runs is no more than a stage of the session
 		if fix {
 			if u.Fixed, err = s.mendRescue(ctx, shelf, g, srv.Version); err != nil {
 				return nil, err
@@ -56,7 +57,7 @@ func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[strin
 		if err != nil {
 			return nil, err
 		}
-		if u.Fixed || !busy {
+		if !onlyStage && (u.Fixed || !busy) {
 			out = append(out, u)
 		}
 	}
@@ -116,9 +117,9 @@ func (s *Servers) mendRescue(ctx context.Context, shelf *shelf, g *Guest, versio
 				return err
 			}
 		}
-		was := shelf.known(srv)
+		was, same := shelf.known(srv), shelf.same(srv, g)
 		mended = true
-		if _, err := s.edit(ctx, tx, g.ID, func(v *Server) { mend(s, v) }); err != nil {
+		if _, err := s.edit(ctx, tx, g.ID, func(v *Server) { mend(s, v) }); err != nil || same {
 			return err
 		}
 		return s.note(tx, g.ID, record.Asker{}, "contact", fmt.Sprintf("rescue was %s here and is %s at the cluster: the cluster is believed",
@@ -180,6 +181,11 @@ func (h *shelf) find(srv *Server, at string) *rescue.Source {
 	return &src
 }
 
+// same tells whether a server is in the very rescue that its guest is in.
+func (h *shelf) same(srv *Server, g *Guest) bool {
+	return srv.State == Rescued && srv.InSession() && srv.Rescue.State != rescue.Failed && g.Rescue != "" && h.known(srv) == g.Rescue
+}
+
 // judge tells what to change of a server so that it is as its guest; nil: nothing.
 func (h *shelf) judge(srv *Server, g *Guest) func(*Servers, *Server) {
 	if srv.State == Deleted || srv.State == Building || srv.Task != NoTask {
@@ -191,7 +197,7 @@ func (h *shelf) judge(srv *Server, g *Guest) func(*Servers, *Server) {
 		return nil
 	case src == nil:
 		return func(s *Servers, v *Server) { s.outOfRescue(v, g) }
-	case open && h.known(srv) == g.Rescue && srv.State == Rescued && srv.Rescue.State == stageOf(g):
+	case h.same(srv, g) && srv.Rescue.State == stageOf(g):
 		return nil
 	}
 	return func(s *Servers, v *Server) { s.intoRescue(v, g, src) }
