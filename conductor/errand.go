@@ -103,19 +103,29 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o
 	})
 }
 
-// undoPoll is how often an undo, which no signal wakes, looks for its answer.
-const undoPoll = 200 * time.Millisecond
-
 // awaitAnswer parks the job; the host's latest word on a long errand goes to the timeline with that.
 func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, progress string, commits ...func(job.Tx) error) job.Outcome {
 	what := "host " + g.host.Name + " to " + errandWords[e.verb]
 	if progress != "" {
 		what += " (" + progress + ")"
 	}
+	bound := e.within + hostSlack
 	if r.State == job.Undoing {
-		return job.Pause(undoPoll, what, commits...)
+		return pauseUndo(r, errandName(r, e.verb)+" waited", what, bound, commits...)
 	}
-	return job.Wait(what, e.within+hostSlack, commits...)
+	return job.Wait(what, bound, commits...)
+}
+
+// pauseUndo is a Wait for undos, which no signal wakes: they look again and again, more seldom with time, until bound is over.
+// What was waited is kept in the job, so that time in which nobody lived does not count.
+func pauseUndo(r *job.Run, memo, what string, bound time.Duration, commits ...func(job.Tx) error) job.Outcome {
+	waited, _ := time.ParseDuration(r.Memo[memo])
+	if waited > bound {
+		return job.Fail(problem.Unavailablef("waited %s in vain for %s", bound, what))
+	}
+	next := min(max(waited/8, 100*time.Millisecond), 5*time.Second)
+	r.Note(memo, (waited + next).String())
+	return job.Pause(next, what, commits...)
 }
 
 // errandWords end the sentence "waits for host X to ...".

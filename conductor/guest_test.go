@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/hypervisor/fake"
@@ -226,6 +227,22 @@ func TestRescueNeverMakesADisk(t *testing.T) {
 	h.work(t)
 	if _, made := h.disks["vda"]; made {
 		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestUndoDoesNotWaitForEver: a host that does not answer holds an undo as long as it would hold the operation.
+func TestUndoDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	r, looks, total := &job.Run{}, 0, 3*time.Minute
+	for ; looks < 10000; looks++ {
+		before, _ := time.ParseDuration(r.Memo["waited"])
+		pauseUndo(r, "waited", "the host", total)
+		if after, _ := time.ParseDuration(r.Memo["waited"]); after == before {
+			break
+		}
+	}
+	if waited, _ := time.ParseDuration(r.Memo["waited"]); looks > 200 || waited < total || waited > total+10*time.Second {
+		t.Errorf("%d looks in %s", looks, waited)
 	}
 }
 
