@@ -56,7 +56,7 @@ type Inventory struct {
 	Stores            []DiskStore       `json:"stores,omitempty"`
 	Firmware          []Firmware        `json:"firmware,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
-	// InitiatorIQN is the name by which it logs in to iSCSI targets.
+	// InitiatorIQN is the name by which it logs in to iSCSI targets; empty: each guest has one of its own.
 	InitiatorIQN string `json:"initiator_iqn,omitempty"`
 	// AgentVersion of "salvor host".
 	AgentVersion string `json:"agent_version,omitempty"`

@@ -19,7 +19,6 @@ type Needs struct {
 	Bridges          []string
 	Zone             string
 	Host             string // UUID or name; empty: any
-	ISCSI            bool
 }
 
 // needsOf reads them from a server.
@@ -29,8 +28,6 @@ func needsOf(s *Server, host string) Needs {
 		if d.VolumeID == "" {
 			n.Disk += d.SizeGiB
 			n.Store = d.Store
-		} else {
-			n.ISCSI = true
 		}
 	}
 	for _, nic := range s.NICs {
@@ -86,9 +83,6 @@ func (n *Needs) lacks(h *Host) string {
 	}
 	if n.Disk > 0 && len(i.Stores) == 0 {
 		return "no disk store"
-	}
-	if n.ISCSI && i.InitiatorIQN == "" {
-		return "no iSCSI initiator"
 	}
 	for _, b := range n.Bridges {
 		if !slices.Contains(i.Bridges, b) {

@@ -1,0 +1,97 @@
+// Package server proves that the clients that people have work with salvor's servers: the real
+// binary, a simulated host that joins it, Debian's openstack and gophercloud. It is a test room.
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"salvor/sim"
+	"salvor/test/program"
+)
+
+const patience = 60 * time.Second
+
+// world is a control plane with one VM host.
+type world struct {
+	*testing.T
+	server  *program.Server
+	machine *sim.Machine
+	host    *sim.Host
+	door    string // the hosts'
+	state   string // of the host
+	hostLog program.Buffer
+}
+
+func newWorld(t *testing.T, more string) *world {
+	t.Helper()
+	images := t.TempDir()
+	for _, name := range []string{"kernel", "initramfs"} {
+		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{T: t, machine: sim.NewMachine(), door: freeAddress(t), state: t.TempDir()}
+	w.server = program.Serve(t, fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, w.door, more))
+	w.startHost()
+	t.Cleanup(func() {
+		if w.host != nil {
+			if err := w.host.Stop(); err != nil {
+				t.Errorf("the host ended with %v", err)
+			}
+		}
+		if t.Failed() {
+			log := w.server.Log()
+			t.Logf("the server's log:\n%s\nthe host's:\n%s", log[max(0, len(log)-20_000):], w.hostLog.String())
+		}
+	})
+	return w
+}
+
+func (w *world) startHost() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	var err error
+	w.host, err = sim.StartHost(ctx, sim.Config{
+		API: w.server.URL, Controller: "https://" + w.door, StateDir: w.state, Name: "vm1", Log: slog.New(slog.NewTextHandler(&w.hostLog, nil)),
+	}, w.machine)
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// freeAddress is one that a server may listen on, also after a restart.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// eventually waits until a condition holds; it says at the end why it did not.
+func (w *world) eventually(what string, holds func() error) {
+	w.Helper()
+	limit := time.Now().Add(patience)
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(limit) {
+			w.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func errorOf(format string, args ...any) error { return fmt.Errorf(format, args...) }
