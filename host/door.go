@@ -107,7 +107,7 @@ func (d *door) join(ctx context.Context, token secret.Value, name string) error 
 					return verify(s, c)
 				}
 			}
-			return errors.New("the control plane is not the one that the join token is of")
+			return problem.Forbiddenf("the control plane is not the one that the join token is of")
 		},
 	})}
 	defer client.CloseIdleConnections()
@@ -173,6 +173,9 @@ func (d *door) callWith(ctx context.Context, client *http.Client, method, path s
 	}
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := client.Do(r)
+	if problem.Is(err, problem.Forbidden) { // by ourselves: no later try helps
+		return bare(err)
+	}
 	if err != nil {
 		return problem.Unavailablef("ask the control plane: %w", bare(err))
 	}

@@ -30,33 +30,46 @@ func isRescueFile(name string) bool { return strings.HasPrefix(name, rescuePrefi
 // piece is one file of a rescue system: its image or kernel, or its ramdisk.
 type piece struct {
 	location, digest string
-	fetch            *compute.SpecImage
-	remote           bool // location is a URL
-	copied           bool // the guest writes to it
-	format           string
+	// fetch is set where the bytes are known by a digest; they come from a URL or the control plane.
+	fetch  *compute.SpecImage
+	remote bool // location is a URL
+	local  bool // location is a path below the rescue image directory
+	copied bool // the guest writes to it
+	format string
 }
 
 // pieces are the files of a rescue system; the ramdisk is nil where there is none.
 func pieces(r *compute.SpecRescue) (image, ramdisk *piece) {
-	remote := r.LocationType == rescue.LocationHTTP
-	image = &piece{location: r.Location, digest: r.Digest, fetch: r.Image, remote: remote, copied: r.Kind == rescue.Disk}
-	if strings.HasSuffix(strings.ToLower(r.Location), ".qcow2") {
-		image.format = "qcow2"
-	}
-	if r.Image != nil {
-		image.format = r.Image.Format
-	} else if remote && r.Digest != "" {
-		image.fetch = &compute.SpecImage{Digest: r.Digest, URL: r.Location, Format: image.format}
-	}
-	if r.Kind != rescue.Kernel || r.Ramdisk == "" && r.RamdiskImage == nil {
-		return image, nil
-	}
-	ramdisk = &piece{location: r.Ramdisk, digest: r.RamdiskDigest, fetch: r.RamdiskImage, remote: remote}
-	if ramdisk.fetch == nil && remote && r.RamdiskDigest != "" {
-		ramdisk.fetch = &compute.SpecImage{Digest: r.RamdiskDigest, URL: r.Ramdisk}
+	image = pieceOf(r, r.Location, r.Digest, r.Image)
+	image.copied = r.Kind == rescue.Disk
+	if r.Kind == rescue.Kernel && (r.Ramdisk != "" || r.RamdiskImage != nil) {
+		ramdisk = pieceOf(r, r.Ramdisk, r.RamdiskDigest, r.RamdiskImage)
 	}
 	return image, ramdisk
 }
+
+func pieceOf(r *compute.SpecRescue, location, digest string, fetch *compute.SpecImage) *piece {
+	p := &piece{location: location, digest: digest}
+	p.remote = r.LocationType == rescue.LocationHTTP && location != ""
+	p.local = r.LocationType == rescue.LocationFile && location != ""
+	if fetch != nil && fetch.Digest != "" {
+		image := *fetch
+		p.fetch, p.format = &image, image.Format
+	} else if p.remote && digest != "" {
+		p.fetch = &compute.SpecImage{Digest: digest}
+	}
+	if p.fetch != nil && p.remote && p.fetch.URL == "" {
+		p.fetch.URL = location
+	}
+	// Of an image of the image API the format is recorded; of a rescue image only its name tells it.
+	if r.ImageUUID == "" && strings.HasSuffix(strings.ToLower(location), ".qcow2") {
+		p.format = "qcow2"
+	}
+	return p
+}
+
+// inPlace tells whether the guest can read the piece where it lies.
+func (p *piece) inPlace() bool { return !p.copied && p.format != "qcow2" }
 
 // name is that of the piece's file beside the guest; each source has its own.
 func (p *piece) name(role string) string {
@@ -95,33 +108,40 @@ func (w *work) bring(ctx context.Context, p *piece, role string) error {
 	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	switch {
-	case p.fetch != nil:
-		image, release, err := w.images.get(ctx, *p.fetch, func(words string) { w.progress(ctx, w.order, "%s", words) })
-		if err != nil {
-			return err
-		}
-		defer release()
-		if !p.copied && p.format != "qcow2" && os.Link(image, half) == nil {
-			return rename(half, to)
-		}
-		if err := toRaw(ctx, image, p.format, half, 0); err != nil {
-			return err
-		}
-	case p.remote:
-		if err := w.download(ctx, p, half); err != nil {
-			return err
-		}
-	default:
-		path, err := w.rescuePath(ctx, p)
-		if err != nil || !p.copied && p.format != "qcow2" {
-			return err
-		}
-		if err := toRaw(ctx, path, p.format, half, 0); err != nil {
-			return err
+	path, err := "", error(nil)
+	if p.local {
+		path, err = w.rescuePath(ctx, p)
+		if err == nil && p.inPlace() {
+			return nil
 		}
 	}
+	switch {
+	case p.local && err == nil:
+		err = toRaw(ctx, path, p.format, half, 0)
+	case p.fetch != nil:
+		err = w.fetchPiece(ctx, p, half)
+	case p.remote:
+		err = w.download(ctx, p, half)
+	case err == nil:
+		err = problem.Invalidf("neither a location nor a digest says where it is")
+	}
+	if err != nil {
+		return err
+	}
 	return rename(half, to)
+}
+
+// fetchPiece links a kept image, or copies what the guest writes to.
+func (w *work) fetchPiece(ctx context.Context, p *piece, to string) error {
+	image, release, err := w.images.get(ctx, *p.fetch, func(words string) { w.progress(ctx, w.order, "%s", words) })
+	if err != nil {
+		return err
+	}
+	defer release()
+	if p.inPlace() && os.Link(image, to) == nil {
+		return nil
+	}
+	return toRaw(ctx, image, p.format, to, 0)
 }
 
 // download brings an image whose digest is not known; it is not kept for others.
@@ -192,7 +212,7 @@ func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 	return path, err
 }
 
-// proofs remembers which files were proven as they are, so that none is read for each order.
+// proofKey names a file as it was proven, so that none is read for each order.
 type proofKey struct {
 	inode        uint64
 	size         int64
@@ -246,8 +266,10 @@ func (w *work) pieceAt(p *piece, role string) (string, error) {
 	if path := w.path(p.name(role)); fileIsThere(path) {
 		return path, nil
 	}
-	if p.fetch == nil && !p.remote && !p.copied && p.format != "qcow2" {
-		return w.rescuePath(context.Background(), p)
+	if p.local && p.inPlace() {
+		if path, err := w.rescuePath(context.Background(), p); err == nil || p.fetch == nil {
+			return path, err
+		}
 	}
 	return "", problem.Conflictf("the rescue %s of server %s is not there; prepare it first", role, w.order.ServerID)
 }

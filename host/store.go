@@ -143,7 +143,7 @@ func proven(path, server string, d compute.SpecDisk) (bool, error) {
 	if err != nil || p.Server != server || p.Disk != d.Name {
 		return false, problem.Conflictf("disk %s of server %s: %s is there and is not proven to be it", d.Name, server, path)
 	}
-	if d.Image != nil && p.Image != d.Image.Digest {
+	if d.Image != nil && d.Image.Digest != "" && p.Image != d.Image.Digest {
 		return false, problem.Conflictf("disk %s of server %s is made of another image; discard it first", d.Name, server)
 	}
 	return true, nil

@@ -1,0 +1,351 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	inside "salvor/api/host"
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/secret"
+	rows "salvor/store"
+	"salvor/store/storetest"
+)
+
+// guests is a hypervisor in memory. It counts what it was told.
+type guests struct {
+	mu      sync.Mutex
+	all     map[string]compute.Guest
+	domains map[string]hypervisor.Domain
+	powers  map[string]int // changes of power by guest
+	down    bool           // nothing answers
+	stopAt  func(what string)
+}
+
+func newGuests() *guests {
+	return &guests{all: map[string]compute.Guest{}, domains: map[string]hypervisor.Domain{}, powers: map[string]int{}}
+}
+
+func (g *guests) enter(what string) error {
+	if g.stopAt != nil {
+		g.stopAt(what)
+	}
+	if g.down {
+		return problem.Unavailablef("hypervisor: down")
+	}
+	return nil
+}
+
+func (g *guests) set(guest compute.Guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all[guest.ID] = guest
+}
+
+func (g *guests) get(id string) compute.Guest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all[id]
+}
+
+func (g *guests) changes(id string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.powers[id]
+}
+
+func (g *guests) setDown(down bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.down = down
+}
+
+func (g *guests) Inventory(context.Context) (compute.Inventory, error) {
+	return compute.Inventory{HypervisorType: "QEMU", VCPUs: 8, RAM: 16384, Firmware: []compute.Firmware{compute.BIOS}}, nil
+}
+
+func (g *guests) Guests(context.Context) ([]compute.Guest, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.down {
+		return nil, problem.Unavailablef("hypervisor: down")
+	}
+	var out []compute.Guest
+	for _, guest := range g.all {
+		out = append(out, guest)
+	}
+	return out, nil
+}
+
+func (g *guests) Define(_ context.Context, d hypervisor.Domain) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.enter("define"); err != nil {
+		return err
+	}
+	guest, ok := g.all[d.ServerID]
+	if !ok {
+		guest = compute.Guest{ID: d.ServerID, Power: compute.PowerOff, Ours: true}
+	}
+	guest.Name, guest.Epoch, guest.Rescue = d.GuestName, d.Epoch, d.RescueImage
+	g.all[d.ServerID], g.domains[d.ServerID] = guest, d
+	return nil
+}
+
+func (g *guests) SetPower(_ context.Context, id string, p hypervisor.Power) (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.enter("power"); err != nil {
+		return false, err
+	}
+	guest, ok := g.all[id]
+	if !ok {
+		return false, problem.NotFoundf("no guest %s", id)
+	}
+	if guest.Power != p.State || p.Restart {
+		guest.Power = p.State
+		g.all[id] = guest
+		g.powers[id]++
+	}
+	return p.Soft, nil
+}
+
+func (g *guests) Remove(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.all, id)
+	delete(g.domains, id)
+	return g.enter("remove")
+}
+
+func (g *guests) SetAutostart(_ context.Context, id string, on bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	guest := g.all[id]
+	guest.Autostart = on
+	g.all[id] = guest
+	return nil
+}
+
+// blobs are images in memory, by digest.
+type blobs struct {
+	mu    sync.Mutex
+	bytes map[string][]byte
+	opens int
+}
+
+func (b *blobs) add(content []byte) string {
+	sum := sha256.Sum256(content)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes[digest] = content
+	return digest
+}
+
+type noClose struct{ *bytes.Reader }
+
+func (noClose) Close() error { return nil }
+
+func (b *blobs) Open(_ context.Context, digest string) (io.ReadSeekCloser, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	content, ok := b.bytes[digest]
+	if !ok {
+		return nil, problem.NotFoundf("no image %.80s", digest)
+	}
+	b.opens++
+	return noClose{bytes.NewReader(content)}, nil
+}
+
+// world is a control plane with its door for hosts, on a real store and real TLS.
+type world struct {
+	t         testing.TB
+	store     *rows.Store
+	services  *compute.Services
+	authority *inside.Authority
+	images    *blobs
+	url       string
+	server    *http.Server
+	away      sync.Map // "away" is set while the control plane does not answer
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	s, key := storetest.SQLite(t)
+	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
+	w.services = compute.New(s, s, key, compute.Options{}, time.Now)
+	var err error
+	if w.authority, err = inside.OpenAuthority(t.Context(), s, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	handler := inside.New(inside.Config{Hosts: w.services.Hosts, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = inside.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if _, away := w.away.Load("away"); away {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(rw, r)
+	}), quiet)
+	over := make(chan error, 1)
+	go func() { over <- w.server.Serve(tls.NewListener(l, w.authority.TLS([]string{"127.0.0.1"}))) }()
+	t.Cleanup(func() {
+		_ = w.server.Shutdown(context.Background()) //nolint:usetesting // the test's own context is over
+		<-over
+	})
+	w.url = "https://" + l.Addr().String()
+	return w
+}
+
+func (w *world) token() secret.Value {
+	w.t.Helper()
+	_, clear, err := w.services.JoinTokens.Issue(w.t.Context(), time.Hour, "", record.Asker{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.authority.JoinToken(clear)
+}
+
+func (w *world) config(g *guests) Config {
+	dir := w.t.TempDir()
+	return Config{
+		StateDir: filepath.Join(dir, "s"), Controller: w.url, Token: w.token(), Name: "vm1", Hypervisor: g, Log: quiet, RescueDir: filepath.Join(dir, "rescue"),
+		BootID: func() (string, error) { return "boot-1", nil },
+	}
+}
+
+// start runs an agent until stop is called or the test ends.
+func (w *world) start(c Config) (*Agent, func()) {
+	w.t.Helper()
+	a, err := Open(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it is stopped before the test's cleanups
+	over := make(chan error, 1)
+	go func() { over <- a.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-over; err != nil && ctx.Err() == nil {
+			w.t.Errorf("agent: %v", err)
+		}
+		_ = a.Close()
+	})
+	w.t.Cleanup(stop)
+	return a, stop
+}
+
+// await polls until ok, for at most 20 seconds.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// order makes an order for a host's boot.
+func orderFor(a *Agent, server string, verb compute.Verb, args compute.Args, s *compute.OrderSecret) *compute.Order {
+	o := &compute.Order{
+		ID: uuid.NewString(), HostID: a.ID(), BootID: a.boot, ServerID: server, Epoch: 1, Verb: verb, Within: 60, JobID: uuid.NewString(), Action: string(verb),
+	}
+	if args.Spec != nil {
+		o.Epoch = args.Spec.Epoch
+	}
+	o.Args = encode(args)
+	if s != nil {
+		o.Secret = secret.New(string(encode(s)))
+	}
+	return o
+}
+
+// send has an order carried out over the door and gives its result.
+func (w *world) send(o *compute.Order) compute.Result {
+	w.t.Helper()
+	w.post(o)
+	var got *compute.Order
+	await(w.t, "the result of "+string(o.Verb), func() bool {
+		var err error
+		if got, err = w.store.Order(w.t.Context(), nil, o.ID); err != nil {
+			w.t.Fatal(err)
+		}
+		return got.Result != nil
+	})
+	if !got.Secret.Empty() {
+		w.t.Errorf("the secret of a finished order is still there")
+	}
+	return *got.Result
+}
+
+func (w *world) post(o *compute.Order) {
+	w.t.Helper()
+	if err := w.store.Do(w.t.Context(), func(tx job.Tx) error {
+		_, err := w.store.InsertOrder(tx, o)
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) done(o *compute.Order) compute.Result {
+	w.t.Helper()
+	r := w.send(o)
+	if r.ErrorKind != "" {
+		w.t.Fatalf("%s: %s: %s", o.Verb, r.ErrorKind, r.Error)
+	}
+	return r
+}
+
+func specFor(server string, disks ...compute.SpecDisk) *compute.Spec {
+	return &compute.Spec{ServerID: server, Name: "s", GuestName: "salvor-" + server[:8], Epoch: 1, VCPUs: 1, RAM: 256, Disks: disks}
+}
+
+// head reads the begin of a file.
+func head(t testing.TB, path string, n int) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(f, b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustRead(t testing.TB, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func secretOf(s string) secret.Value { return secret.New(s) }
