@@ -253,7 +253,7 @@ func (c *call) serverNamed(ctx context.Context, id string) (*compute.Server, err
 		return nil, gone
 	case err != nil:
 		return nil, err
-	case srv.State == compute.Deleted && !c.admin:
+	case srv.State == compute.Deleted: // lists that ask for them show them
 		return nil, gone
 	}
 	return srv, nil

@@ -34,6 +34,7 @@ func (w *who) Authenticate(*http.Request) (access.Principal, error) { return w.P
 type world struct {
 	testing.TB
 	store    *store.Store
+	secret   *secret.Key
 	services *compute.Services
 	handler  http.Handler
 	who      *who
@@ -60,7 +61,7 @@ const (
 
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
-	w := &world{TB: t, store: s, who: &who{ann}, log: &program.Buffer{}, now: born}
+	w := &world{TB: t, store: s, secret: key, who: &who{ann}, log: &program.Buffer{}, now: born}
 	w.services = compute.New(s, s, key, compute.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
 	w.forget()
 	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
@@ -228,6 +229,39 @@ var kinds = map[job.Kind]int{
 	compute.JobRebuild: 100, compute.JobAttach: 100, compute.JobDetach: 100, compute.JobReconcile: 100,
 }
 
+func ended(j *job.Job) { j.State, j.Secret = job.Ended, secret.Value{} }
+
+// tasks are what a server becomes by each.
+var tasks = map[compute.Task]struct {
+	state compute.VMState
+	power compute.Power
+}{
+	compute.Scheduling: {compute.Active, compute.PowerOn}, compute.Spawning: {compute.Active, compute.PowerOn}, compute.Starting: {compute.Active, compute.PowerOn},
+	compute.Stopping: {compute.Stopped, compute.PowerOff}, compute.Rebooting: {compute.Active, compute.PowerOn}, compute.HardReboot: {compute.Active, compute.PowerOn},
+	compute.Pausing: {compute.Paused, compute.PowerPaused}, compute.Unpausing: {compute.Active, compute.PowerOn}, compute.Suspending: {compute.Suspended, compute.PowerSaved},
+	compute.Resuming: {compute.Active, compute.PowerOn}, compute.Rescuing: {compute.Rescued, compute.PowerOn}, compute.Unrescuing: {compute.Active, compute.PowerOn},
+	compute.Rebuilding: {compute.Active, compute.PowerOn},
+}
+
+// become makes of a server what its task leads to.
+func become(s, before *compute.Server) {
+	if s.LaunchedAt.IsZero() {
+		s.LaunchedAt = born
+	}
+	s.HostID = hostOne
+	end, ok := tasks[before.Task]
+	if !ok {
+		return
+	}
+	s.State, s.Power = end.state, end.power
+	switch before.Task {
+	case compute.Rescuing:
+		s.Rescue.State = rescue.Ready
+	case compute.Unrescuing:
+		s.Rescue = nil
+	}
+}
+
 // endJobs ends the jobs of a server, as if a conductor had worked them off.
 func (w *world) endJobs(id string) {
 	w.Helper()
@@ -235,7 +269,7 @@ func (w *world) endJobs(id string) {
 	w.must(err)
 	for i := range jobs {
 		if jobs[i].Subject == compute.Subject(id) {
-			jobs[i].State, jobs[i].Secret = job.Ended, secret.Value{}
+			ended(&jobs[i])
 		} else {
 			jobs[i].State = job.Ready
 		}
