@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"html"
 	"io"
@@ -31,7 +32,7 @@ type Config struct {
 	URL      string
 	User     string
 	Password secret.Value
-	// CA is PEM of who signs RAPI's certificate; empty: the system's. Insecure takes any certificate.
+	// CA is PEM of RAPI's certificate itself (rapi.pem of the cluster) or of who signs it; empty: the system's. Insecure takes any certificate.
 	CA       string
 	Insecure bool
 	// Timeout bounds a request; 0: 20 s. JobTimeout bounds the wait for a job; 0: 10 min.
@@ -67,10 +68,12 @@ func New(c Config) (*Client, error) {
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure}
 	if c.CA != "" {
-		trust.RootCAs = x509.NewCertPool()
-		if !trust.RootCAs.AppendCertsFromPEM([]byte(c.CA)) {
-			return nil, problem.Invalidf("the CA of %s holds no certificate in PEM form", base.Host)
+		known, err := certificates(c.CA)
+		if err != nil {
+			return nil, problem.Invalidf("the CA of %s: %w", base.Host, err)
 		}
+		trust.InsecureSkipVerify = true // it is verified by ourselves
+		trust.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, known, base.Hostname()) }
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 20 * time.Second
@@ -88,6 +91,45 @@ func New(c Config) (*Client, error) {
 		// A redirect would carry the password elsewhere.
 		http: &http.Client{Transport: transport, Timeout: c.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
+}
+
+// certificates reads those of a PEM text; other blocks are skipped, for Ganeti keeps certificate and key in one file.
+func certificates(text string) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, problem.Invalidf("a certificate in it cannot be read: %s", said(err.Error()))
+		}
+		out = append(out, cert)
+	}
+	if len(out) == 0 {
+		return nil, problem.Invalidf("it holds no certificate in PEM form")
+	}
+	return out, nil
+}
+
+// verify takes RAPI's certificate if it is one of the known ones itself, or is signed by one for the host's name. A cluster makes
+// its own certificate at first, for a name that is not the master's: only knowing it whole proves anything.
+func verify(s tls.ConnectionState, known []*x509.Certificate, host string) error {
+	leaf, now := s.PeerCertificates[0], time.Now()
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	for _, k := range known {
+		if k.Equal(leaf) && now.After(k.NotBefore) && now.Before(k.NotAfter) {
+			return nil
+		}
+		roots.AddCert(k)
+	}
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host}); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return nil
 }
 
 // Close gives up idle connections.
