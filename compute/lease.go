@@ -36,6 +36,8 @@ type held struct {
 	readAt  time.Time
 	// told: inventory and guests of this boot have been taken in.
 	inventory, guests bool
+	// started: the host has started, and has not told its guests since.
+	started bool
 }
 
 func newLeases() leases { return leases{known: map[string]*held{}} }
@@ -185,13 +187,13 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 		return Renewed{}, revoked(hostID)
 	}
 	rebooted := h.lease.BootID != r.BootID
-	if rebooted || r.Inventory != nil || r.Name != "" && r.Name != h.name {
-		if err := s.takeIn(ctx, hostID, r, rebooted); err != nil {
+	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
+		if err := s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
 			return Renewed{}, err
 		}
 	}
-	if r.HasGuests {
-		if err := s.servers.observe(ctx, hostID, r.Guests, !h.guests); err != nil {
+	if rebooted || r.Inventory != nil || r.Name != "" && r.Name != h.name {
+		if err := s.takeIn(ctx, hostID, r, rebooted); err != nil {
 			return Renewed{}, err
 		}
 	}
@@ -210,7 +212,10 @@ func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal) (out Rene
 	}
 	s.leases.with(hostID, func(h *held) {
 		if h.lease.BootID != r.BootID {
-			h.inventory, h.guests = false, false
+			h.inventory, h.guests, h.started = false, false, true
+		}
+		if r.HasGuests {
+			h.started = false
 		}
 		h.lease = Lease{HostID: hostID, BootID: r.BootID, RenewedAt: s.now(), Renewals: h.lease.Renewals + 1}
 		h.fresh = true
