@@ -1,0 +1,359 @@
+//go:build e2e
+
+// Package vm proves on libvirt daemons of the lab that a server's rescue and its end converge, whatever is
+// killed meanwhile: the control plane, the host's agent, the daemon.
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/boot/ramdisk"
+	"salvor/compute"
+	"salvor/hypervisor/libvirt"
+	"salvor/lab"
+	"salvor/test/program"
+)
+
+// TestMain lets the test program be the lab's own parts too.
+func TestMain(m *testing.M) {
+	if status, handled := lab.Hidden(os.Args[1:]); handled {
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+// longest bounds each stage; an idle machine takes a tenth of it.
+const longest = 3 * time.Minute
+
+// world is a control plane and two hosts in a lab, and an image of a system whose password nobody knows.
+type world struct {
+	*testing.T
+	dir    string
+	lab    *lab.Lab
+	hosts  []lab.HostStatus
+	image  lab.Volume
+	server *program.Server
+	agents map[string]*agent
+}
+
+// agent is a salvor host that is running.
+type agent struct {
+	host  lab.HostStatus
+	cmd   *exec.Cmd
+	log   program.Buffer
+	ended chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Short, for the sockets of guests lie below it.
+	dir, err := os.MkdirTemp("", "salvor-vm-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{T: t, dir: dir, agents: map[string]*agent{}}
+	built := filepath.Join(dir, "ramdisk")
+	if _, err := ramdisk.Build(t.Context(), ramdisk.Options{Out: built, Agent: program.Path(t, "salvor-agent")}); err != nil {
+		t.Fatal(err)
+	}
+	if w.lab, err = lab.Up(t.Context(), lab.Spec{Name: "vm", Hosts: 2, StateDir: dir, Program: []string{self}, Leashed: true}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.lab.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	status, err := w.lab.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hosts = status.Hosts
+	if w.image, err = lab.MakeImage(t.Context(), dir, filepath.Join(dir, "tenant.img")); err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("[hosts]\nlisten = 10.77.0.1:6387\n[compute]\nshutdown_timeout = 8\n[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n", built)
+	w.server, err = program.Launch(filepath.Join(dir, "state"), config,
+		w.lab.Command(context.WithoutCancel(t.Context()), "sh", "-c", `echo $$ >"$0"; exec "$@"`, filepath.Join(dir, "server.pid")).Args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.report)
+	t.Cleanup(func() { w.server.Stop() })
+	for _, h := range w.hosts {
+		w.join(h)
+	}
+	for _, h := range w.hosts {
+		w.await("host "+h.Name, func() bool {
+			shown := w.show("host", h.Name)
+			inventory, _ := shown["inventory"].(map[string]any)
+			cpus, _ := inventory["vcpus"].(float64)
+			return shown["state"] == "up" && cpus > 0
+		})
+	}
+	return w
+}
+
+func (w *world) report() {
+	if !w.Failed() {
+		return
+	}
+	w.Logf("the server:\n%s", tail(w.server.Log()))
+	for name, a := range w.agents {
+		w.Logf("%s:\n%s", name, tail(a.log.String()))
+	}
+	consoles, _ := filepath.Glob(filepath.Join(w.dir, "h?", "servers", "*", "console.log"))
+	for _, file := range consoles {
+		text, _ := os.ReadFile(file)
+		w.Logf("%s:\n%s", file, tail(string(text)))
+	}
+}
+
+func tail(text string) string { return text[max(0, len(text)-4000):] }
+
+// join starts a host's agent with a token of its own.
+func (w *world) join(h lab.HostStatus) {
+	w.Helper()
+	token := filepath.Join(w.dir, h.Name+".token")
+	if err := os.WriteFile(token, []byte(w.cli("", "host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	w.agents[h.Name] = &agent{host: h}
+	w.startAgent(h.Name)
+	w.Cleanup(func() {
+		a := w.agents[h.Name]
+		_ = a.cmd.Process.Kill()
+		<-a.ended
+	})
+}
+
+func (w *world) startAgent(name string) {
+	w.Helper()
+	a := w.agents[name]
+	args := append(a.host.Enter(), "sh", "-c", `echo $$ >"$0"; exec "$@"`, w.pidFile(name), program.Path(w.T, "salvor"), "host",
+		"--controller", "https://10.77.0.1:6387", "--join-file", filepath.Join(w.dir, name+".token"), "--state-dir", filepath.Join(w.dir, name))
+	a.cmd = w.lab.Command(context.WithoutCancel(w.Context()), args[0], args[1:]...)
+	a.cmd.Stdout, a.cmd.Stderr = &a.log, &a.log
+	if err := a.cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	a.ended = make(chan struct{})
+	go func() {
+		defer close(a.ended)
+		_ = a.cmd.Wait()
+	}()
+}
+
+func (w *world) pidFile(name string) string { return filepath.Join(w.dir, name+".pid") }
+
+// inside runs a program in the lab and returns what it printed.
+func (w *world) inside(stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), longest)
+	defer cancel()
+	cmd := w.lab.Command(ctx, args[0], args[1:]...)
+	var out, complaints bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaints
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, complaints.String())
+	}
+	return out.String(), nil
+}
+
+func (w *world) try(stdin string, args ...string) (string, error) {
+	return w.inside(stdin, append([]string{"env", "SALVOR_URL=" + w.server.URL, program.Path(w.T, "salvor")}, args...)...)
+}
+
+func (w *world) cli(stdin string, args ...string) string {
+	w.Helper()
+	out, err := w.try(stdin, args...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// show is nil while nobody answers.
+func (w *world) show(what, name string) map[string]any {
+	out, err := w.try("", what, "show", name, "-f", "json")
+	if err != nil {
+		return nil
+	}
+	var shown map[string]any
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		w.Fatal(err)
+	}
+	return shown
+}
+
+func (w *world) await(what string, right func() bool) {
+	w.Helper()
+	start := time.Now()
+	for !right() {
+		if time.Since(start) > longest {
+			w.Fatalf("%s: not within %s", what, longest)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+}
+
+func (w *world) status(want string) func() bool {
+	return func() bool {
+		shown := w.show("server", "web1")
+		if shown["status"] == "ERROR" {
+			w.Fatalf("the server is in ERROR: %v", shown["fault"])
+		}
+		return shown["status"] == want && shown["OS-EXT-STS:task_state"] == nil
+	}
+}
+
+// guests are all guests of all hosts.
+func (w *world) guests() []compute.Guest {
+	w.Helper()
+	var all []compute.Guest
+	for _, h := range w.hosts {
+		v, err := libvirt.New(libvirt.Options{URI: h.Socket})
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer v.Close()
+		here, err := v.Guests(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		all = append(all, here...)
+	}
+	return all
+}
+
+// one proves that there is one guest, and how it is.
+func (w *world) one(rescued bool) {
+	w.Helper()
+	all := w.guests()
+	if len(all) != 1 || !all[0].Ours || all[0].Power != compute.PowerOn || all[0].InRescue != rescued || (all[0].Rescue != "") != rescued || all[0].Autostart {
+		w.Errorf("the guests are %+v, want one of ours that runs, in rescue: %v", all, rescued)
+	}
+}
+
+func (w *world) ssh(user, password, known, command string) (string, error) {
+	return w.inside("", "sshpass", "-p", password, "ssh", "-F", "none", "-o", "LogLevel=ERROR", "-o", "UserKnownHostsFile="+filepath.Join(w.dir, known),
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=2", user+"@10.78.0.100", command)
+}
+
+// blows kills, one after the other in any order and at times by chance, all that takes part.
+func (w *world) blows(chance *rand.Rand, within time.Duration) {
+	w.Helper()
+	host := ""
+	for _, h := range w.hosts {
+		if files, _ := filepath.Glob(filepath.Join(w.dir, h.Name, "servers", "*")); len(files) > 0 {
+			host = h.Name
+		}
+	}
+	victims := map[string]func(){
+		"server": func() {
+			w.slay(nil, "server")
+			w.server.Kill() // waits for its end
+			w.server.Start(w.T)
+		},
+		"agent": func() {
+			a := w.agents[host]
+			w.slay(a.host.Enter(), host)
+			<-a.ended
+			w.startAgent(host)
+		},
+		"libvirt": func() {
+			if err := w.lab.KillLibvirt(w.Context(), host, false); err != nil {
+				w.Fatal(err)
+			}
+		},
+	}
+	names := []string{"agent", "libvirt", "server"}
+	chance.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		pause := time.Duration(chance.Int64N(int64(within)))
+		time.Sleep(pause) // the time of the blow is the test
+		w.Logf("%s later: kill -9 of %s", pause, name)
+		victims[name]()
+	}
+}
+
+// slay ends a program by force, by the pid that it wrote down in its own namespaces.
+func (w *world) slay(enter []string, name string) {
+	w.Helper()
+	args := append(enter, "sh", "-c", `kill -9 $(cat "$0")`, w.pidFile(name))
+	if _, err := w.inside("", args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestRescueUnderBlows(t *testing.T) {
+	w := newWorld(t)
+	w.cli("", "network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
+	w.cli("", "flavor", "create", "small", "--ram", "512", "--disk", "0", "--vcpus", "1")
+	w.cli("", "image", "create", "tenant", "--file", w.image.Path, "--property", "OS=tenant", "--property", "OSFAMILY=linux")
+	w.cli("", "server", "create", "web1", "--flavor", "small", "--image", "tenant", "--network", "lan", "--use-config-drive")
+	w.await("created", w.status("ACTIVE"))
+	if err := os.WriteFile(filepath.Join(w.dir, "own"), []byte("10.78.0.100 "+w.image.HostKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	chance := rand.New(rand.NewPCG(seed, 0))
+	rounds := 1
+	if os.Getenv("SALVOR_SOAK") != "" {
+		rounds = 5
+	}
+	for i := range rounds {
+		password := fmt.Sprintf("open-%d-sesame", i)
+		w.cli(password+"\n", "server", "rescue", "web1", "--password-file", "-")
+		w.blows(chance, 1500*time.Millisecond)
+		w.await("rescued", w.status("RESCUE"))
+		known := fmt.Sprintf("rescue-%d", i)
+		w.await("ssh prompt of the rescue system", func() bool {
+			_, err := w.ssh("rescue", password, known, "true")
+			return err == nil
+		})
+		w.one(true)
+		mend := fmt.Sprintf("set -e; mkdir -p /mnt; mount /dev/vda2 /mnt; echo %s >>/mnt/etc/mends; umount /mnt; sync", password)
+		if _, err := w.ssh("rescue", password, known, mend); err != nil {
+			t.Fatal(err)
+		}
+		w.cli("", "server", "unrescue", "web1")
+		w.blows(chance, 300*time.Millisecond)
+		w.await("back", w.status("ACTIVE"))
+		w.await("its own system", func() bool {
+			// A refused password is status 5: its own ssh, by its own key, answers.
+			_, err := w.ssh("root", "guess", "own", "true")
+			return err != nil && strings.Contains(err.Error(), "exit status 5")
+		})
+		w.one(false)
+	}
+	w.cli("", "server", "delete", "web1", "--wait")
+	if all := w.guests(); len(all) != 0 {
+		t.Errorf("after its deletion: %+v", all)
+	}
+	for _, leak := range []string{"sesame"} {
+		logs := w.server.Log()
+		for _, a := range w.agents {
+			logs += a.log.String()
+		}
+		if strings.Contains(logs, leak) {
+			t.Error("a password is in a log")
+		}
+	}
+}
