@@ -63,6 +63,15 @@ func (a *Agent) join(ctx context.Context) error {
 
 // keepLease renews until ctx ends. A control plane that is away changes nothing on this host.
 func (a *Agent) keepLease(ctx context.Context) error {
+	// With the first renewal the control plane should hear what there is: else it would place nothing here until the second.
+	for range 20 {
+		if inventory, _ := a.seen.latest(); inventory != nil {
+			break
+		}
+		if !pause(ctx, compute.RenewEvery/20) {
+			return nil
+		}
+	}
 	for {
 		began, err := a.Alive()
 		if err != nil {
