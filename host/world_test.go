@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
-	inside "salvor/api/host"
+	front "salvor/api/host"
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/job"
@@ -37,6 +37,7 @@ type guests struct {
 	powers  map[string]int // changes of power by guest
 	down    bool           // nothing answers
 	stopAt  func(what string)
+	after   func(what string) // is called after the effect
 }
 
 func newGuests() *guests {
@@ -124,6 +125,9 @@ func (g *guests) SetPower(_ context.Context, id string, p hypervisor.Power) (boo
 		g.all[id] = guest
 		g.powers[id]++
 	}
+	if g.after != nil {
+		g.after("power")
+	}
 	return p.Soft, nil
 }
 
@@ -180,7 +184,7 @@ type world struct {
 	t         testing.TB
 	store     *rows.Store
 	services  *compute.Services
-	authority *inside.Authority
+	authority *front.Authority
 	images    *blobs
 	url       string
 	server    *http.Server
@@ -195,15 +199,15 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
 	w.services = compute.New(s, s, key, compute.Options{}, time.Now)
 	var err error
-	if w.authority, err = inside.OpenAuthority(t.Context(), s, time.Now); err != nil {
+	if w.authority, err = front.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	handler := inside.New(inside.Config{Hosts: w.services.Hosts, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
+	handler := front.New(front.Config{Hosts: w.services.Hosts, Orders: s, Jobs: s, Authority: w.authority, Images: w.images, Log: quiet})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.server = inside.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.server = front.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if _, away := w.away.Load("away"); away {
 			rw.WriteHeader(http.StatusServiceUnavailable)
 			return
