@@ -21,7 +21,9 @@ import (
 	"salvor/hypervisor"
 	"salvor/hypervisor/hypervisortest"
 	"salvor/lab"
+	"salvor/problem"
 	"salvor/rescue"
+	"salvor/secret"
 )
 
 const patience = time.Minute
@@ -138,8 +140,15 @@ func says(t *testing.T, d hypervisor.Domain, text string) {
 	}
 }
 
-func TestContract(t *testing.T) {
+// One host serves all parts: what it needs to begin costs more than most of them.
+func TestRealDaemon(t *testing.T) {
 	y := newYard(t)
+	t.Run("contract", y.contract)
+	t.Run("rescue boots", y.rescueBoots)
+	t.Run("volumes", y.volumes)
+}
+
+func (y *yard) contract(t *testing.T) {
 	hypervisortest.Run(t, hypervisortest.Rig{
 		Hypervisor: y.Hypervisor, Domain: y.domain,
 		Up: func(t *testing.T, d hypervisor.Domain) { says(t, d, "TENANT up") },
@@ -178,8 +187,7 @@ func (y *yard) killLibvirt(t *testing.T, hold bool) {
 
 // Each kind of rescue by each firmware: its system boots, and the server's own first disk is the first disk in it.
 // The tenant's boot partition asks for the second partition of /dev/vda, wherever it was booted from.
-func TestRescueBoots(t *testing.T) {
-	y := newYard(t)
+func (y *yard) rescueBoots(t *testing.T) {
 	for _, name := range []string{"vmlinuz", "initrd"} {
 		copyOut := exec.CommandContext(t.Context(), "mcopy", "-n", "-i", y.tenant.Path+"@@1M", "::/"+name, filepath.Join(y.dir, name))
 		if out, err := copyOut.CombinedOutput(); err != nil {
@@ -190,8 +198,10 @@ func TestRescueBoots(t *testing.T) {
 		t.Run(string(firmware), func(t *testing.T) {
 			d := y.domain(t, true)
 			d.Firmware = firmware
-			y.boot(t, d)
-			says(t, d, "boots=1 ")
+			if firmware == compute.UEFI { // by BIOS it has booted in other parts
+				y.boot(t, d)
+				says(t, d, "TENANT up")
+			}
 			vars := nvramPath(y.opts.NVRAM, d.ServerID, false)
 			own, _ := os.ReadFile(vars)
 
@@ -200,7 +210,7 @@ func TestRescueBoots(t *testing.T) {
 			kernel.RescueImage, kernel.RescueRamdisk = filepath.Join(y.dir, "vmlinuz"), filepath.Join(y.dir, "initrd")
 			y.boot(t, kernel)
 			says(t, d, "salvor.test=rescue")
-			says(t, d, "boots=2 ")
+			says(t, d, map[compute.Firmware]string{compute.BIOS: "boots=1 ", compute.UEFI: "boots=2 "}[firmware])
 
 			disk := d
 			disk.Spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Name: "disk", Kind: rescue.Disk}}
@@ -251,5 +261,95 @@ func wreck(t *testing.T, path string) {
 		if _, err := f.WriteAt(make([]byte, size), offset); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A server on a volume: QEMU logs in to it by itself with a password that no definition holds, also after a daemon
+// that has forgotten it, and a second volume comes and goes while it runs.
+func (y *yard) volumes(t *testing.T) {
+	const user, password, portal = "someone", "a secret of 16 c", "10.77.0.1:3260"
+	storage := y.lab.Command(context.WithoutCancel(t.Context()), "tgtd", "-f", "-C", "77", "--iscsi", "portal="+portal)
+	storage.Env = append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(y.dir, "tgt"))
+	if err := storage.Start(); err != nil {
+		t.Fatalf("tgtd (package tgt): %v", err)
+	}
+	t.Cleanup(func() {
+		_ = storage.Process.Kill()
+		_ = storage.Wait()
+	})
+	tgt := func(args ...string) error {
+		cmd := y.lab.Command(t.Context(), "tgtadm", append([]string{"-C", "77", "--lld", "iscsi"}, args...)...)
+		cmd.Env = storage.Env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("tgtadm %v: %w: %s", args, err, out)
+		}
+		return nil
+	}
+	for start := time.Now(); tgt("--mode", "target", "--op", "show") != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatal("tgtd does not answer")
+		}
+	}
+	second := filepath.Join(y.dir, "second.img")
+	if err := os.WriteFile(second, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join(y.dir, "root.img")
+	copyFile(t, root, y.tenant.Path)
+	const iqn = "iqn.2026-11.org.salvor:lab"
+	for _, step := range [][]string{
+		{"--mode", "target", "--op", "new", "--tid", "1", "--targetname", iqn},
+		{"--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "--backing-store", root},
+		{"--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "2", "--backing-store", second},
+		{"--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL"},
+		{"--mode", "account", "--op", "new", "--user", user, "--password", password},
+		{"--mode", "account", "--op", "bind", "--tid", "1", "--user", user},
+	} {
+		if err := tgt(step...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := y.domain(t, false)
+	volume := func(name string, lun, boot int) compute.SpecDisk {
+		return compute.SpecDisk{Name: name, BootIndex: boot, VolumeID: uuid.NewString(), Portal: portal, IQN: iqn, LUN: lun, CHAPUser: user}
+	}
+	d.Disks = []compute.SpecDisk{volume("vda", 1, 0)}
+	d.CHAP = map[string]secret.Value{d.Disks[0].VolumeID: secret.New(password)}
+	y.boot(t, d)
+	says(t, d, "boots=1 ")
+
+	more := d
+	more.Disks = append(d.Disks[:1:1], volume("vdb", 2, -1))
+	more.CHAP = map[string]secret.Value{more.Disks[1].VolumeID: secret.New(password)}
+	for _, on := range []bool{true, false} {
+		if err := y.Plug(t.Context(), more, "vdb", on); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	y.killLibvirt(t, false)
+	restart := hypervisor.Power{State: compute.PowerOn, Restart: true}
+	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		_, err := y.SetPower(t.Context(), d.ServerID, restart)
+		if err == nil {
+			break
+		}
+		if !problem.Is(err, problem.Unavailable) || time.Since(start) > patience {
+			t.Fatal(err)
+		}
+	}
+	says(t, d, "boots=2 ")
+	definitions, err := filepath.Glob(filepath.Join(y.host.Dir, "etc", "*", "*"))
+	if err != nil || len(definitions) == 0 {
+		t.Fatalf("no definitions: %v", err)
+	}
+	for _, file := range definitions {
+		if text, _ := os.ReadFile(file); bytes.Contains(text, []byte(password)) {
+			t.Errorf("the password is in %s", file)
+		}
+	}
+	if err := y.Remove(t.Context(), d.ServerID); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -2,7 +2,6 @@ package libvirt
 
 import (
 	"context"
-	"encoding/xml"
 	"fmt"
 	"time"
 
@@ -101,15 +100,15 @@ func (h *Hypervisor) plugCall(ctx context.Context, dom rpc.Domain, device *libvi
 		given.Address = nil // whatever port is free in it now
 		given.Boot = nil
 	}
-	text, err := xml.Marshal(given)
+	text, err := given.Marshal()
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return tell(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) error {
 		if on {
-			return c.DomainAttachDeviceFlags(dom, string(text), uint32(where))
+			return c.DomainAttachDeviceFlags(dom, text, uint32(where))
 		}
-		err := c.DomainDetachDeviceFlags(dom, string(text), uint32(where))
+		err := c.DomainDetachDeviceFlags(dom, text, uint32(where))
 		// Asked already and not done yet, or done since the look: the next look tells.
 		if isCode(err, rpc.ErrDeviceMissing) || isCode(err, rpc.ErrOperationFailed) || isCode(err, rpc.ErrOperationInvalid) {
 			return nil
