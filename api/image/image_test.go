@@ -306,6 +306,26 @@ func TestLists(t *testing.T) {
 	}
 }
 
+func TestSortKeysAndSieves(t *testing.T) {
+	w := newWorld(t, nil)
+	for i := range 205 {
+		img := &compute.Image{Name: fmt.Sprint(i), Owner: "p1", Visibility: "private", Properties: map[string]string{"third": fmt.Sprint(i%100 == 3)}}
+		if err := w.images.Create(t.Context(), img, record.Asker{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"id", "name", "status", "size", "disk_format", "container_format", "created_at", "updated_at", "visibility", "owner"} {
+		if names := w.names("p1", "?limit=2&sort="+key+":asc"); len(strings.Fields(names)) != 2 {
+			t.Errorf("by %s: %q", key, names)
+		}
+	}
+	page := w.json("p1", "GET", "/v2/images?third=true&limit=2&sort=created_at:asc", "", 200)
+	next, _ := page["next"].(string)
+	if got := w.names("p1", strings.TrimPrefix(next, "/v2/images")); len(page["images"].([]any)) != 2 || got != "203" {
+		t.Errorf("the rest of a sieved list: %q after %s", got, next)
+	}
+}
+
 func TestBadCreations(t *testing.T) {
 	w := newWorld(t, nil)
 	for body, status := range map[string]int{

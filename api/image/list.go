@@ -31,6 +31,9 @@ var sortKeys = map[string]string{
 	"container_format": "container_format", "updated_at": "updated_at", "visibility": "visibility", "owner": "owner",
 }
 
+// leastPage is how many images are read at once at least.
+const leastPage = 100
+
 func (s *server) list(c *api.Call) error {
 	q, err := s.query(c)
 	if err != nil {
@@ -64,7 +67,7 @@ func (s *server) list(c *api.Call) error {
 
 // find reads pages until enough images passed the tests; more tells that another one did.
 func (s *server) find(c *api.Call, q *query) (found []*compute.Image, more bool, err error) {
-	q.page.Limit = s.MaxLimit + 1
+	q.page.Limit = max(q.limit+1, leastPage) // some may not pass
 	for {
 		page, err := s.Images.List(c.R.Context(), q.filter, q.page)
 		if err != nil {

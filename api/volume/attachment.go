@@ -35,7 +35,7 @@ func (s *server) attachedVolumes(c *api.Call) ([]*compute.Volume, error) {
 	id := strings.ToLower(c.Query.Get("volume_id"))
 	found, _, err := s.find(c, f, []test{func(v *compute.Volume) bool {
 		return v.ServerID != "" && (id == "" || v.ID == id)
-	}}, record.Page{}, 0)
+	}}, record.Page{}, everything)
 	return found, err
 }
 

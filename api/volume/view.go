@@ -251,7 +251,7 @@ func (s *server) list(view func(*api.Call, *compute.Volume) object) func(*api.Ca
 			body["volumes_links"] = []object{{"rel": "next", "href": c.Base + c.R.URL.Path + "?" + keep.Encode()}}
 		}
 		if counted, _ := strconv.ParseBool(c.Query.Get("with_count")); counted && c.Minor >= 45 {
-			all, _, err := s.find(c, f, tests, record.Page{}, 0)
+			all, _, err := s.find(c, f, tests, record.Page{}, everything)
 			if err != nil {
 				return err
 			}
@@ -289,10 +289,18 @@ func (s *server) page(c *api.Call) (record.Page, int, error) {
 	return page, limit, nil
 }
 
-// find reads pages until enough volumes passed the tests; more tells that another one did. A limit of 0 with no page is all.
+const (
+	// leastPage is how many volumes are read at once at least.
+	leastPage = 100
+	// everything is the limit of a list without one.
+	everything = -1
+)
+
+// find reads pages until enough volumes passed the tests; more tells that another one did.
 func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []test, page record.Page, limit int) (found []*compute.Volume, more bool, err error) {
-	all := page == record.Page{}
-	page.Limit = s.MaxLimit + 1
+	if page.Limit = s.MaxLimit + 1; limit != everything {
+		page.Limit = max(limit+1, leastPage) // some may not pass
+	}
 	for {
 		part, err := s.Volumes.List(c.R.Context(), f, page)
 		if err != nil {
@@ -302,7 +310,7 @@ func (s *server) find(c *api.Call, f compute.VolumeFilter, tests []test, page re
 			if !passes(v, tests) {
 				continue
 			}
-			if !all && len(found) == limit {
+			if len(found) == limit {
 				return found, len(found) > 0, nil
 			}
 			found = append(found, v)
@@ -325,7 +333,7 @@ func passes(v *compute.Volume, tests []test) bool {
 
 // used counts the volumes of the asker's project and their GiB.
 func (s *server) used(c *api.Call) (count, size int, err error) {
-	all, _, err := s.find(c, compute.VolumeFilter{Project: c.Project()}, nil, record.Page{}, 0)
+	all, _, err := s.find(c, compute.VolumeFilter{Project: c.Project()}, nil, record.Page{}, everything)
 	for _, v := range all {
 		size += v.SizeGiB
 	}

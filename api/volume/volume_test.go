@@ -283,6 +283,11 @@ func TestListsOfVolumes(t *testing.T) {
 	if names := w.names("admin", ""); names != "" {
 		t.Errorf("an administrator's own project: %q", names)
 	}
+	for _, key := range []string{"id", "name", "display_name", "status", "size", "bootable", "created_at", "updated_at"} {
+		if names := w.names("p1", "?limit=2&sort_dir=asc&sort_key="+key); len(strings.Fields(names)) != 2 {
+			t.Errorf("by %s: %q", key, names)
+		}
+	}
 	for _, query := range []string{"?limit=x", "?marker=1", "?sort=color", "?color=red", "?offset=1", "?bootable=x", "?metadata=x"} {
 		w.json("p1", "GET", "/v3/p1/volumes"+query, "", 400)
 	}
