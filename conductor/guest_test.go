@@ -12,6 +12,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/secret"
 )
 
 // TestServerWalks leads servers through states as both faces do.
@@ -62,6 +63,12 @@ func TestServerWalks(t *testing.T) {
 			{cyclades(compute.Stop), compute.Rescued, compute.PowerOff, nothing},
 			{cyclades(compute.Unrescue), compute.Stopped, compute.PowerOff, nothing},
 		}},
+		"a session that is started again is unlocked again": {quarters{state: compute.Stopped}, []step{
+			{compute.Act{Action: compute.Rescue, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOff, nothing},
+			{compute.Act{Action: compute.Start, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOn, rescued},
+			{compute.Act{Action: compute.RebootHard, Password: &secret.Value{}, MustBeOff: true}, compute.Rescued, compute.PowerOn, rescued},
+			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
+		}},
 		"nova closes what cyclades opened": {quarters{state: compute.Stopped}, []step{
 			{cyclades(compute.Rescue), compute.Rescued, compute.PowerOff, nothing},
 			{act(compute.Unrescue), compute.Active, compute.PowerOn, system},
@@ -86,6 +93,9 @@ func TestServerWalks(t *testing.T) {
 				s := h.now(t)
 				if s.State != step.state || s.Power != step.power || s.Wanted != step.power || s.Task != compute.NoTask || s.Fault != nil {
 					t.Fatalf("%s: want %s and %s\n%s", step.act.Action, step.state, step.power, h.picture(t))
+				}
+				if opens := step.runs == rescued && step.act.Password != nil; opens && (h.opened == "" || s.Rescue.Fingerprint == "") {
+					t.Fatalf("%s: not unlocked\n%s", step.act.Action, h.picture(t))
 				}
 				if got := h.runs(); got != step.runs {
 					t.Fatalf("%s: runs %s, want %s\n%s", step.act.Action, got, step.runs, h.picture(t))

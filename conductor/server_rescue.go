@@ -130,13 +130,26 @@ func (c *Conductor) unlockRescue(ctx context.Context, r *job.Run, g *guest) job.
 	return c.unlock(ctx, r, g)
 }
 
-// unlock gives the rescue system that boots its credential, where our agent in it waits for one.
+// networkData is the file of a config drive that tells a system its addresses.
+const networkData = "openstack/latest/network_data.json"
+
+// unlock gives the rescue system that boots its credential and its addresses, where our agent in it waits for them.
 func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcome {
 	session := g.session()
 	if session == nil || session.Source == nil || session.Source.Access != rescue.ByChannel {
 		return job.Done()
 	}
 	hidden := compute.OrderSecret{Hash: session.Credential.Hash.Reveal(), Keys: session.Credential.Keys}
+	if hidden.Hash == "" && len(hidden.Keys) == 0 {
+		return job.Done() // nobody asked for any: its console is all that there is
+	}
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	if addresses, there := b.Secret.Drive[networkData]; there {
+		hidden.Drive = map[string][]byte{networkData: addresses}
+	}
 	return c.send(ctx, r, g, errand{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
 		return job.Done(c.editSession(ctx, g, func(_ *compute.Server, session *rescue.Session) {
 			session.Fingerprint = result.Fingerprint
