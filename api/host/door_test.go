@@ -1,0 +1,193 @@
+package host_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"io"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/api/host"
+	"salvor/compute"
+	"salvor/record"
+	"salvor/store/storetest"
+	wire "salvor/wire/host"
+)
+
+// TestOnlyHostsComeIn: without a certificate of this authority and a row there is only join.
+func TestOnlyHostsComeIn(t *testing.T) {
+	r, key := newRegion(t), newKey(t)
+	id, cert := r.join(t, key)
+	forged := forge(t, id)
+	paths := []struct{ method, path string }{
+		{"POST", wire.RenewPath}, {"POST", wire.CertPath}, {"GET", wire.OrdersPath}, {"POST", wire.OrdersPath + "/x/result"},
+		{"POST", wire.OrdersPath + "/x/progress"}, {"GET", wire.ImagePath + "sha256:00"},
+	}
+	ask := func(c *http.Client, method, path string) int {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(`{"boot_id": "b"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := c.Do(request)
+		if err != nil {
+			return 0 // TLS itself refused
+		}
+		defer answer.Body.Close()
+		_, _ = io.Copy(io.Discard, answer.Body)
+		return answer.StatusCode
+	}
+	for _, p := range paths {
+		if got := ask(r.client(nil), p.method, p.path); got != http.StatusUnauthorized {
+			t.Errorf("%s without a certificate: %d", p.path, got)
+		}
+		if got := ask(r.client(forged), p.method, p.path); got != 0 {
+			t.Errorf("%s with a foreign certificate: %d", p.path, got)
+		}
+	}
+	if got := ask(r.client(cert), "POST", wire.RenewPath); got != http.StatusOK {
+		t.Errorf("the host itself: %d", got)
+	}
+	if got := ask(r.client(cert), "GET", "/salvor/v1/host/other"); got != http.StatusNotFound {
+		t.Errorf("another path: %d", got)
+	}
+	if err := r.services.Hosts.Remove(t.Context(), id, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		if got := ask(r.client(cert), p.method, p.path); got != http.StatusUnauthorized {
+			t.Errorf("%s of a host that is gone: %d", p.path, got)
+		}
+	}
+}
+
+// forge makes a certificate for a host by itself.
+func forge(t *testing.T, id string) *tls.Certificate {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: id}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TestHostileBodies are 4xx, and leave nothing.
+func TestHostileBodies(t *testing.T) {
+	r, key := newRegion(t), newKey(t)
+	_, cert := r.join(t, key)
+	c := r.client(cert)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := wire.OrdersPath + "/" + uuid.NewString()
+	quote := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	for _, x := range []struct {
+		path, body string
+		status     int
+	}{
+		{wire.JoinPath, ``, 400}, {wire.JoinPath, `[]`, 400}, {wire.JoinPath, `{"csr": 7}`, 400}, {wire.JoinPath, `{"csr": "x"}`, 400},
+		{wire.JoinPath, `{"csr": ` + quote(csr(t, rsaKey)) + `}`, 400}, {wire.JoinPath, `{"csr": ` + quote(csr(t, other)) + `}`, 400},
+		{wire.JoinPath, `{"token": "no", "host_id": "` + uuid.NewString() + `", "name": "h", "csr": ` + quote(csr(t, key)) + `}`, 403},
+		{wire.JoinPath, `{"token": "no", "host_id": "../x", "name": "h", "csr": ` + quote(csr(t, key)) + `}`, 400},
+		{wire.JoinPath, `{"note": "` + strings.Repeat("x", 70<<10) + `"}`, 413},
+		{wire.CertPath, `{"csr": "-----BEGIN"}`, 400},
+		{wire.RenewPath, `{}`, 400}, {wire.RenewPath, `{"boot_id": "b", "guests": 7}`, 400}, {wire.RenewPath, `{"boot_id": "b", "inventory": []}`, 400},
+		{wire.RenewPath, `{"boot_id": "b", "name": "\u0000"}`, 400}, {wire.RenewPath, strings.Repeat("[", 100), 400},
+		{wire.RenewPath, `{"boot_id": "` + strings.Repeat("b", 300) + `"}`, 400},
+		{order + "/result", `{"boot_id": "b", "epoch": 1}`, 400}, {order + "/result", `{"boot_id": "b", "epoch": 1, "result": []}`, 400},
+		{order + "/result", `{"boot_id": "b", "epoch": 1, "result": {}}`, 404}, {order + "/progress", `{"text": "x"}`, 404},
+	} {
+		status, body, err := postBytes(c, r.url+x.path, []byte(x.body))
+		if err != nil || status != x.status || !strings.Contains(string(body), `"error"`) {
+			t.Errorf("%s %.60s: %d %.200s %v, want %d", x.path, x.body, status, body, err, x.status)
+		}
+	}
+	hosts, err := r.services.Hosts.List(t.Context(), compute.HostFilter{}, record.Page{})
+	if err != nil || len(hosts) != 1 {
+		t.Errorf("%d hosts, %v", len(hosts), err)
+	}
+}
+
+// TestAuthorityLasts: it is made once, sealed, and the same from then on.
+func TestAuthorityLasts(t *testing.T) {
+	s, _ := storetest.SQLite(t)
+	pins := map[string]bool{}
+	done := make(chan string, 8)
+	for range 8 {
+		go func() {
+			a, err := host.OpenAuthority(t.Context(), s, time.Now)
+			if err != nil {
+				t.Error(err)
+				done <- ""
+				return
+			}
+			done <- a.Pin()
+		}()
+	}
+	for range 8 {
+		pins[<-done] = true
+	}
+	if len(pins) != 1 || pins[""] {
+		t.Errorf("authorities: %v", pins)
+	}
+}
+
+// TestCertificateLasts a month, and the door's own is made anew in time.
+func TestCertificateLasts(t *testing.T) {
+	s, _ := storetest.SQLite(t)
+	now := time.Now()
+	a, err := host.OpenAuthority(t.Context(), s, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := a.TLS([]string{"127.0.0.1", "vm.example"})
+	first, err := config.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Leaf.VerifyHostname("127.0.0.1") != nil || first.Leaf.VerifyHostname("vm.example") != nil || first.Leaf.VerifyHostname("other") == nil {
+		t.Error("the names are not the door's")
+	}
+	now = now.Add(10 * 24 * time.Hour)
+	if again, _ := config.GetCertificate(nil); again != first {
+		t.Error("made anew too early")
+	}
+	now = now.Add(6 * 24 * time.Hour)
+	if again, _ := config.GetCertificate(nil); again == first {
+		t.Error("not made anew")
+	}
+}
+
+func TestNames(t *testing.T) {
+	for listen, want := range map[string]string{"127.0.0.1:1": "x 127.0.0.1 localhost", "10.0.0.5:1": "x 10.0.0.5", "vm.example:1": "x vm.example"} {
+		if got, err := host.Names(listen, []string{"x"}, "me"); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v %v", listen, got, err)
+		}
+	}
+	if got, err := host.Names("0.0.0.0:1", nil, "me"); err != nil || !strings.Contains(strings.Join(got, " "), "localhost me") {
+		t.Errorf("%v %v", got, err)
+	}
+	if _, err := host.Names("nothing", nil, "me"); err == nil {
+		t.Error("no port, no error")
+	}
+}
