@@ -117,30 +117,30 @@ func (s *Store) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address,
 		return "", err
 	}
 	from := p.first
-	if full.from == p.first {
+	if full.from == p.first && full.gateway == spotOf(p.gateway).host {
 		from.host = max(from.host, full.to)
 	}
 	at, err := lowestFree(tx, n.ID, from, p)
 	if err != nil {
 		return "", err
 	}
-	if _, err := tx.exec(`UPDATE network SET full_block = $2, full_from = $3, full_to = $4 WHERE id = $1`,
-		n.ID, p.first.block, p.first.host, at.host+1); err != nil {
+	if _, err := tx.exec(`UPDATE network SET full_block = $2, full_from = $3, full_to = $4, full_gateway = $5 WHERE id = $1`,
+		n.ID, p.first.block, p.first.host, at.host+1, spotOf(p.gateway).host); err != nil {
 		return "", fmt.Errorf("allocate in network %s: %w", n.ID, err)
 	}
 	return s.putAddress(tx, n, a, at)
 }
 
-// fullPart is the part at the beginning of a network's pool of which all addresses are taken: from, up to and without to.
+// fullPart is the part at the beginning of a network's pool of which all addresses are taken, or the gateway's: from, up to and without to.
 type fullPart struct {
-	from spot
-	to   int64
+	from        spot
+	to, gateway int64
 }
 
 func (s *Store) fullPart(tx *Tx, networkID string) (f fullPart, err error) {
 	found := false
-	err = tx.each(func(r *sql.Rows) error { found = true; return r.Scan(&f.from.block, &f.from.host, &f.to) },
-		`SELECT full_block, full_from, full_to FROM network WHERE id = $1`, networkID)
+	err = tx.each(func(r *sql.Rows) error { found = true; return r.Scan(&f.from.block, &f.from.host, &f.to, &f.gateway) },
+		`SELECT full_block, full_from, full_to, full_gateway FROM network WHERE id = $1`, networkID)
 	if err == nil && !found {
 		err = networks.missing(networkID)
 	}

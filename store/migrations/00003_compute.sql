@@ -68,10 +68,11 @@ CREATE TABLE network (
     cidr        {{text}} NOT NULL,
     shared      BOOLEAN NOT NULL,
     body        {{text}} NOT NULL,
-    -- All addresses from full_from up to full_to, in the block, are taken: the search for a free one begins behind them.
-    full_block  {{text}} NOT NULL DEFAULT '',
-    full_from   BIGINT NOT NULL DEFAULT 0,
-    full_to     BIGINT NOT NULL DEFAULT 0
+    -- All addresses from full_from up to full_to, in the block, are taken or the gateway's: the search for a free one begins behind them.
+    full_block   {{text}} NOT NULL DEFAULT '',
+    full_from    BIGINT NOT NULL DEFAULT 0,
+    full_to      BIGINT NOT NULL DEFAULT 0,
+    full_gateway BIGINT NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX network_name ON network (name) WHERE name <> '';
 CREATE UNIQUE INDEX network_bridge ON network (bridge, cidr) WHERE bridge <> '';

@@ -77,7 +77,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"goes with node", testGoesWithNode}, {"shards", testShards}, {"foreign markers", testForeignMarkers},
 		{"flavor", testFlavors}, {"image", testImages}, {"keypair", testKeypairs}, {"volume", testVolumes}, {"host", testHosts},
 		{"join token once", testJoinTokenOnce}, {"server", testServers}, {"server lists", testServerLists}, {"server secrets", testServerSecrets},
-		{"network", testNetworks}, {"allocate", testAllocate}, {"allocate race", testAllocateRace}, {"allocate many", testAllocateMany},
+		{"network", testNetworks}, {"allocate", testAllocate}, {"allocate race", testAllocateRace}, {"allocate many", testAllocateMany}, {"allocate model", testAllocateModel},
 		{"rescue image", testRescueImages}, {"rescue against remove", testRescueAgainstRemove},
 		{"order", testOrders}, {"order result", testOrderResult}, {"orders move", testOrdersMove}, {"order once", testOrderOnce},
 		{"orders woken", testOrdersWoken}, {"lease", testLeases},
