@@ -314,6 +314,27 @@ func TestDeletionFromAnywhere(t *testing.T) {
 	}
 }
 
+// TestDeletionDuringAnOperation: one that is asked for while an action runs begins when nothing runs any more.
+func TestDeletionDuringAnOperation(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{new: true})
+	h.create(t)
+	// The job is ready, hence locks the server: it is not superseded.
+	h.act(t, compute.Act{Action: compute.Delete})
+	for end := time.Now().Add(20 * time.Second); h.now(t).State != compute.Deleted; {
+		if time.Now().After(end) {
+			t.Fatalf("%s", h.picture(t))
+		}
+		h.work(t)
+		if err := h.services.Servers.Tend(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, there := h.hv.State(h.server); there || len(h.disks) > 0 {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
 // TestServerIsMade: a new server gets a host, disks, a config drive with its password's hash, and runs.
 func TestServerIsMade(t *testing.T) {
 	t.Parallel()

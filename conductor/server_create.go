@@ -51,7 +51,7 @@ func (c *Conductor) prepareDisks(ctx context.Context, r *job.Run, g *guest) job.
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome {
 		r.Secret = secret.Value{}
-		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Task = compute.Spawning }))
+		return job.Done()
 	})
 }
 
