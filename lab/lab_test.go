@@ -32,7 +32,7 @@ func TestSpecDefaultsAndRefusals(t *testing.T) {
 		t.Errorf("defaults: %+v", s)
 	}
 	for _, wrong := range []Spec{
-		{Name: "../x"}, {Name: "A"}, {Machines: -1}, {Machines: maxMachines + 1}, {BMC: "ilo"}, {Firmware: "coreboot"},
+		{Name: "../x"}, {Name: "A"}, {Machines: -1}, {Hosts: maxHosts + 1}, {Hosts: -1}, {Machines: maxMachines + 1}, {BMC: "ilo"}, {Firmware: "coreboot"},
 		{Memory: 1}, {Disk: "full"}, {Accel: "kvm:tcg"},
 	} {
 		if _, err := wrong.withDefaults(); !problem.Is(err, problem.Invalid) {

@@ -25,6 +25,13 @@ func (h *Hypervisor) Watch(ctx context.Context, changed chan<- string) error {
 	if err != nil {
 		return explain("watch guests", err)
 	}
+	// The library waits until each event is taken, the last ones too.
+	defer func() {
+		go func() {
+			for range events {
+			}
+		}()
+	}()
 	for {
 		e, open := <-events
 		if ctx.Err() != nil {
