@@ -212,6 +212,9 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 	if !c.s.NoPasswords {
 		more["adminPass"] = wish.Password.Reveal()
 	}
+	if c.Minor >= 54 && c.Minor < 75 {
+		more["key_name"] = orNil(after.KeyName)
+	}
 	if c.Minor >= 57 {
 		more["user_data"] = nil
 		if !after.UserData.Empty() {
@@ -219,7 +222,7 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 		}
 	}
 	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
-	return c.showServer(http.StatusAccepted, after, more)
+	return c.showServer(http.StatusAccepted, after, true, more)
 }
 
 func (c *call) resetState(srv *compute.Server, args any) error {

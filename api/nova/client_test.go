@@ -122,8 +122,27 @@ func (w *world) workOff(ctx context.Context, j *job.Job) error {
 		if j.Kind == compute.JobDelete {
 			return w.services.Servers.Gone(ctx, tx, srv.ID)
 		}
+		if j.Kind == compute.JobAttach {
+			if err := w.attached(ctx, tx, j); err != nil {
+				return err
+			}
+		}
 		return w.services.Servers.Finish(ctx, tx, srv.ID, func(s *compute.Server) { become(s, srv) })
 	})
+}
+
+// attached makes the volume of an attachment one that is in use.
+func (w *world) attached(ctx context.Context, tx job.Tx, j *job.Job) error {
+	var args compute.VolumeArgs
+	if err := json.Unmarshal(j.Args, &args); err != nil {
+		return err
+	}
+	v, err := w.store.Volumes().Get(ctx, tx, args.VolumeID)
+	if err != nil {
+		return err
+	}
+	v.Status = compute.VolumeInUse
+	return w.store.Volumes().Save(tx, v)
 }
 
 // gophercloud gives a client of the Compute API at a microversion.

@@ -197,7 +197,16 @@ func (c *call) getKeypair() error {
 	if err != nil {
 		return err
 	}
+	marks, err := c.s.Services.Keypairs.Marks(c.R.Context(), compute.KeypairFilter{User: k.User, Name: k.Name}, record.Page{})
+	if err != nil {
+		return err
+	}
 	o := c.keypairView(k)
+	for _, m := range marks {
+		if m.ID == k.ID {
+			o["id"] = m.Num
+		}
+	}
 	o["user_id"], o["deleted"], o["deleted_at"], o["updated_at"] = k.User, false, nil, nil
 	o["created_at"] = moment(k.CreatedAt)
 	return c.json(http.StatusOK, obj{"keypair": o})

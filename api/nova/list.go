@@ -214,18 +214,18 @@ func (c *call) getServer() error {
 	if err != nil {
 		return err
 	}
-	return c.showServer(http.StatusOK, srv, nil)
+	return c.showServer(http.StatusOK, srv, false, nil)
 }
 
-// showServer answers with a server as it is; more fields come after its own.
-func (c *call) showServer(status int, srv *compute.Server, more obj) error {
+// showServer answers with a server as it is, or as it was changed; more fields come after its own.
+func (c *call) showServer(status int, srv *compute.Server, changed bool, more obj) error {
 	dir, err := c.s.names.get(c.R.Context())
 	if err != nil {
 		return err
 	}
-	v := &serverView{Server: srv, c: c, dir: dir, host: dir.hosts[srv.HostID], one: true}
+	v := &serverView{Server: srv, c: c, dir: dir, host: dir.hosts[srv.HostID], one: true, changed: changed, rebuilt: more != nil}
 	b := v.append([]byte(`{"server":`), serverFields)
-	for _, k := range []string{"adminPass", "user_data"} {
+	for _, k := range []string{"adminPass", "key_name", "user_data"} {
 		if value, ok := more[k]; ok {
 			b = append(api.AppendAny(api.AppendKey(b[:len(b)-1], k), value), '}')
 		}

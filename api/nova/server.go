@@ -74,7 +74,7 @@ func (c *call) updateServer() error {
 	if err != nil {
 		return err
 	}
-	return c.showServer(http.StatusOK, srv, nil)
+	return c.showServer(http.StatusOK, srv, true, nil)
 }
 
 // edit changes what users may write of the server that the path names.

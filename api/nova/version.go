@@ -11,6 +11,10 @@ import (
 func (s *server) speak(c *api.Call) error {
 	h := c.W.Header()
 	vary(h)
+	// Clients of this API look for the request's id under names of its own.
+	for _, name := range []string{"X-Openstack-Request-Id", "X-Compute-Request-Id"} {
+		h.Set(name, api.Of(c.R.Context()).ID)
+	}
 	minor, err := s.versions.Parse(c.R.Header)
 	if err != nil {
 		var bad *api.BadVersion

@@ -20,6 +20,10 @@ type serverView struct {
 	dir  *directory
 	host hostName
 	one  bool // shown alone, not in a list
+	// changed: it answers an update or a rebuild, which showed less of it before.
+	changed bool
+	// rebuilt: it answers a rebuild, which tells user_data under another name.
+	rebuilt bool
 }
 
 // serverField is one field of a server.
@@ -28,13 +32,14 @@ type serverField struct {
 	since, until int
 	admin        bool // shown to administrators only
 	one          bool // shown where a server is shown alone
+	whole        int  // before this microversion not in the answer of a change; 0: always there
 	// when tells whether the field is there; nil: always.
 	when  func(*serverView) bool
 	write func([]byte, *serverView) []byte
 }
 
 func (f *serverField) shown(v *serverView) bool {
-	return v.c.Minor >= f.since && (f.until == 0 || v.c.Minor <= f.until) && (!f.admin || v.c.admin) && (!f.one || v.one) && (f.when == nil || f.when(v))
+	return v.c.Minor >= f.since && (f.until == 0 || v.c.Minor <= f.until) && (!f.admin || v.c.admin) && (!f.one || v.one) && (!v.changed || v.c.Minor >= f.whole) && (f.when == nil || f.when(v))
 }
 
 // serverFields are in the order of answers; a list that is brief shows the first briefFields.
@@ -67,45 +72,45 @@ var serverFields = []serverField{
 		write: func(b []byte, v *serverView) []byte {
 			return strconv.AppendInt(b, int64(inProgress[statusOf(v.Server)]), 10)
 		}},
-	{name: "OS-EXT-AZ:availability_zone", write: textField(func(v *serverView) string {
+	{name: "OS-EXT-AZ:availability_zone", whole: 75, write: textField(func(v *serverView) string {
 		if v.Zone != "" {
 			return v.Zone
 		}
 		return v.host.zone
 	})},
-	{name: "config_drive", write: textField(func(v *serverView) string {
+	{name: "config_drive", whole: 75, write: textField(func(v *serverView) string {
 		if v.ConfigDrive {
 			return "True"
 		}
 		return ""
 	})},
-	{name: "key_name", write: orNull(func(v *serverView) string { return v.KeyName })},
-	{name: "OS-SRV-USG:launched_at", write: func(b []byte, v *serverView) []byte { return appendNaive(b, v.LaunchedAt) }},
-	{name: "OS-SRV-USG:terminated_at", write: func(b []byte, v *serverView) []byte { return appendNaive(b, v.TerminatedAt) }},
-	{name: "security_groups", when: func(v *serverView) bool { return len(v.SecurityGroups) > 0 }, write: appendGroups},
-	{name: "OS-EXT-SRV-ATTR:host", admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
-	{name: "OS-EXT-SRV-ATTR:instance_name", admin: true, write: textField(func(v *serverView) string { return v.GuestName })},
-	{name: "OS-EXT-SRV-ATTR:hypervisor_hostname", admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
-	{name: "OS-EXT-SRV-ATTR:reservation_id", since: 3, admin: true, write: textField(func(v *serverView) string { return reservation(v.ID) })},
-	{name: "OS-EXT-SRV-ATTR:launch_index", since: 3, admin: true, write: func(b []byte, _ *serverView) []byte { return append(b, '0') }},
-	{name: "OS-EXT-SRV-ATTR:hostname", since: 3, admin: true, write: textField(func(v *serverView) string { return hostname(v.Name) })},
-	{name: "OS-EXT-SRV-ATTR:kernel_id", since: 3, admin: true, write: noText}, {name: "OS-EXT-SRV-ATTR:ramdisk_id", since: 3, admin: true, write: noText},
-	{name: "OS-EXT-SRV-ATTR:root_device_name", since: 3, admin: true, write: orNull(rootDevice)},
-	{name: "OS-EXT-SRV-ATTR:user_data", since: 3, admin: true, write: orNull(func(v *serverView) string { return v.UserData.Reveal() })},
-	{name: "OS-EXT-STS:task_state", write: orNull(func(v *serverView) string {
+	{name: "key_name", whole: 75, write: orNull(func(v *serverView) string { return v.KeyName })},
+	{name: "OS-SRV-USG:launched_at", whole: 75, write: func(b []byte, v *serverView) []byte { return appendNaive(b, v.LaunchedAt) }},
+	{name: "OS-SRV-USG:terminated_at", whole: 75, write: func(b []byte, v *serverView) []byte { return appendNaive(b, v.TerminatedAt) }},
+	{name: "security_groups", whole: 75, when: func(v *serverView) bool { return len(v.SecurityGroups) > 0 }, write: appendGroups},
+	{name: "OS-EXT-SRV-ATTR:host", whole: 75, admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
+	{name: "OS-EXT-SRV-ATTR:instance_name", whole: 75, admin: true, write: textField(func(v *serverView) string { return v.GuestName })},
+	{name: "OS-EXT-SRV-ATTR:hypervisor_hostname", whole: 75, admin: true, write: orNull(func(v *serverView) string { return v.host.name })},
+	{name: "OS-EXT-SRV-ATTR:reservation_id", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return reservation(v.ID) })},
+	{name: "OS-EXT-SRV-ATTR:launch_index", whole: 75, since: 3, admin: true, write: func(b []byte, _ *serverView) []byte { return append(b, '0') }},
+	{name: "OS-EXT-SRV-ATTR:hostname", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return hostname(v.Name) })},
+	{name: "OS-EXT-SRV-ATTR:kernel_id", whole: 75, since: 3, admin: true, write: noText}, {name: "OS-EXT-SRV-ATTR:ramdisk_id", whole: 75, since: 3, admin: true, write: noText},
+	{name: "OS-EXT-SRV-ATTR:root_device_name", whole: 75, since: 3, admin: true, write: orNull(rootDevice)},
+	{name: "OS-EXT-SRV-ATTR:user_data", whole: 75, since: 3, admin: true, when: func(v *serverView) bool { return !v.rebuilt }, write: orNull(func(v *serverView) string { return v.UserData.Reveal() })},
+	{name: "OS-EXT-STS:task_state", whole: 75, write: orNull(func(v *serverView) string {
 		if hiddenTasks[v.Task] {
 			return ""
 		}
 		return string(v.Task)
 	})},
-	{name: "OS-EXT-STS:vm_state", write: textField(func(v *serverView) string { return string(v.State) })},
-	{name: "OS-EXT-STS:power_state", write: func(b []byte, v *serverView) []byte { return strconv.AppendInt(b, int64(powers[v.Power]), 10) }},
-	{name: "os-extended-volumes:volumes_attached", write: appendVolumes},
+	{name: "OS-EXT-STS:vm_state", whole: 75, write: textField(func(v *serverView) string { return string(v.State) })},
+	{name: "OS-EXT-STS:power_state", whole: 75, write: func(b []byte, v *serverView) []byte { return strconv.AppendInt(b, int64(powers[v.Power]), 10) }},
+	{name: "os-extended-volumes:volumes_attached", whole: 75, write: appendVolumes},
 	{name: "fault", when: func(v *serverView) bool {
 		return v.Fault != nil && (v.State == compute.Errored || v.State == compute.Deleted)
 	}, write: appendFault},
 	{name: "locked", since: 9, write: func(b []byte, v *serverView) []byte { return strconv.AppendBool(b, v.Locked) }},
-	{name: "host_status", since: 16, admin: true, write: textField(func(v *serverView) string { return v.host.status })},
+	{name: "host_status", whole: 75, since: 16, admin: true, write: textField(func(v *serverView) string { return v.host.status })},
 	{name: "description", since: 19, write: orNull(func(v *serverView) string { return v.Description })},
 	{name: "tags", since: 26, write: func(b []byte, v *serverView) []byte { return appendWords(b, v.Tags) }},
 	{name: "trusted_image_certificates", since: 63, write: func(b []byte, _ *serverView) []byte { return append(b, "null"...) }},
