@@ -213,23 +213,55 @@ func (s *RescueImages) Remove(ctx context.Context, ident string, force bool, who
 // by the server's operating system and family; else by its family; else the default. What was removed is never chosen; of
 // several the lowest number wins.
 func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server) (*rescue.Source, error) {
+	bootsCDOnly, err := s.onCluster(ctx, tx, srv)
+	if err != nil {
+		return nil, err
+	}
+	if req.Image == 0 && req.ImageUUID == "" {
+		return s.best(ctx, tx, srv, bootsCDOnly)
+	}
+	src, err := s.asked(ctx, tx, req, srv)
+	if err == nil && bootsCDOnly && src.Kind != rescue.ISO {
+		return nil, problem.Invalidf("rescue image %q is a %s: server %s is on a Ganeti cluster, which boots rescue systems from CD only; name an ISO image", src.Name, src.Kind, srv.ID)
+	}
+	return src, err
+}
+
+// onCluster tells whether a server is on a host that boots rescue systems from CD only.
+func (s *RescueImages) onCluster(ctx context.Context, tx job.Tx, srv *Server) (bool, error) {
+	if srv.HostID == "" {
+		return false, nil
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	return err == nil && h.Kind == GanetiHost, ignoreNotFound(err)
+}
+
+// asked is the image that the request names.
+func (s *RescueImages) asked(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server) (*rescue.Source, error) {
 	if req.Image != 0 {
 		return s.named(ctx, tx, strconv.FormatInt(req.Image, 10))
 	}
-	if req.ImageUUID != "" {
-		src, err := s.apiImage(ctx, tx, req.ImageUUID, srv)
-		if problem.Is(err, problem.NotFound) {
-			return s.named(ctx, tx, req.ImageUUID)
-		}
-		return src, err
+	src, err := s.apiImage(ctx, tx, req.ImageUUID, srv)
+	if problem.Is(err, problem.NotFound) {
+		return s.named(ctx, tx, req.ImageUUID)
 	}
+	return src, err
+}
+
+// best is the image that suits the server best, among those that can be booted where it is.
+func (s *RescueImages) best(ctx context.Context, tx job.Tx, srv *Server, bootsCDOnly bool) (*rescue.Source, error) {
 	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
+	hint := ""
+	if bootsCDOnly {
+		all = slices.DeleteFunc(all, func(i *rescue.Image) bool { return i.Source.Kind != rescue.ISO || i.Source.ImageUUID != "" })
+		hint = ": its cluster boots ISO images only, from files of its nodes or URLs; add one (salvor rescue-image add), and make it the default or say which systems it suits"
+	}
 	img := choose(all, srv.OS, srv.OSFamily)
 	if img == nil {
-		return nil, problem.NotFoundf("Rescue image with properties: OS-Family %s and OS %s not found", orNone(srv.OSFamily), orNone(srv.OS))
+		return nil, problem.NotFoundf("Rescue image with properties: OS-Family %s and OS %s not found%s", orNone(srv.OSFamily), orNone(srv.OS), hint)
 	}
 	return s.use(ctx, tx, img)
 }

@@ -327,8 +327,28 @@ func (c *Conductor) takeIn(ctx context.Context, r *job.Run, row *compute.Cluster
 	if adoption.OS == "" {
 		adoption.OS, _, _ = strings.Cut(g.System, "+") // without its variant
 	}
+	if adoption.OSFamily == "" {
+		adoption.OSFamily = systemFamily(adoption.OS)
+	}
 	_, err = c.Compute.Servers.Adopt(ctx, adoption, compute.Who{Asker: record.Asker{RequestID: r.RequestID, User: r.User}, Admin: true})
 	return err
+}
+
+// families of systems, by how the names of OS definitions begin.
+var families = []struct{ prefix, family string }{
+	{"win", "windows"}, {"debian", "linux"}, {"debootstrap", "linux"}, {"ubuntu", "linux"}, {"fedora", "linux"}, {"centos", "linux"},
+	{"rhel", "linux"}, {"rocky", "linux"}, {"alma", "linux"}, {"opensuse", "linux"}, {"sles", "linux"}, {"arch", "linux"},
+	{"alpine", "linux"}, {"gentoo", "linux"}, {"freebsd", "freebsd"}, {"openbsd", "openbsd"}, {"netbsd", "netbsd"},
+}
+
+// systemFamily is the family of a system; empty: not known.
+func systemFamily(system string) string {
+	for _, f := range families {
+		if strings.HasPrefix(strings.ToLower(system), f.prefix) {
+			return f.family
+		}
+	}
+	return ""
 }
 
 // reconcileCluster compares the sessions of the cluster's servers with what it tells, and mends them if that was asked for.
