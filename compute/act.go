@@ -28,6 +28,9 @@ type step struct {
 // Act does what is asked: the rule, the server's row, the job and the timeline are one transaction.
 // A state that forbids it is a *StateError.
 func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, error) {
+	if a.Action == ResetState && !who.Admin {
+		return nil, problem.Forbiddenf("only administrators reset the state of a server")
+	}
 	cred, err := s.credential(&a)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ type Hosts struct {
 	records *record.Collection[Host, HostFilter]
 	servers *Servers
 	leases  leases
+	roster  roster
 }
 
 func newHosts(c *core, s *Servers) *Hosts {

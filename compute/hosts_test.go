@@ -147,15 +147,17 @@ func TestWhatAHostSees(t *testing.T) {
 		state  compute.VMState
 		wanted compute.Power
 		mended compute.Power
+		// settles: the guest's own deed is taken.
+		settles bool
 	}{
-		"nothing new":           {compute.Active, &compute.Guest{Power: compute.PowerOn}, compute.Active, compute.PowerOn, ""},
-		"it powered itself off": {compute.Active, &compute.Guest{Power: compute.PowerOff}, compute.Stopped, compute.PowerOff, ""},
-		"it crashed":            {compute.Active, &compute.Guest{Power: compute.PowerCrashed}, compute.Stopped, compute.PowerOff, ""},
-		"it was started":        {compute.Stopped, &compute.Guest{Power: compute.PowerOn}, compute.Stopped, compute.PowerOff, compute.PowerOff},
-		"an I/O error":          {compute.Active, &compute.Guest{Power: compute.PowerPaused}, compute.Active, compute.PowerOn, ""},
-		"it is gone":            {compute.Active, nil, compute.Active, compute.PowerOn, compute.PowerOn},
-		"of a later epoch":      {compute.Active, &compute.Guest{Power: compute.PowerOff, Epoch: 9}, compute.Active, compute.PowerOn, ""},
-		"in error":              {compute.Errored, &compute.Guest{Power: compute.PowerOn}, compute.Errored, compute.PowerUnknown, ""},
+		"nothing new":           {compute.Active, &compute.Guest{Power: compute.PowerOn}, compute.Active, compute.PowerOn, "", false},
+		"it powered itself off": {compute.Active, &compute.Guest{Power: compute.PowerOff}, compute.Stopped, compute.PowerOff, "", true},
+		"it crashed":            {compute.Active, &compute.Guest{Power: compute.PowerCrashed}, compute.Stopped, compute.PowerOff, "", true},
+		"it was started":        {compute.Stopped, &compute.Guest{Power: compute.PowerOn}, compute.Stopped, compute.PowerOff, compute.PowerOff, false},
+		"an I/O error":          {compute.Active, &compute.Guest{Power: compute.PowerPaused}, compute.Active, compute.PowerOn, "", false},
+		"it is gone":            {compute.Active, nil, compute.Active, compute.PowerOn, compute.PowerOn, false},
+		"of a later epoch":      {compute.Active, &compute.Guest{Power: compute.PowerOff, Epoch: 9}, compute.Active, compute.PowerOn, "", false},
+		"in error":              {compute.Errored, &compute.Guest{Power: compute.PowerOn}, compute.Errored, compute.PowerUnknown, "", false},
 	} {
 		w := newWorld(t)
 		s := w.server(alice, c.is)
@@ -164,6 +166,10 @@ func TestWhatAHostSees(t *testing.T) {
 			c.seen.ID = s.ID
 			guests = append(guests, *c.seen)
 		}
+		if again, _ := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true}); again.Resend != c.settles {
+			t.Errorf("%s: resend %v", name, again.Resend) // it may be older than the server's last change
+		}
+		w.pass(time.Minute)
 		for range 3 { // looking again changes nothing
 			w.no(w.Servers.Observe(w.ctx, w.host.ID, guests))
 		}

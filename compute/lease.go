@@ -2,7 +2,6 @@ package compute
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,6 +18,8 @@ const (
 	flushEvery = time.Second
 	// rowLasts is how late another process's word on a host (revoked, say) may reach this one.
 	rowLasts = 5 * time.Second
+	// tellAgain is after how long a host is asked for everything again, so that what could not be mended is tried again.
+	tellAgain = 5 * time.Minute
 )
 
 // leases keeps the hosts' renewals until they are written together: a host that only says it lives must not cost a commit a word.
@@ -38,6 +39,7 @@ type held struct {
 	inventory, guests bool
 	// started: the host has started, and has not told its guests since.
 	started bool
+	toldAt  time.Time // when it told its guests
 }
 
 func newLeases() leases { return leases{known: map[string]*held{}} }
@@ -187,8 +189,9 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 		return Renewed{}, revoked(hostID)
 	}
 	rebooted := h.lease.BootID != r.BootID
+	again := false
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if err := s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
+		if again, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
 			return Renewed{}, err
 		}
 	}
@@ -200,7 +203,9 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
-	return s.renewed(ctx, hostID, r)
+	out, err := s.renewed(ctx, hostID, r)
+	out.Resend = out.Resend || again
+	return out, err
 }
 
 // renewed counts the renewal at the time at which it is answered.
@@ -215,13 +220,13 @@ func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal) (out Rene
 			h.inventory, h.guests, h.started = false, false, true
 		}
 		if r.HasGuests {
-			h.started = false
+			h.started, h.toldAt = false, s.now()
 		}
 		h.lease = Lease{HostID: hostID, BootID: r.BootID, RenewedAt: s.now(), Renewals: h.lease.Renewals + 1}
 		h.fresh = true
 		h.inventory = h.inventory || r.Inventory != nil
 		h.guests = h.guests || r.HasGuests
-		out.Resend = !h.inventory || !h.guests
+		out.Resend = !h.inventory || !h.guests || s.now().Sub(h.toldAt) > tellAgain
 	})
 	return out, nil
 }
@@ -300,15 +305,6 @@ func (s *Hosts) wanted(ctx context.Context, hostID string) (map[string]WantedSer
 		out[srv.ID] = WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: srv.Task != NoTask || !srv.steady()}
 	}
 	return out, nil
-}
-
-// up judges hosts by the leases of now.
-func (s *Hosts) up(ctx context.Context, tx job.Tx) (func(*Host) bool, error) {
-	l, err := s.ups(ctx, tx)
-	if err != nil {
-		return nil, fmt.Errorf("which hosts live: %w", err)
-	}
-	return l.is, nil
 }
 
 // FlushLeases writes the leases that were renewed since the last time.

@@ -13,18 +13,23 @@ import (
 // Observe takes in what a host, or a watcher of one, sees on it: all guests. What differs from what should be is mended by
 // jobs. Sessions of clusters are SyncRescue's.
 func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) error {
-	return s.observe(ctx, hostID, guests, false)
+	_, err := s.observe(ctx, hostID, guests, false)
+	return err
 }
 
-// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was.
-func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) error {
+// young is for how long after a change of a server a host's word on it may be older than the change.
+const young = 3 * RenewEvery
+
+// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was. It tells
+// whether it should look again, for a server has changed so lately that what was seen may be older.
+func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (again bool, err error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	here, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
-		return err
+		return false, err
 	}
 	byID := make(map[string]*Guest, len(guests))
 	for i := range guests {
@@ -32,14 +37,19 @@ func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, fi
 	}
 	for _, srv := range here {
 		g := byID[srv.ID]
-		if srv.look(g, host.Kind, first) == (verdict{}) {
+		v := srv.look(g, host.Kind, first)
+		if v == (verdict{}) {
+			continue
+		}
+		if v.settle && host.Kind == AgentHost && s.now().Sub(srv.UpdatedAt) < young {
+			again = true
 			continue
 		}
 		if err := s.mend(ctx, srv, g, host.Kind, first); err != nil {
-			return err
+			return again, err
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // verdict is what a look at a guest asks for.
@@ -58,7 +68,7 @@ func (s *Server) steady() bool {
 // look compares a server with its guest; nil: there is none.
 func (s *Server) look(g *Guest, kind HostKind, first bool) verdict {
 	switch {
-	case s.Task != NoTask || !s.steady():
+	case s.Task != NoTask || !s.steady() || s.Wanted == PowerUnknown:
 		return verdict{} // somebody works on it, or nobody knows how it should be
 	case g == nil && kind == GanetiHost:
 		return verdict{} // it may be on its way to another node

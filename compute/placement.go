@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -155,16 +157,8 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 		h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 		return srv, h, err
 	}
-	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
-	if err != nil {
-		return nil, nil, err
-	}
 	needs := needsOf(srv, args.Host)
-	up, err := s.hosts.up(ctx, tx)
-	if err != nil {
-		return nil, nil, err
-	}
-	h, err := Pick(hosts, up, needs)
+	h, err := s.hosts.pick(ctx, tx, needs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +178,83 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 	if err != nil {
 		return nil, nil, err
 	}
-	return srv, h, s.store.Hosts().Save(tx, h)
+	if err := s.store.Hosts().Save(tx, h); err != nil {
+		return nil, nil, err
+	}
+	kept := *h
+	s.hosts.roster.put(&kept)
+	return srv, h, nil
+}
+
+// roster is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
+type roster struct {
+	mu    sync.Mutex
+	hosts []*Host // none is changed, they are replaced
+	live  *liveness
+}
+
+// rosterLasts is how old it may be. What is chosen from it is looked at again.
+const rosterLasts = time.Second
+
+// put takes in what was reserved on a host.
+func (r *roster) put(h *Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.hosts, func(o *Host) bool { return o.ID == h.ID })
+	if i >= 0 {
+		r.hosts = slices.Clone(r.hosts)
+		r.hosts[i] = h
+	}
+}
+
+// rollCall gives the roster, read again if it is too old or fresh is set.
+func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *liveness, error) {
+	r := &s.roster
+	r.mu.Lock()
+	hosts, live := r.hosts, r.live
+	r.mu.Unlock()
+	if !fresh && live != nil {
+		if age := s.now().Sub(live.at); age >= 0 && age < rosterLasts {
+			return hosts, live, nil
+		}
+	}
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if live, err = s.ups(ctx, tx); err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts, r.live = hosts, live
+	return hosts, live, nil
+}
+
+// pick chooses a host from the roster and reads it again; one that cannot take the server any more, or no choice at all, is reason
+// enough to read them all.
+func (s *Hosts) pick(ctx context.Context, tx job.Tx, n Needs) (*Host, error) {
+	for _, fresh := range []bool{false, true} {
+		hosts, live, err := s.rollCall(ctx, tx, fresh)
+		if err != nil {
+			return nil, err
+		}
+		best, err := Pick(hosts, live.is, n)
+		if err != nil && fresh {
+			return nil, err
+		}
+		if err != nil {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, tx, best.ID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		if err == nil && n.Refusal(h, live.is(h)) == "" {
+			return h, nil
+		}
+	}
+	return nil, problem.Unavailablef("hosts keep changing; ask again")
 }
 
 // reserve claims a server's place.

@@ -242,7 +242,8 @@ func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*
 		}
 		srv.Fault = &Fault{Code: 500, Message: j.Problem, CreatedAt: s.now()}
 		switch j.Kind {
-		case JobPower, JobReconcile, JobAttach, JobDetach:
+		case JobReconcile: // it is tried again
+		case JobPower, JobAttach, JobDetach:
 			srv.Wanted = srv.Power
 		default:
 			srv.State = Errored

@@ -59,17 +59,16 @@ type (
 type core struct {
 	store Store
 	jobs  record.Jobs
-	key   *secret.Key
 	opts  Options
 	now   func() time.Time
 }
 
-// New makes the services.
-func New(store Store, jobs record.Jobs, key *secret.Key, opts Options, now func() time.Time) *Services {
+// New makes the services. Secrets are sealed by the store: no service needs the key.
+func New(store Store, jobs record.Jobs, _ *secret.Key, opts Options, now func() time.Time) *Services {
 	if opts.PasswordLength <= 0 {
 		opts.PasswordLength = 12
 	}
-	c := &core{store: store, jobs: jobs, key: key, opts: opts, now: now}
+	c := &core{store: store, jobs: jobs, opts: opts, now: now}
 	s := &Services{}
 	s.RescueImages = newRescueImages(c)
 	s.Servers = &Servers{core: c, images: s.RescueImages}

@@ -76,8 +76,8 @@ func (s *Servers) credential(a *Act) (*password, error) {
 
 // openSession begins a rescue session. One that was open before (a rescue or an unrescue failed) gives on what it saved.
 func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *password) error {
-	if st.Rescue.Expires < 0 {
-		return problem.Invalidf("rescue server %s: a session cannot end before it begins", st.server.ID)
+	if err := checkRequest(st.Rescue); err != nil {
+		return err
 	}
 	src, err := s.images.Select(ctx, tx, st.Rescue, st.server)
 	if err != nil {
@@ -106,6 +106,28 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 		n.ExpiresAt = now.Add(lasts)
 	}
 	st.server.Rescue = n
+	return nil
+}
+
+// Bounds of a request.
+const (
+	maxExpires = 366 * 24 * time.Hour
+	maxKeys    = 32
+)
+
+// checkRequest holds a request to what a rescue system can be given.
+func checkRequest(r rescue.Request) error {
+	if r.Expires < 0 || r.Expires > maxExpires {
+		return problem.Invalidf("rescue: a session lasts at most %s", maxExpires)
+	}
+	if len(r.Keys) > maxKeys {
+		return problem.Invalidf("rescue: at most %d ssh keys are taken", maxKeys)
+	}
+	for _, k := range r.Keys {
+		if k == "" || len(k) > maxKey || strings.ContainsAny(k, "\n\r\x00") {
+			return problem.Invalidf("rescue: an ssh key is one line of at most %d bytes", maxKey)
+		}
+	}
 	return nil
 }
 
