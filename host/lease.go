@@ -26,6 +26,8 @@ type lease struct {
 	toldHere []byte
 	toldAt   time.Duration
 	did      []wire.Deed
+	// complained is when a failure was last said.
+	complained time.Time
 }
 
 // maxDeeds bounds what is kept for a control plane that is away.
@@ -90,19 +92,23 @@ func (a *Agent) keepLease(ctx context.Context) error {
 	}
 }
 
-// lost says once that the control plane does not take renewals.
+// complainEvery is how often a lasting failure is said again.
+const complainEvery = time.Minute
+
+// lost says that the control plane does not take renewals: at once, and then now and then.
 func (a *Agent) lost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	a.lease.mu.Lock()
-	held := a.lease.held
+	loud := a.lease.held || time.Since(a.lease.complained) >= complainEvery
 	a.lease.held = false
+	if loud {
+		a.lease.complained = time.Now()
+	}
 	a.lease.mu.Unlock()
-	if held {
-		a.Log.Warn("the lease is not renewed; guests keep running", "error", err)
-	} else {
-		a.Log.Debug("the lease is not renewed", "error", err)
+	if loud {
+		a.Log.Warn("the lease is not renewed; guests keep running", "controller", a.Controller, "error", err)
 	}
 }
 
