@@ -29,8 +29,10 @@ type suite struct {
 	name, pack, folder string
 	// shares is how many processes do the work.
 	shares int
-	// quick chooses the tests that run in make test, where time is short.
+	// quick chooses the tests that run in make test, where time is short; nil: none does.
 	quick []string
+	// all chooses the tests of a whole run; nil: all of the folder.
+	all []string
 	// prepare writes the configuration into a directory and gives the environment.
 	prepare func(w *cloud, dir string) []string
 }
@@ -46,6 +48,10 @@ var suites = []suite{
 	{
 		name: "tempest", pack: "ironic-tempest-plugin", folder: "ironic_tempest_plugin/tests/api", shares: 2, prepare: prepareTempest,
 		quick: []string{"TestApiDiscovery", "TestConductors", "TestDrivers", "TestVolumeTarget", "TestChassis"},
+	},
+	{
+		name: "tempest-rescue", pack: "tempest", folder: "tempest/api/compute/servers", shares: 1, prepare: prepareRescue,
+		all: []string{"test_server_rescue"},
 	},
 	{
 		name: "openstacksdk", pack: "python3-openstacksdk", folder: "openstack/tests/functional/baremetal", shares: 2, prepare: prepareSDK,
@@ -73,7 +79,9 @@ func TestSuites(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			chosen := s.quick
 			if whole {
-				chosen = only
+				chosen = append(s.all, only...)
+			} else if chosen == nil {
+				return
 			}
 			all := s.run(t, w, chosen)
 			s.hold(t, all, whole && len(only) == 0)
