@@ -65,7 +65,7 @@ func actions() map[string]action {
 		"forceDelete": plain(compute.Delete),
 		"reboot":      {need: member, schema: object(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
 		"lock":        {need: member, schema: lockRule, do: (*call).lock},
-		"rescue":      {need: member, schema: nullable(object(prop{name: "adminPass", rule: hidden(rescue.MaxPassword)}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
+		"rescue":      {need: member, schema: nullable(object(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
 		"rebuild":     {need: member, schema: rebuildSchema, do: (*call).rebuild},
 		"os-resetState": {
 			need: admin, schema: object(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
@@ -82,6 +82,17 @@ func lockRule(at string, v any, minor int) error {
 		return nil
 	}
 	return nullable(object(prop{name: "locked_reason", rule: text(1, 255)}))(at, v, minor)
+}
+
+// rescuePassword takes one line that is not blank; an empty one is chosen.
+func rescuePassword(at string, v any, minor int) error {
+	if err := hidden(rescue.MaxPassword)(at, v, minor); err != nil {
+		return err
+	}
+	if s := v.(string); s != "" && (strings.TrimSpace(s) == "" || strings.ContainsAny(s, "\n\r")) {
+		return problem.Invalidf("Invalid input for field/attribute %s. It must be one line that is not blank.", at)
+	}
+	return nil
 }
 
 // act does what the body asks of the server that the path names.
@@ -145,24 +156,14 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 		a.Password = &secret.Value{}
 	}
 	ref := strings.ToLower(field(o, "rescue_image_ref"))
-	if ref != "" {
-		img, err := c.s.Services.RescueImages.Get(c.R.Context(), ref)
-		switch {
-		case problem.Is(err, problem.NotFound):
-			a.Rescue.ImageUUID = ref
-		case err != nil:
-			return err
-		case img.Deleted():
-			return badRescueImage(ref)
-		default:
-			a.Rescue.Image = img.Num
-		}
-	}
+	a.Rescue.ImageUUID = ref
 	_, err := c.s.Services.Servers.Act(c.R.Context(), srv.ID, a, c.who)
-	if ref != "" && (problem.Is(err, problem.NotFound) || problem.Is(err, problem.Unsupported)) {
-		return badRescueImage(ref)
-	}
-	if err != nil {
+	switch {
+	case ref != "" && problem.Is(err, problem.NotFound):
+		return problem.Invalidf("Requested rescue image '%s' is not supported", ref)
+	case ref != "" && (problem.Is(err, problem.Invalid) || problem.Is(err, problem.Unsupported)):
+		return problem.Invalidf("Requested rescue image '%s' is not supported: %w", ref, err)
+	case err != nil:
 		return err
 	}
 	answer := obj{}
@@ -170,10 +171,6 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 		answer["adminPass"] = a.Password.Reveal()
 	}
 	return c.json(http.StatusOK, answer)
-}
-
-func badRescueImage(ref string) error {
-	return problem.Invalidf("Requested rescue image '%s' is not supported", ref)
 }
 
 func (c *call) rebuild(srv *compute.Server, args any) error {

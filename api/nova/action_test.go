@@ -1,6 +1,7 @@
 package nova_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
 )
@@ -139,7 +141,12 @@ func TestRescue(t *testing.T) {
 			t.Error(words)
 		}
 	}
-	for _, body := range []string{`{"rescue": {"nonsense": 1}}`, `{"rescue": {"rescue_image_ref": "debian"}}`, `{"rescue": 1}`, `{"rescue": {"adminPass": 1}}`, `{"rescue": null, "x": 1}`, `{}`, `{"fly": null}`} {
+	queued := &compute.Image{Name: "late", Owner: projectA, Visibility: "private", Status: compute.ImageQueued, ContainerFormat: "bare", DiskFormat: "iso"}
+	w.must(w.services.Images.Create(t.Context(), queued, record.Asker{}))
+	if _, words := w.want(400, "POST", action, "", `{"rescue": {"rescue_image_ref": "`+queued.ID+`"}}`).fault(); !strings.HasPrefix(words, "Requested rescue image '"+queued.ID+"' is not supported") {
+		t.Error(words)
+	}
+	for _, body := range []string{`{"rescue": {"adminPass": " "}}`, `{"rescue": {"adminPass": "a\nb"}}`, `{"rescue": {"nonsense": 1}}`, `{"rescue": {"rescue_image_ref": "debian"}}`, `{"rescue": 1}`, `{"rescue": {"adminPass": 1}}`, `{"rescue": null, "x": 1}`, `{}`, `{"fly": null}`} {
 		w.want(400, "POST", action, "", body)
 	}
 	w.want(404, "POST", "/servers/"+nothing+"/action", "", `{"rescue": null}`)
@@ -257,4 +264,43 @@ func TestInstanceActions(t *testing.T) {
 	if len(o["instanceActions"].([]any)) != 1 || o["links"] == nil {
 		t.Error(o)
 	}
+}
+
+func TestConsole(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	ctx, stop := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() { told <- w.tellConsole(ctx, "login: ") }()
+	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).object(t)
+	stop()
+	if err := <-told; err != nil || o["output"] != "login: " {
+		t.Errorf("%v, %v", o, err)
+	}
+	for _, body := range []string{`{"os-getConsoleOutput": {"length": -2}}`, `{"os-getConsoleOutput": {"lines": 1}}`, `{"os-getConsoleOutput": 1}`} {
+		w.want(400, "POST", "/servers/"+id+"/action", "", body)
+	}
+	w.set(id, func(s *compute.Server) { s.HostID = "" })
+	w.want(409, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": null}`)
+}
+
+// tellConsole answers the first order, as a host does.
+func (w *world) tellConsole(ctx context.Context, text string) error {
+	for ctx.Err() == nil {
+		orders, err := w.store.OpenOrders(ctx, hostOne)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		for _, o := range orders {
+			if o.Verb != compute.Console {
+				continue
+			}
+			return w.store.Do(ctx, func(tx job.Tx) error {
+				_, err := w.store.FinishOrder(tx, o.ID, o.HostID, o.BootID, o.Epoch, compute.Result{Console: text})
+				return err
+			})
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
 }
