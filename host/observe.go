@@ -124,7 +124,7 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 	defer cancel()
 	inv, err := a.Hypervisor.Inventory(ctx)
 	if err != nil {
-		a.Log.Warn("the hypervisor does not tell what it has", "error", err)
+		a.Log.Debug("the hypervisor does not tell what it has", "error", err) // nor its guests, which is said once
 		return false
 	}
 	inv.AgentVersion = a.Version
