@@ -26,7 +26,7 @@ import (
 	"salvor/secret"
 )
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // yard is one VM host of a lab and files for guests on it.
 type yard struct {
