@@ -12,6 +12,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/record"
 )
 
 // root is the path below which the API lies.
@@ -28,7 +29,17 @@ type Config struct {
 	NoRescue bool
 }
 
-type server struct{ Config }
+type server struct {
+	Config
+	written *api.Fragments[view, record.Mark]
+}
+
+// view is what a server in a list depends on beside its row.
+type view struct {
+	detail   bool
+	base     string
+	networks string // their numbers
+}
 
 // call is a request with who asks.
 type call struct {
@@ -42,7 +53,10 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{c}
+	s := &server{c, &api.Fragments[view, record.Mark]{
+		Num:      func(m record.Mark) int64 { return m.Num },
+		Outdated: func(old, now view) bool { return old.networks != now.networks },
+	}}
 	d := api.Dialect{Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
 	for _, r := range []struct {
 		method, path string

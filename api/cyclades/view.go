@@ -1,13 +1,18 @@
 package cyclades
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
 	"salvor/record"
@@ -70,28 +75,52 @@ func (c *call) listServers(detail bool) error {
 		}
 		f.ChangesSince, f.AnyDeleted = t, true
 	}
-	all, err := c.s.Services.Servers.List(c.R.Context(), f, record.Page{})
+	if !c.who.Admin && c.who.Project == "" {
+		return c.JSON(http.StatusOK, obj{"servers": []obj{}}) // an empty project narrows nothing
+	}
+	marks, err := c.s.Services.Servers.Marks(c.R.Context(), f, record.Page{})
 	if err != nil {
 		return err
 	}
-	nets, err := c.networks()
-	if err != nil {
-		return err
-	}
-	out := make([]obj, 0, len(all))
-	for _, srv := range all {
-		switch {
-		case !c.who.Admin && srv.Project != c.who.Project:
-		case detail:
-			out = append(out, c.serverView(srv, nets))
-		default:
-			out = append(out, c.brief(srv))
-		}
-	}
-	if since != "" && len(out) == 0 {
+	if since != "" && len(marks) == 0 {
 		return c.Empty(http.StatusNotModified)
 	}
-	return c.JSON(http.StatusOK, obj{"servers": out})
+	texts, err := c.serverTexts(marks, detail)
+	if err != nil {
+		return err
+	}
+	texts = slices.DeleteFunc(texts, func(t string) bool { return t == "" }) // gone meanwhile
+	c.W.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(c.W, `{"servers":[`+strings.Join(texts, ",")+"]}") // a client that went away is nobody's error
+	return nil
+}
+
+// serverTexts gives servers as a list shows them; those that did not change are not written again.
+func (c *call) serverTexts(marks []record.Mark, detail bool) ([]string, error) {
+	nets, err := c.networks()
+	if err != nil {
+		return nil, err
+	}
+	v := view{detail: detail, base: c.Base, networks: fmt.Sprint(nets)}
+	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
+		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
+		if err != nil {
+			return nil, err
+		}
+		out := make(map[int64]api.Fragment[record.Mark], len(found))
+		for num, srv := range found {
+			o := c.brief(srv)
+			if detail {
+				o = c.serverView(srv, nets)
+			}
+			b, err := json.Marshal(o)
+			if err != nil {
+				return nil, err
+			}
+			out[num] = api.Fragment[record.Mark]{Mark: record.Mark{Num: num, ID: srv.ID, Version: srv.Version}, Text: string(b)}
+		}
+		return out, nil
+	})
 }
 
 func (c *call) brief(srv *compute.Server) obj {
