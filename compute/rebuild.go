@@ -1,0 +1,115 @@
+package compute
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// prepareRebuild takes the new image into the row; the job makes the root disk anew.
+func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error {
+	srv, a := st.server, st.Act.Rebuild
+	if a == nil {
+		return problem.Invalidf("rebuild server %s: no image is named", srv.ID)
+	}
+	i := slices.IndexFunc(srv.Disks, func(d Disk) bool { return d.BootIndex == 0 })
+	if srv.Foreign || i < 0 || srv.Disks[i].VolumeID != "" {
+		return problem.Invalidf("server %s boots from no disk that salvor made: it cannot be rebuilt", srv.ID)
+	}
+	img, err := s.image(ctx, tx, a.ImageID, st.who)
+	if err != nil {
+		return err
+	}
+	if err := fits(img, &srv.Flavor); err != nil {
+		return err
+	}
+	srv.takeImage(img)
+	srv.Disks = slices.Clone(srv.Disks)
+	srv.Disks[i].ImageID = img.ID
+	if err := s.rebuildWords(ctx, tx, st, a); err != nil {
+		return err
+	}
+	args := *a
+	args.Power = PowerOn
+	if srv.State == Stopped {
+		args.Power = PowerOff
+	}
+	srv.Wanted = args.Power
+	st.args = args
+	if !st.RebuildPassword.Empty() {
+		hash, err := rescue.HashPassword(st.RebuildPassword, s.opts.HashAlgorithm)
+		if err != nil {
+			return err
+		}
+		st.secret = JobSecret{Hash: hash.Reveal()}
+	}
+	return nil
+}
+
+// rebuildWords takes in what a rebuild may change beside the image.
+func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *step, a *RebuildArgs) error {
+	srv := st.server
+	if a.Name != "" {
+		srv.Name = strings.TrimSpace(a.Name)
+	}
+	if a.Description != nil {
+		srv.Description = *a.Description
+	}
+	if a.Metadata != nil {
+		srv.Metadata = a.Metadata
+	}
+	if a.UserData != nil {
+		c := Creation{UserData: *a.UserData}
+		if err := c.check(st.who); err != nil {
+			return err
+		}
+		srv.UserData = *a.UserData
+	}
+	if a.KeyName != nil {
+		srv.KeyName, srv.PublicKey = *a.KeyName, ""
+		if *a.KeyName != "" {
+			keys, err := s.store.Keypairs().List(ctx, tx, KeypairFilter{User: srv.User, Name: *a.KeyName}, record.Page{})
+			if err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return problem.Invalidf("Invalid key_name provided.")
+			}
+			srv.PublicKey = keys[0].PublicKey
+		}
+	}
+	return checkWords(srv)
+}
+
+// Gone ends a server: it is Deleted; its place, addresses and volumes are given back.
+func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
+	var was Server
+	_, err := s.edit(ctx, tx, id, func(srv *Server) {
+		was = *srv
+		srv.State, srv.Task, srv.Power, srv.Wanted = Deleted, NoTask, PowerOff, PowerOff
+		srv.TerminatedAt = s.now().Truncate(time.Microsecond)
+		srv.Rescue, srv.UserData = nil, secret.Value{}
+	})
+	if err != nil || was.State == Deleted {
+		return err
+	}
+	for _, d := range was.Disks {
+		if d.VolumeID == "" {
+			continue
+		}
+		if err := s.setVolume(ctx, tx, id, d.VolumeID, VolumeAvailable); err != nil {
+			return err
+		}
+	}
+	if err := s.store.FreeAddresses(tx, id); err != nil {
+		return err
+	}
+	return s.unreserve(ctx, tx, &was)
+}
