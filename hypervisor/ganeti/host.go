@@ -192,7 +192,8 @@ func (h Host) Remove(ctx context.Context, id string) error {
 	}
 	if !in.made() {
 		err = h.tag(ctx, http.MethodDelete, in.Name, in.marks()...)
-	} else {
+	} else if _, err = h.shutdown(ctx, in, hypervisor.Power{State: compute.PowerOff}); err == nil {
+		// Else Ganeti asks the guest's system first, for two minutes.
 		err = h.do(ctx, http.MethodDelete, nil, nil, "instances", in.Name)
 	}
 	if err == nil || problem.Is(err, problem.NotFound) {
