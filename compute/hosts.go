@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -77,6 +78,10 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 		}
 		if h.Revoked || h.Kind != AgentHost {
 			return problem.Forbiddenf("join: host %s may not join: its certificate was revoked; an operator must restore it first", hostID)
+		}
+		// A host that lives has a certificate: who shows a token in its name is somebody else.
+		if up, err := s.ups(ctx, tx); err != nil || up.is(h) {
+			return cmp.Or(err, problem.Conflictf("join: host %s is up with a certificate of its own; stop it first, or revoke it", hostID))
 		}
 		h.Name, h.Serial = name, serial
 		out = h

@@ -51,6 +51,20 @@ func TestAJoinTokenLetsOneHostInOnce(t *testing.T) {
 	}
 }
 
+// Whoever has a token is not yet whoever he says.
+func TestAHostThatLivesIsJoinedByNobody(t *testing.T) {
+	w := newWorld(t)
+	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
+	w.no(err)
+	_, err = w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
+	w.no(err)
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", "02")
+	w.want(err, problem.Conflict)
+	w.pass(2 * compute.Suspect)
+	_, err = w.Hosts.Join(w.ctx, token, w.host.ID, "host-a", "02") // it lost its certificate
+	w.no(err)
+}
+
 func TestARevokedHostIsShutOut(t *testing.T) {
 	w := newWorld(t)
 	yes, no := true, false
