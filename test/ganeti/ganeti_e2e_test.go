@@ -5,11 +5,16 @@ package ganeti
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/hypervisor/ganeti"
 	"salvor/rescue"
 )
 
@@ -31,7 +36,7 @@ func TestRescueOnGaneti(t *testing.T) {
 		run  func(*world, string, map[string]any)
 	}{
 		{"rescue and back", rescueAndBack}, {"wrong path", wrongPath}, {"foreign changes", foreignChanges},
-		{"reconcile", reconcile}, {"RAPI away", rapiAway}, {"let go", letGo},
+		{"reconcile", reconcile}, {"RAPI away", rapiAway}, {"create and delete", createAndDelete}, {"let go", letGo},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			start := time.Now()
@@ -175,6 +180,52 @@ func rapiAway(w *world, id string, before map[string]any) {
 	w.act(id, compute.Act{Action: compute.Unrescue, MustBeOff: true})
 	w.until(id, "unrescue", outOfSession)
 	w.wantCustom(before)
+}
+
+// createAndDelete: an instance of our own making, with its size and its marks, and nothing left of it in the end.
+func createAndDelete(w *world, _ string, _ map[string]any) {
+	client, err := ganeti.New(ganeti.Config{URL: w.cluster.URL, User: w.cluster.User, Password: w.cluster.Password, CA: w.cluster.CA})
+	if err != nil {
+		w.Fatal(err)
+	}
+	h := ganeti.Host{Client: client, Node: node}
+	id := uuid.NewString()
+	d := hypervisor.Domain{Spec: compute.Spec{
+		ServerID: id, GuestName: "salvor-" + id, Epoch: 1, VCPUs: 1, RAM: 256, Machine: map[string]string{ganeti.PropertySystem: "noop+default"},
+		Disks: []compute.SpecDisk{{Name: "vda", SizeGiB: 1}}, NICs: []compute.NIC{{Bridge: "gnt0", MAC: "aa:00:00:00:00:07"}},
+	}}
+	guest := func(power compute.Power, ram int) {
+		w.Helper()
+		all, err := h.Guests(w.Context())
+		at := slices.IndexFunc(all, func(g compute.Guest) bool { return g.ID == id })
+		if err != nil || at < 0 || !all[at].Ours || all[at].Epoch != d.Epoch || all[at].Power != power || all[at].RAM != ram || all[at].NICs[0].MAC != d.NICs[0].MAC {
+			w.Fatalf("%+v %v", all, err)
+		}
+	}
+	define := func() {
+		w.Helper()
+		if err := h.Define(w.Context(), d); err != nil {
+			w.Fatal(err)
+		}
+	}
+	define()
+	define()
+	guest(compute.PowerOff, 256)
+	d.Epoch, d.RAM = 2, 384
+	define()
+	guest(compute.PowerOff, 384)
+	if _, err := h.SetPower(w.Context(), id, hypervisor.Power{State: compute.PowerOn}); err != nil {
+		w.Fatal(err)
+	}
+	guest(compute.PowerOn, 384)
+	for range 2 {
+		if err := h.Remove(w.Context(), id); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if list := w.run("gnt-instance", "list", "--no-headers", "-o", "name"); strings.TrimSpace(list) != web {
+		w.Errorf("left: %s", list)
+	}
 }
 
 // letGo: the deletion of an adopted server leaves its instance as it is.
