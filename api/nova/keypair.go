@@ -2,9 +2,7 @@ package nova
 
 import (
 	"crypto/ed25519"
-	"crypto/md5"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/pem"
 	"net/http"
 	"strings"
@@ -133,9 +131,6 @@ func (c *call) createKeypair() error {
 			return err
 		}
 	}
-	if k.Fingerprint, err = fingerprint(k.PublicKey); err != nil {
-		return err
-	}
 	if err := c.s.Services.Keypairs.Create(c.R.Context(), k, c.who.Asker); err != nil {
 		return err
 	}
@@ -166,21 +161,6 @@ func generate() (public, private string, err error) {
 		return "", "", err
 	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))), string(pem.EncodeToMemory(block)), nil
-}
-
-// fingerprint is that of an ssh public key as Nova tells it: MD5, for it only names the key.
-func fingerprint(public string) (string, error) {
-	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(public))
-	if err != nil || len(rest) > 0 || strings.ContainsAny(public, "\n\r") {
-		return "", problem.Invalidf("Keypair data is invalid: failed to generate fingerprint")
-	}
-	sum := md5.Sum(key.Marshal())
-	digits := hex.EncodeToString(sum[:])
-	parts := make([]string, 0, len(sum))
-	for i := 0; i < len(digits); i += 2 {
-		parts = append(parts, digits[i:i+2])
-	}
-	return strings.Join(parts, ":"), nil
 }
 
 // keypairOfPath finds the keypair that the path names.

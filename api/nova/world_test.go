@@ -40,7 +40,6 @@ type world struct {
 	who      *who
 	log      *program.Buffer
 	now      time.Time
-	host     string
 	image    *compute.Image
 }
 
