@@ -43,7 +43,7 @@ test-unit: build ## unit and property tests without the race detector: quick
 test-unit test-race e2e interop soak bench: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 
 sweep: ## every crash, repetition and failure of every action of every operation
 	$(GO) test -timeout 10m ./conductor
