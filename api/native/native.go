@@ -19,6 +19,8 @@ import (
 // Config is what the API is made of.
 type Config struct {
 	Services *compute.Services
+	// Nodes are the machines whose rescue sessions are listed beside those of servers; nil: none are.
+	Nodes Nodes
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
 	JoinToken      func(secret.Value) secret.Value
 	Auth           api.Authenticator

@@ -1,6 +1,7 @@
 package native_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"salvor/api/native"
 	"salvor/compute"
 	"salvor/job"
+	"salvor/metal"
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
@@ -44,13 +46,24 @@ type world struct {
 	s        *store.Store
 	services *compute.Services
 	url      string
+	nodes    []*metal.Node
+}
+
+// List gives the nodes in a provision state.
+func (w *world) List(_ context.Context, f metal.NodeFilter, _ record.Page) (out []*metal.Node, err error) {
+	for _, n := range w.nodes {
+		if n.ProvisionState == f.ProvisionState {
+			out = append(out, n)
+		}
+	}
+	return out, nil
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, key := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: compute.New(s, s, key, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"
@@ -207,12 +220,19 @@ func TestRescueSessions(t *testing.T) {
 	if text := fmt.Sprint(got); strings.Contains(text, "canary") {
 		t.Fatalf("a credential is shown: %s", text)
 	}
-	all := got["servers"].([]any)
-	if len(all) != 1 {
+	all := got["rescue_sessions"].([]any)
+	if next, _ := got["next"].(string); len(all) != 1 || !strings.HasSuffix(next, "kind=node") {
 		t.Fatalf("%v", got)
 	}
-	w.has(all[0].(object), object{"id": v.ID, "name": "broken", "state": "rescued"})
-	w.has(all[0].(object)["rescue"].(object), object{"state": "ready", "rescue_image": 1, "fingerprint": "SHA256:f"})
+	w.has(all[0].(object), object{"kind": "server", "id": v.ID, "name": "broken", "state": "ready", "rescue_image": 1, "fingerprint": "SHA256:f"})
+	w.nodes = []*metal.Node{{Name: "m1", ProvisionState: metal.RescueWait, Rescue: &rescue.Session{Saved: rescue.Boot{Device: "disk"}}}, {Name: "m2", ProvisionState: metal.RescueFailed}}
+	nodes := w.admin("GET", "/rescue-sessions?kind=node", "", 200)["rescue_sessions"].([]any)
+	if len(nodes) != 2 {
+		t.Fatalf("%v", nodes)
+	}
+	w.has(nodes[0].(object), object{"kind": "node", "name": "m1", "state": "booting", "saved_device": "disk"})
+	w.has(nodes[1].(object), object{"kind": "node", "name": "m2", "state": "failed"})
+	w.says("GET", "/rescue-sessions?kind=host", "", 400, "want server or node")
 	w.says("POST", "/servers/"+v.ID+"/modify", `{"action":"reboot"}`, 400, "want rescue or unrescue")
 	w.says("POST", "/servers/"+uuid.NewString()+"/modify", `{"action":"rescue"}`, 404, "")
 	w.admin("POST", "/servers/"+v.ID+"/modify", `{"action":"rescue","rescue_image":1}`, 409)

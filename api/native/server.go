@@ -8,7 +8,6 @@ import (
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
-	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -106,37 +105,14 @@ func (s *server) modify(c *api.Call) error {
 func viewServer(srv *compute.Server) map[string]any {
 	return map[string]any{
 		"id": srv.ID, "number": srv.Num, "name": srv.Name, "state": srv.State, "task": srv.Task, "power": srv.Power,
-		"host_id": srv.HostID, "rescue": viewSession(srv.Rescue),
+		"host_id": srv.HostID, "rescue": viewRescue(srv),
 	}
 }
 
-func viewSession(r *rescue.Session) any {
-	if r == nil {
+// viewRescue is the session of a server; null without one.
+func viewRescue(srv *compute.Server) any {
+	if srv.Rescue == nil {
 		return nil
 	}
-	view := map[string]any{
-		"state": r.State, "started_at": moment(r.StartedAt), "expires_at": moment(r.ExpiresAt), "fingerprint": r.Fingerprint,
-		"saved_power": r.Saved.Power, "image": r.Image,
-	}
-	if r.Source != nil {
-		view["rescue_image"], view["digest"], view["kind"] = r.Source.ImageID, r.Source.Digest, r.Source.Kind
-	}
-	return view
-}
-
-// sessions lists the open rescue sessions of servers.
-func (s *server) sessions(c *api.Call) error {
-	found, err := s.Services.Servers.List(c.R.Context(), compute.ServerFilter{InRescue: true}, record.Page{Limit: maxPage, Marker: c.Query.Get("marker")})
-	if err != nil {
-		return err
-	}
-	out := []map[string]any{}
-	for _, srv := range found {
-		out = append(out, viewServer(srv))
-	}
-	answer := map[string]any{"servers": out}
-	if len(found) == maxPage {
-		answer["next"] = c.Base + root + "/rescue-sessions?marker=" + found[maxPage-1].ID
-	}
-	return c.JSON(http.StatusOK, answer)
+	return viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue)
 }

@@ -85,12 +85,9 @@ func (k *thing) ask(c *call, method, path string, query url.Values, body any) (c
 func (k *thing) all(c *call, query url.Values) ([]client.Record, error) {
 	path := firstOf(k.detail, k.path)
 	var out []client.Record
-	if query == nil {
-		query = url.Values{}
-	}
-	for page := path; page != ""; {
+	for {
 		var got map[string]any
-		if err := c.api.Ask(c.context(), k.face, http.MethodGet, page, query, nil, &got); err != nil {
+		if err := c.api.Ask(c.context(), k.face, http.MethodGet, path, query, nil, &got); err != nil {
 			return nil, err
 		}
 		rows, _ := got[k.many].([]any)
@@ -103,23 +100,25 @@ func (k *thing) all(c *call, query url.Values) ([]client.Record, error) {
 				out = append(out, r)
 			}
 		}
-		page = ""
-		if last := len(rows); last > 0 && more(got, k.many) {
-			query = maps.Clone(query)
-			query.Set("marker", fmt.Sprint(out[len(out)-1]["id"]))
-			page = path
+		next, ok := nextPage(got, k.many)
+		if !ok {
+			return out, nil
 		}
+		query = next
 	}
-	return out, nil
 }
 
-// more tells whether the answer says that there is a next page.
-func more(got map[string]any, many string) bool {
-	if next, ok := got["next"].(string); ok && next != "" {
-		return true
-	}
+// nextPage is the query of the page that the answer names as the next.
+func nextPage(got map[string]any, many string) (url.Values, bool) {
+	next, _ := got["next"].(string)
 	links, _ := got[many+"_links"].([]any)
-	return len(links) > 0
+	for _, l := range links {
+		if link, ok := l.(map[string]any); ok && link["rel"] == "next" {
+			next, _ = link["href"].(string)
+		}
+	}
+	at, err := url.Parse(next)
+	return at.Query(), err == nil && next != ""
 }
 
 // allFields are a record's, in the order of the alphabet.

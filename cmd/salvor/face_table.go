@@ -72,6 +72,13 @@ var rescueImageThing = thing{
   salvor rescue-image modify 3 --default True`,
 }
 
+var sessionThing = thing{
+	face: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
+	words: []string{"rescue-session"}, ident: "SESSION", title: "rescue session", plural: "rescue sessions of machines and servers",
+	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
+	filters: []field{{flag: "kind", filter: "kind", usage: "only those of this kind: server or node"}},
+}
+
 var hostThing = thing{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
 	words: []string{"host"}, ident: "HOST", title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "servers"},
@@ -131,7 +138,17 @@ func newFaceCommands() []*cobra.Command {
 		of(&networkThing, "Bridges of the hosts, with their subnets"),
 		of(&hostThing, "VM hosts", func(e *endpoint) *cobra.Command { return joinTokenThing.command(e, "Tokens by which hosts join, once") }),
 		of(&rescueImageThing, "What servers are rescued with"),
+		newSessionCommand(),
 		of(&clusterThing, "Ganeti clusters", newClusterAdd),
 		newReconcileCommand(), newConsoleCommand(),
 	}
+}
+
+// newSessionCommand lists sessions; each is shown by its server or node.
+func newSessionCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := &cobra.Command{Use: "rescue-session", Short: "Machines and servers that are in rescue"}
+	cmd.AddCommand(sessionThing.list(e))
+	e.flags(cmd)
+	return cmd
 }
