@@ -31,7 +31,9 @@ const (
 type Config struct {
 	// Endpoint is the API's root, with or without the /v1 at its end.
 	Endpoint string
-	// Username and Password are sent as HTTP basic authentication if Username is set.
+	// Token is sent as X-Auth-Token unless it is empty.
+	Token secret.Value
+	// Username and Password are sent as HTTP basic authentication if Username is set and there is no token.
 	Username string
 	Password secret.Value
 	// Timeout bounds each request with its answer; 0 means a minute.
@@ -189,7 +191,10 @@ func (c *Client) build(ctx context.Context, request Request) (*http.Request, err
 	if request.Version != 0 {
 		call.Header.Set(VersionHeader, request.Version.String())
 	}
-	if c.config.Username != "" {
+	switch {
+	case !c.config.Token.Empty():
+		call.Header.Set("X-Auth-Token", c.config.Token.Reveal())
+	case c.config.Username != "":
 		call.SetBasicAuth(c.config.Username, c.config.Password.Reveal())
 	}
 	return call, nil

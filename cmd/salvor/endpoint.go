@@ -28,7 +28,7 @@ type endpoint struct {
 func (e *endpoint) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
-	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD")
+	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN goes first")
 	f.StringVar(&e.version, "api-version", "", "microversion to speak, 1.N (default the highest that both sides know)")
 	f.DurationVar(&e.timeout, "timeout", time.Minute, "bound of one request")
 }
@@ -49,6 +49,9 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		Password:  secret.New(os.Getenv("SALVOR_PASSWORD")),
 		Timeout:   e.timeout,
 		UserAgent: "salvor-cli",
+	}
+	if e.user == "" {
+		config.Token = secret.New(strings.TrimSpace(firstOf(os.Getenv("SALVOR_TOKEN"), os.Getenv("OS_TOKEN"))))
 	}
 	if e.version != "" {
 		v, err := client.ParseVersion(e.version)
@@ -119,7 +122,7 @@ func advice(err error, where string) string {
 	case status == 0 && problem.Is(err, problem.Unavailable) && !strings.Contains(err.Error(), "gave up waiting"):
 		return "no usable answer from " + where + ": is \"salvor serve\" running there? Name another API by --url or SALVOR_URL"
 	case status == http.StatusUnauthorized:
-		return "set SALVOR_USER and SALVOR_PASSWORD"
+		return "set SALVOR_USER and SALVOR_PASSWORD, or where Keystone is asked SALVOR_TOKEN or OS_TOKEN (\"openstack token issue -f value -c id\" makes one)"
 	case status == http.StatusServiceUnavailable:
 		return "asking again later may help: see \"salvor conductor list\""
 	}

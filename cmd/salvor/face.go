@@ -25,6 +25,7 @@ type thing struct {
 	ident  string // RESCUE_IMAGE
 	title  string
 	plural string
+	called string // the field that holds the name, where it is not name
 	// columns of the list, as fields of the record.
 	columns []string
 	fields  []field
@@ -141,7 +142,7 @@ func (k *thing) find(c *call, ident string) (string, error) {
 	}
 	var ids []string
 	for _, r := range found {
-		if r.Text("name") == ident {
+		if r.Text(firstOf(k.called, "name")) == ident {
 			ids = append(ids, fmt.Sprint(r["id"]))
 		}
 	}

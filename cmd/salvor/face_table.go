@@ -45,6 +45,12 @@ var networkThing = thing{
 	example: "  salvor network create lan --bridge br0 --cidr 192.0.2.0/24 --gateway 192.0.2.1 --first 192.0.2.100 --last 192.0.2.199",
 }
 
+// usableThing is a network as those see it who may use it: the native list is for administrators.
+var usableThing = thing{
+	face: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label",
+	words: networkThing.words, ident: networkThing.ident, title: networkThing.title, plural: networkThing.plural,
+}
+
 var rescueImageThing = thing{
 	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
 	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", title: "rescue image", plural: "rescue images",

@@ -126,7 +126,7 @@ func serverNetworks(c *call) (any, error) {
 	}
 	var out []client.Record
 	for _, n := range nets {
-		id, err := networkThing.find(c, n)
+		id, err := usableThing.find(c, n)
 		if err != nil {
 			return nil, err
 		}
