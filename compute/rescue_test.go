@@ -224,7 +224,7 @@ func TestTheRuleOfChoice(t *testing.T) {
 	third := w.rescueImage("third.iso", target("debian", "linux"))
 	chosen := func(s *compute.Server, req rescue.Request) (src *rescue.Source, err error) {
 		err = w.store.Do(w.ctx, func(tx job.Tx) error {
-			src, err = w.RescueImages.Select(w.ctx, tx, req, s)
+			src, err = w.RescueImages.Select(w.ctx, tx, req, s, compute.Who{})
 			return err
 		})
 		return src, err
@@ -244,6 +244,18 @@ func TestTheRuleOfChoice(t *testing.T) {
 	for _, req := range []rescue.Request{{Image: 99}, {Image: -1}, {ImageUUID: newID()}, {ImageUUID: "x"}} {
 		if _, err := chosen(windows, req); !problem.Is(err, problem.NotFound) {
 			t.Error(err)
+		}
+	}
+	img := &compute.Image{Name: "bobs", Owner: "bob", Visibility: "private", Status: compute.ImageActive, DiskFormat: "iso", Digest: digest}
+	w.no(w.Images.Create(w.ctx, img, admin.Asker))
+	debian.Project = "alice"
+	for who, seen := range map[*compute.Who]bool{&alice: false, &bob: true, &admin: true} {
+		err := w.store.Do(w.ctx, func(tx job.Tx) error {
+			_, err := w.RescueImages.Select(w.ctx, tx, rescue.Request{ImageUUID: img.ID}, debian, *who)
+			return err
+		})
+		if (err == nil) != seen || err != nil && !problem.Is(err, problem.NotFound) {
+			t.Errorf("%s: a rescue by the private image of bob: %v", who.Asker.User, err)
 		}
 	}
 	w.no(w.RescueImages.Remove(w.ctx, second.ID, false, admin.Asker))

@@ -212,7 +212,7 @@ func (s *RescueImages) Remove(ctx context.Context, ident string, force bool, who
 // Select finds the image for a server's rescue and locks its row until the transaction ends: the one that is asked for; else
 // by the server's operating system and family; else by its family; else the default. What was removed is never chosen; of
 // several the lowest number wins.
-func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server) (*rescue.Source, error) {
+func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server, who Who) (*rescue.Source, error) {
 	bootsCDOnly, err := s.onCluster(ctx, tx, srv)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request
 	if req.Image == 0 && req.ImageUUID == "" {
 		return s.best(ctx, tx, srv, bootsCDOnly)
 	}
-	src, err := s.asked(ctx, tx, req, srv)
+	src, err := s.asked(ctx, tx, req, srv, who)
 	if err == nil && bootsCDOnly && src.Kind != rescue.ISO {
 		return nil, problem.Invalidf("rescue image %q is a %s: server %s is on a Ganeti cluster, which boots rescue systems from CD only; name an ISO image", src.Name, src.Kind, srv.ID)
 	}
@@ -237,11 +237,11 @@ func (s *RescueImages) onCluster(ctx context.Context, tx job.Tx, srv *Server) (b
 }
 
 // asked is the image that the request names.
-func (s *RescueImages) asked(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server) (*rescue.Source, error) {
+func (s *RescueImages) asked(ctx context.Context, tx job.Tx, req rescue.Request, srv *Server, who Who) (*rescue.Source, error) {
 	if req.Image != 0 {
 		return s.named(ctx, tx, strconv.FormatInt(req.Image, 10))
 	}
-	src, err := s.apiImage(ctx, tx, req.ImageUUID, srv)
+	src, err := s.apiImage(ctx, tx, req.ImageUUID, srv, who)
 	if problem.Is(err, problem.NotFound) {
 		return s.named(ctx, tx, req.ImageUUID)
 	}
@@ -315,13 +315,14 @@ func (s *RescueImages) use(ctx context.Context, tx job.Tx, img *rescue.Image) (*
 	return &src, nil
 }
 
-// apiImage makes a rescue system of an image of the image API, as its properties say.
-func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *Server) (*rescue.Source, error) {
+// apiImage makes a rescue system of an image of the image API, as its properties say. One that neither
+// the asker nor the server's project may see is not there.
+func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *Server, who Who) (*rescue.Source, error) {
 	if !record.IsUUID(id) {
 		return nil, noRescueImage(id)
 	}
 	img, err := s.store.Images().Get(ctx, tx, strings.ToLower(id))
-	if err != nil || !img.visible(Who{Project: srv.Project}) {
+	if err != nil || !img.visible(who) && !img.visible(Who{Project: srv.Project}) {
 		if err == nil || problem.Is(err, problem.NotFound) {
 			err = noRescueImage(id)
 		}

@@ -79,7 +79,7 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 	if err := checkRequest(st.Rescue); err != nil {
 		return err
 	}
-	src, err := s.images.Select(ctx, tx, st.Rescue, st.server)
+	src, err := s.images.Select(ctx, tx, st.Rescue, st.server, st.who)
 	if err != nil {
 		return err
 	}

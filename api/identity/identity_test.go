@@ -108,6 +108,26 @@ func (w *world) refused(token, why string) {
 	}
 }
 
+func TestWhoHasNoTokenWorksInTheProjectOfOneThatNamesNone(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	bare := httptest.NewRequest("GET", "/", nil)
+	p, err := w.tokens.AtHome().Authenticate(bare)
+	if err != nil || p.Role != access.Admin || p.Scope.Project != identity.ProjectID("admin") || p.Scope.ProjectName != "admin" {
+		t.Errorf("without a token: %+v, %v", p, err)
+	}
+	if p, err = w.tokens.Authenticate(bare); err != nil || p.Scope.Project != "" {
+		t.Errorf("Ironic's callers have no project: %+v, %v", p, err)
+	}
+	for scope, want := range map[string]string{inLab: identity.ProjectID("lab"), ``: identity.ProjectID("admin"), `, "scope": "unscoped"`: ""} {
+		token, _ := w.login(password("ann", "x", scope))
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-Auth-Token", token)
+		if p, err = w.tokens.AtHome().Authenticate(r); err != nil || p.Scope.Project != want {
+			t.Errorf("scope %q: %+v, %v", scope, p, err)
+		}
+	}
+}
+
 func TestNoAuthTakesEverybodyIntoTheProjectThatIsNamed(t *testing.T) {
 	w := newWorld(t, api.NoAuth{})
 	token, body := w.login(password("ann", "x", inLab))

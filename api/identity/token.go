@@ -79,6 +79,21 @@ func (t *Tokens) Authenticate(r *http.Request) (access.Principal, error) {
 	return s.principal(), nil
 }
 
+// AtHome authenticates as t does, and gives whom t lets in without a token the project of a token that names none: so the same
+// is theirs whether they ask with a token or without. Ironic's API is not to stand on it: owners of nodes are told apart there.
+func (t *Tokens) AtHome() api.Authenticator { return home{t} }
+
+type home struct{ *Tokens }
+
+// Authenticate leaves what a token says as it is.
+func (h home) Authenticate(r *http.Request) (access.Principal, error) {
+	p, err := h.Tokens.Authenticate(r)
+	if err == nil && !strings.HasPrefix(r.Header.Get(tokenHeader), tokenMark) && p.Role != access.Scoped && p.Scope.Project == "" {
+		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain = ProjectID(defaultProject), defaultProject, domainID
+	}
+	return p, err
+}
+
 func (s *statement) principal() access.Principal {
 	scope := access.Scope{System: s.System, Project: s.Project, ProjectName: s.ProjectName, Roles: roles}
 	if s.Project != "" {

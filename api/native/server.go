@@ -32,6 +32,9 @@ func (s *server) adopt(c *api.Call) error {
 	if err := c.ReadInto(&b); err != nil {
 		return err
 	}
+	if b.Project == "" {
+		b.Project = c.Project()
+	}
 	servers := s.Services.Servers
 	question, err := servers.AskAdoption(c.R.Context(), b.Cluster, b.ClusterAdoptArgs, who(c))
 	if err != nil {

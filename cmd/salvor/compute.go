@@ -148,6 +148,10 @@ func (p *program) rescueHolds(ctx context.Context, digest string) (bool, error) 
 // faces are the APIs beside Ironic's, by the beginning of their paths.
 func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	at, limit := p.cfg.API.PublicEndpoint, p.cfg.API.MaxLimit
+	tokens, own := auth.(*identity.Tokens)
+	if own {
+		auth = tokens.AtHome()
+	}
 	faces := map[string]http.Handler{
 		"/compute": nova.New(nova.Config{
 			Services: p.services, Timeline: p.store, Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,
@@ -163,7 +167,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, Nodes: p.nodes, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
-	if tokens, ok := auth.(*identity.Tokens); ok {
+	if own {
 		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})
 	}
 	return faces
