@@ -71,3 +71,12 @@ func TestNetworkByName(t *testing.T) {
 	}}, "server create web1 --flavor 1 --image "+sampleUUID+" --network lan",
 		`POST /compute/v2.1/servers {"server":{"flavorRef":"1","imageRef":"`+sampleUUID+`","name":"web1","networks":[{"uuid":"n1"}]}}`)
 }
+
+// TestAdopt tells everything that the cluster does not know of an instance.
+func TestAdopt(t *testing.T) {
+	faceAsked(t, &fakeAPI{answers: map[string][]string{
+		"GET /salvor/v1/clusters/" + sampleUUID: {`{"id": "` + sampleUUID + `"}`},
+		"POST /salvor/v1/servers/adopt":         {`{"id": "s"}`},
+	}}, "server adopt --cluster "+sampleUUID+" --instance i1 --name web1 --project p --os debian --os-family linux",
+		`POST /salvor/v1/servers/adopt {"cluster":"`+sampleUUID+`","instance":"i1","name":"web1","os":"debian","os_family":"linux","project":"p"}`)
+}

@@ -192,7 +192,8 @@ func newServerVolume(e *endpoint, verb string) *cobra.Command {
 func newServerAdopt(e *endpoint) *cobra.Command {
 	o := &output{}
 	cmd := &cobra.Command{
-		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs, Example: "  salvor server adopt --cluster prod --instance web1.example",
+		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs, 
+		Example: "  salvor server adopt --cluster prod --instance web1.example --project web --os debian --os-family linux",
 		RunE: e.run(func(c *call) error {
 			if err := o.check(c.Command); err != nil {
 				return err
@@ -203,8 +204,14 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			wish := client.Record{"cluster": id, "instance": instance}
+			for _, flag := range []string{"name", "project", "os", "os-family"} {
+				if v, _ := c.Flags().GetString(flag); v != "" {
+					wish[fieldOf(flag)] = v
+				}
+			}
 			var got client.Record
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/adopt", nil, client.Record{"cluster": id, "instance": instance}, &got); err != nil {
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/adopt", nil, wish, &got); err != nil {
 				return err
 			}
 			return o.show(c.OutOrStdout(), got)
@@ -213,6 +220,10 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 	o.flags(cmd)
 	cmd.Flags().String("cluster", "", "the cluster, by name or UUID")
 	cmd.Flags().String("instance", "", "the instance's name there")
+	cmd.Flags().String("name", "", "the server's name (default the instance's)")
+	cmd.Flags().String("project", "", "the project that it shall belong to")
+	cmd.Flags().String("os", "", "its operating system, by which its rescue image is chosen (default what the cluster tells)")
+	cmd.Flags().String("os-family", "", "the family of its operating system (default what the cluster tells)")
 	_ = cmd.MarkFlagRequired("cluster")
 	_ = cmd.MarkFlagRequired("instance")
 	return cmd
