@@ -33,6 +33,10 @@ func (c *Conductor) blueprint(ctx context.Context, g *guest, rescued bool, hash 
 	return b, nil
 }
 
+func defineErrand(b *compute.Blueprint) errand {
+	return errand{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+}
+
 // defineGuest has the server's definition made what it should be, with its rescue system or without. The files of a rescue system
 // are brought first; nothing else of the server is prepared then, so that a disk that is lost is not made anew beside what may be saved of it.
 func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescued bool, then func() job.Outcome) job.Outcome {
@@ -41,8 +45,7 @@ func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescu
 		return job.From(err)
 	}
 	define := func(compute.Result) job.Outcome {
-		e := errand{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
-		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return then() })
+		return c.send(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return then() })
 	}
 	if !rescued {
 		return define(compute.Result{})

@@ -12,7 +12,7 @@ import (
 )
 
 // drive runs an errand on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
-// what only prepares or clears files has nothing to do.
+// what only prepares or clears files has nothing to do. It may take as long as an agent's answer would be awaited.
 func (c *Conductor) drive(ctx context.Context, g *guest, e errand) (compute.Result, error) {
 	if c.Hypervisors == nil {
 		return compute.Result{}, problem.Unsupportedf("host %s: this conductor drives no hypervisor", g.host.Name)
@@ -22,6 +22,8 @@ func (c *Conductor) drive(ctx context.Context, g *guest, e errand) (compute.Resu
 			return compute.Result{}, err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, e.within+hostSlack)
+	defer cancel()
 	h, err := c.Hypervisors.Of(ctx, g.host)
 	if err != nil {
 		return compute.Result{}, err
@@ -64,7 +66,7 @@ func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Res
 
 // domain is what the hypervisor is to define, with the rescue image where it reads it itself.
 func (c *Conductor) domain(g *guest, e errand) (hypervisor.Domain, error) {
-	d := hypervisor.Domain{Spec: *e.args.Spec, CHAP: map[string]secret.Value{}}
+	d := hypervisor.Domain{Spec: *e.args.Spec, CHAP: map[string]secret.Value{}, Adopted: g.server.Foreign}
 	for volume, password := range e.secret.CHAP {
 		d.CHAP[volume] = secret.New(password)
 	}

@@ -18,7 +18,7 @@ func (c *Conductor) serverCreate() job.Definition {
 		Actions: []job.Action{
 			{Name: "place", Do: c.on(c.place), NoUndo: kept},
 			{Name: "prepare the disks", Do: c.on(c.prepareDisks), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
-			{Name: "define the server", Do: c.on(c.defineOriginal), NoUndo: kept, Deadline: guestDeadline(quickErrand)},
+			{Name: "define the server", Do: c.on(c.defineNew), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
 			{Name: "power on", Do: c.on(c.powerOnNew), NoUndo: kept, Deadline: guestDeadline(quickErrand)},
 			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
@@ -65,6 +65,17 @@ func firstPassword(v secret.Value) (string, error) {
 		return "", problem.New(problem.Internal, "the secret of a job cannot be read")
 	}
 	return s.Hash, nil
+}
+
+// defineNew has time for the disks: where no agent of ours prepares them, the definition makes them.
+func (c *Conductor) defineNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	e := defineErrand(b)
+	e.within = diskErrand
+	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) powerOnNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {

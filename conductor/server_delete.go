@@ -45,8 +45,17 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	remove := func(compute.Result) job.Outcome {
+		e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand}
+		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	}
+	if !g.server.Foreign || b.Spec.Restore == nil {
+		return remove(compute.Result{})
+	}
+	// It stays when its row is gone: what a rescue replaced is put back as long as somebody knows it.
+	e := defineErrand(b)
+	e.orGone = true
+	return c.send(ctx, r, g, e, remove)
 }
 
 func (c *Conductor) giveBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {

@@ -24,6 +24,8 @@ type Domain struct {
 	RescueImage, RescueRamdisk, RescueDrivePath string
 	// RescueFormat of an ISO or disk: "raw" or "qcow2".
 	RescueFormat string
+	// Adopted: the guest was there before us. One that is gone is not made anew: it is problem.NotFound.
+	Adopted bool
 	// ConsolePath is the file that the serial console is written to; ChannelPath the socket of the rescue channel; empty: none.
 	ConsolePath, ChannelPath string
 }

@@ -35,7 +35,8 @@ type Config struct {
 	// CA is PEM of RAPI's certificate itself (rapi.pem of the cluster) or of who signs it; empty: the system's. Insecure takes any certificate.
 	CA       string
 	Insecure bool
-	// Timeout bounds a request; 0: 20 s. JobTimeout bounds the wait for a job; 0: 10 min.
+	// Timeout bounds a request; 0: 20 s. JobTimeout bounds the wait for a job where who asks has set no
+	// deadline; 0: 10 min.
 	Timeout, JobTimeout time.Duration
 }
 

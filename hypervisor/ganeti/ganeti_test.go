@@ -273,6 +273,25 @@ func TestFaultsOfJobs(t *testing.T) {
 	}
 }
 
+// TestLongJobsAreAwaited for as long as who asks allows, and no longer.
+func TestLongJobsAreAwaited(t *testing.T) {
+	t.Parallel()
+	f, h := adopted(t, nil)
+	h.conf.JobTimeout = 10 * time.Millisecond
+	f.with(func() { f.looks = 40 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := h.Define(ctx, domain("/isos/rescue.iso", nil)); err != nil {
+		t.Fatal(err)
+	}
+	f.with(func() { f.looks = 1 << 30 })
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := h.SetPower(ctx, serverID, hypervisor.Power{State: compute.PowerOn}); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestRAPIComesBackDuringAJob: a job is not lost with the connection.
 func TestRAPIComesBackDuringAJob(t *testing.T) {
 	t.Parallel()
@@ -382,6 +401,18 @@ func TestRemoveLetsAdoptedInstancesStand(t *testing.T) {
 	in := f.instances["web.example.test"]
 	if in == nil || !slices.Equal(in.tags, []string{"theirs"}) {
 		t.Fatalf("left: %+v", in)
+	}
+}
+
+// TestAdoptedInstancesAreNotMadeAnew when they are gone.
+func TestAdoptedInstancesAreNotMadeAnew(t *testing.T) {
+	t.Parallel()
+	f, h := adopted(t, nil)
+	f.with(func() { f.instances["web.example.test"].tags = nil })
+	d := domain("", map[string]string{})
+	d.Adopted = true
+	if err := h.Define(t.Context(), d); !problem.Is(err, problem.NotFound) || len(f.writes()) != 0 {
+		t.Errorf("%v, asked %v", err, f.writes())
 	}
 }
 

@@ -62,7 +62,7 @@ func (h Host) Guests(ctx context.Context) ([]compute.Guest, error) {
 // interfaces are Ganeti's: of an instance that is there they stay as they are.
 func (h Host) Define(ctx context.Context, d hypervisor.Domain) error {
 	in, err := h.ours(ctx, d.ServerID)
-	if problem.Is(err, problem.NotFound) {
+	if problem.Is(err, problem.NotFound) && !d.Adopted {
 		in, err = h.create(ctx, d)
 	}
 	if err != nil {

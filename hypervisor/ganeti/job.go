@@ -126,10 +126,14 @@ func (c *Client) job(ctx context.Context, id jobID) (*jobDocument, error) {
 // silence is for how long RAPI may not answer while a job is waited for: the master daemon may be restarted.
 const silence = 20 * time.Second
 
-// await waits until a job has ended and tells how. A job that is gone tells nothing: who calls reads the instance again.
+// await waits until a job has ended and tells how, for as long as the context lets it: the disks of an instance may take half an
+// hour. A job that is gone tells nothing: who calls reads the instance again.
 func (c *Client) await(ctx context.Context, id jobID) error {
-	ctx, cancel := context.WithTimeout(ctx, c.conf.JobTimeout)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.conf.JobTimeout)
+		defer cancel()
+	}
 	heard, pause := time.Now(), c.first
 	for {
 		d, err := c.job(ctx, id)
