@@ -54,6 +54,8 @@ var Rules = []Rule{
 	{Action: Stop, Manner: SoftOff, States: []VMState{Active, Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Stop, Manner: MustOff, States: []VMState{Active}, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Stop, Manner: MustOff, States: []VMState{Rescued}, Power: Running, Task: Stopping, Job: JobPower, Wanted: PowerOff},
+	// No dead end: what failed is stopped, whatever runs of it, and may then be started, rescued or unrescued.
+	{Action: Stop, Manner: MustOff, States: []VMState{Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Reboot, States: []VMState{Active}, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
 	{Action: Reboot, Manner: MustOff, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
 	{Action: RebootHard, Manner: SoftOff, States: []VMState{Active, Stopped, Paused, Suspended, Errored}, Rescue: NoSession, Launched: true, Task: HardReboot, Job: JobPower, Wanted: PowerOn},

@@ -129,20 +129,50 @@ func TestEveryStateAndActionAreAnswered(t *testing.T) {
 	}
 }
 
-// TestNoDeadEnd: with an open session there is a way out of every state in which nothing is at work.
+// TestNoDeadEnd: out of every state in which nothing is at work the verbs of each face lead to a server that runs its own system,
+// with or without an open session. Deleting it is no way out.
 func TestNoDeadEnd(t *testing.T) {
-	for _, state := range []VMState{Rescued, Errored, Active, Stopped} {
-		for _, on := range []bool{true, false} {
-			if _, err := Allow(in(state, true, on), Unrescue, SoftOff, false); err != nil {
-				t.Error(err)
+	for _, session := range []bool{true, false} {
+		for _, state := range []VMState{Rescued, Errored, Active, Stopped} {
+			for _, on := range []bool{true, false} {
+				for _, m := range []Manner{SoftOff, MustOff} {
+					if state == Rescued && !session || state == Stopped && on {
+						continue // there is none
+					}
+					if s := in(state, session, on); !leadsOut(s, m, 3) {
+						t.Errorf("%s, session %v, on %v: no way out in manner %s", state, session, on, m)
+					}
+				}
 			}
 		}
 	}
-	// In the other manner a running one is stopped first.
-	if _, err := Allow(in(Rescued, true, true), Stop, MustOff, false); err != nil {
-		t.Error(err)
+}
+
+// leadsOut tries stop, start and unrescue, as many times as are left, as their jobs end well.
+func leadsOut(s *Server, m Manner, left int) bool {
+	if s.State == Active && !s.InSession() {
+		return true
 	}
-	if _, err := Allow(in(Rescued, true, false), Unrescue, MustOff, false); err != nil {
-		t.Error(err)
+	for _, verb := range []Action{Unrescue, Start, Stop} {
+		if _, err := Allow(s, verb, m, false); err != nil || left == 0 {
+			continue
+		}
+		next := *s
+		switch verb {
+		case Unrescue:
+			next.Rescue, next.State = nil, Stopped
+			next.Settle(PowerOff)
+		case Start:
+			next.Settle(PowerOn)
+		case Stop:
+			if next.State == Errored {
+				next.State = Stopped
+			}
+			next.Settle(PowerOff)
+		}
+		if leadsOut(&next, m, left-1) {
+			return true
+		}
 	}
+	return false
 }

@@ -153,8 +153,36 @@ func TestRescueThatNeedsTheGuestOffChangesNothing(t *testing.T) {
 	h.hv.Put(h.server, g)
 	h.work(t)
 	s := h.now(t)
-	if h.runs() != "system" || s.Rescue != nil || s.Fault == nil || !strings.Contains(s.Fault.Message, "stop it first") {
+	if h.runs() != "system" || s.State != compute.Active || s.Rescue != nil || s.Fault == nil || !strings.Contains(s.Fault.Message, "stop it first") {
 		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestFailedRescueOfAStoppedServerLeavesItsState: in the manner of Cyclades it can be asked for again, or the server started.
+func TestFailedRescueOfAStoppedServerLeavesItsState(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Stopped})
+	refuse := func(do func(compute.Verb, *compute.Args) error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refuse = do
+	}
+	refuse(func(o compute.Verb, args *compute.Args) error {
+		if o == compute.Prepare && args.Spec.Rescue != nil {
+			return problem.NotFoundf("finnix.iso is not on this host")
+		}
+		return nil
+	})
+	startRescue(t, h, true)
+	h.work(t)
+	if s := h.now(t); s.State != compute.Stopped || s.Power != compute.PowerOff || s.Wanted != compute.PowerOff || s.Rescue != nil || s.Fault == nil {
+		t.Fatalf("%s", h.picture(t))
+	}
+	refuse(nil)
+	startRescue(t, h, true)
+	h.work(t)
+	if s := h.now(t); s.State != compute.Rescued || s.Fault != nil {
+		t.Errorf("asked again: %s", h.picture(t))
 	}
 }
 
@@ -464,5 +492,37 @@ func TestEveryActionHasItsOperation(t *testing.T) {
 		if !known[kind] {
 			t.Errorf("nobody knows %q", kind)
 		}
+	}
+}
+
+// TestDetachmentThatTookTooLongLeavesTheServerWell: only the end of the job tells, and it keeps state and volume as they were.
+func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
+	h.work(t)
+	h.act(t, compute.Act{Action: compute.DetachVolume, VolumeID: h.volume})
+	h.waits(t)
+	var j job.Job
+	h.tx(t, func(tx job.Tx) error {
+		open, err := h.store.Unended(tx, compute.Subject(h.server))
+		if err != nil {
+			return err
+		}
+		cause := problem.Unavailablef("Timeout reached")
+		if err := h.store.Interrupt(tx, open[0].ID, job.Undoing, cause); err != nil {
+			return err
+		}
+		j = open[0]
+		j.SetCause(cause)
+		return h.con.serverDetach().Failed(context.Background(), tx, &j)
+	})
+	h.work(t)
+	v, err := h.store.Volumes().Get(context.Background(), nil, h.volume)
+	if s := h.now(t); err != nil || s.State != compute.Active || s.Fault == nil || s.Task != compute.NoTask || v.Status != compute.VolumeInUse {
+		t.Errorf("%s", h.picture(t))
+	}
+	if orders, err := h.store.OpenOrders(context.Background(), h.host.ID); err != nil || len(orders) > 0 {
+		t.Errorf("the host may still unplug it: %v %v", orders, err)
 	}
 }

@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // before the power-off: an image that cannot be had is told while the server runs as it did.
 func (c *Conductor) serverRescue() job.Definition {
 	return job.Definition{
-		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("rescued", rescueTakenBack),
+		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.rescueFailed,
 		Actions: []job.Action{
 			{Name: "save the boot", Do: c.on(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
 			{Name: "define the rescue", Do: c.on(c.defineRescue), Undo: c.on(c.putBack), Deadline: guestDeadline(diskErrand)},
@@ -197,9 +198,21 @@ func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *guest) job.Outc
 	return c.shutGuest(ctx, r, g, false, 0)
 }
 
-// rescueTakenBack closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue.
-func rescueTakenBack(s *compute.Server, clean bool) {
-	if clean {
-		s.Rescue = nil
+// rescueFailed closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue. A rescue that
+// was not to boot has then changed nothing at all: its server is in the state in which it was, and has a fault.
+func (c *Conductor) rescueFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	var a compute.RescueArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil {
+		return err
 	}
+	return c.serverFailed("rescued", func(s *compute.Server, clean bool) {
+		if !clean {
+			return
+		}
+		if s.Rescue != nil && !a.Boot {
+			s.Settle(compute.Power(s.Rescue.Saved.Power))
+			s.Wanted = s.Power
+		}
+		s.Rescue = nil
+	})(ctx, tx, j)
 }

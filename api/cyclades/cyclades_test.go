@@ -31,6 +31,7 @@ var states = map[string]func(*compute.Server){
 	},
 	"deleted":      func(s *compute.Server) { s.State = compute.Deleted },
 	"locked":       func(s *compute.Server) { s.State, s.Locked = compute.Stopped, true },
+	"failed build": func(s *compute.Server) { s.State, s.LaunchedAt = compute.Errored, time.Time{} },
 	"never booted": func(s *compute.Server) { s.State, s.LaunchedAt = compute.Stopped, time.Time{} },
 }
 
@@ -40,12 +41,13 @@ func session(state rescue.State) func(*compute.Server) {
 
 // answers are what each state says to each action: empty is 202.
 var answers = map[string]map[string]string{
-	"built":   {"start": "409 Server '%s' is being built.", "shutdown": "409 Server '%s' is being built.", "reboot": "409 Server '%s' is being built.", "rescue": "409 Server '%s' is being built.", "unrescue": "409 Server '%s' is being built."},
-	"started": {"start": "400 Cannot perform 'START' action while server is in 'STARTED' state.", "shutdown": "", "reboot": "", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'STARTED' state.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is not in rescue mode."},
-	"stopped": {"start": "", "shutdown": "400 Cannot perform 'STOP' action while server is in 'STOPPED' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'STOPPED' state.", "rescue": "", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is not in rescue mode."},
-	"error":   {"start": "400 Cannot perform 'START' action while server is in 'ERROR' state.", "shutdown": "400 Cannot perform 'STOP' action while server is in 'ERROR' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'ERROR' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'ERROR' state.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is in 'ERROR' state."},
-	// No dead end: what failed may be put back.
-	"error+open":   {"start": "400 Cannot perform 'START' action while server is in 'ERROR' state.", "shutdown": "400 Cannot perform 'STOP' action while server is in 'ERROR' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'ERROR' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'ERROR' state.", "unrescue": ""},
+	"built":        {"start": "409 Server '%s' is being built.", "shutdown": "409 Server '%s' is being built.", "reboot": "409 Server '%s' is being built.", "rescue": "409 Server '%s' is being built.", "unrescue": "409 Server '%s' is being built."},
+	"started":      {"start": "400 Cannot perform 'START' action while server is in 'STARTED' state.", "shutdown": "", "reboot": "", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'STARTED' state.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is not in rescue mode."},
+	"stopped":      {"start": "", "shutdown": "400 Cannot perform 'STOP' action while server is in 'STOPPED' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'STOPPED' state.", "rescue": "", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is not in rescue mode."},
+	"failed build": {"start": "400 Cannot perform 'START' action while server is in 'ERROR' state.", "shutdown": "400 Cannot perform 'STOP' action while server is in 'ERROR' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'ERROR' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'ERROR' state.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is in 'ERROR' state."},
+	"error":        {"start": "400 Cannot perform 'START' action while server is in 'ERROR' state.", "shutdown": "", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'ERROR' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'ERROR' state.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is in 'ERROR' state."},
+	// No dead end: what failed may be shut down, and put back.
+	"error+open":   {"start": "400 Cannot perform 'START' action while server is in 'ERROR' state.", "shutdown": "", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'ERROR' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in 'ERROR' state.", "unrescue": ""},
 	"rescued off":  {"start": "", "shutdown": "400 Cannot perform 'STOP' action while server is in 'STOPPED' state.", "reboot": "400 Cannot perform 'REBOOT' action while server is in 'STOPPED' state.", "rescue": "400 Cannot perform 'RESCUE' action while server is in rescue mode.", "unrescue": ""},
 	"rescued on":   {"start": "400 Cannot perform 'START' action while server is in 'STARTED' state.", "shutdown": "", "reboot": "", "rescue": "400 Cannot perform 'RESCUE' action while server is in rescue mode.", "unrescue": "400 Cannot perform 'UNRESCUE' action while server is in 'STARTED' state."},
 	"starting":     {"start": "400 Cannot perform 'START' action while there is a pending 'START'.", "shutdown": "400 Cannot perform 'STOP' action while there is a pending 'START'.", "reboot": "400 Cannot perform 'REBOOT' action while there is a pending 'START'.", "rescue": "400 Cannot perform 'RESCUE' action while there is a pending 'START'.", "unrescue": "400 Cannot perform 'UNRESCUE' action while there is a pending 'START'."},
