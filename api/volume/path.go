@@ -21,6 +21,7 @@ const (
 	keyLUN      = prefix + "lun"
 	keyUser     = prefix + "chap_user"
 	keyPassword = prefix + "chap_password"
+	keyProject  = prefix + "project" // whose the volume is
 
 	defaultPort = "3260"
 	maxIQN      = 223
@@ -29,7 +30,7 @@ const (
 	maxMetadata = 128
 )
 
-const placeWords = "salvor makes no volumes; it keeps where one is reached. Give --property salvor:portal=ADDRESS:PORT --property salvor:iqn=NAME --property salvor:lun=N, " +
+const placeWords = "salvor makes no volumes; it keeps where one is reached, and an administrator gives that: --property salvor:portal=ADDRESS:PORT --property salvor:iqn=NAME --property salvor:lun=N, " +
 	"and --property salvor:chap_user=USER --property salvor:chap_password=PASSWORD if it wants a login."
 
 var (
@@ -38,8 +39,10 @@ var (
 )
 
 // setPlace takes what is salvor's out of metadata and writes it into the volume. What is
-// not named stays; a null takes it away.
-func setPlace(v *compute.Volume, metadata map[string]*string) error {
+// not named stays; a null takes it away. Only administrators change it: who says where a volume is says whose bytes it
+// shows, and to whom its login is sent. So a volume that moves to another target or portal loses a login that is not given anew.
+func setPlace(v *compute.Volume, metadata map[string]*string, admin bool) error {
+	was, named := *v, map[string]bool{}
 	for key, value := range metadata {
 		if !strings.HasPrefix(key, prefix) {
 			continue
@@ -55,8 +58,24 @@ func setPlace(v *compute.Volume, metadata map[string]*string) error {
 			return err
 		}
 		delete(metadata, key)
+		named[key] = true
+		if !admin && (key == keyPassword && text != "" || !samePlace(&was, v)) { // a password is not even compared
+			return problem.Forbiddenf("Only administrators say where a volume is, whose it is and how to log in there: ask one to set %s.", key)
+		}
+	}
+	if was.Portal != v.Portal || was.IQN != v.IQN {
+		if !named[keyUser] {
+			v.CHAPUser = ""
+		}
+		if !named[keyPassword] {
+			v.CHAPPassword = secret.Value{}
+		}
 	}
 	return checkPlace(v)
+}
+
+func samePlace(a, b *compute.Volume) bool {
+	return a.Portal == b.Portal && a.IQN == b.IQN && a.LUN == b.LUN && a.Project == b.Project && a.CHAPUser == b.CHAPUser && a.CHAPPassword.Equal(b.CHAPPassword)
 }
 
 func setPart(v *compute.Volume, key, text string) error {
@@ -85,9 +104,13 @@ func setPart(v *compute.Volume, key, text string) error {
 			return problem.Invalidf("%s: want at most %d printable characters.", keyPassword, maxText)
 		}
 		v.CHAPPassword = secret.New(text)
+	case keyProject:
+		if v.Project = text; text == "" || len(text) > maxText || !printable(text) {
+			return problem.Invalidf("%s: want the id of a project, at most %d printable characters.", keyProject, maxText)
+		}
 	default:
-		return problem.Invalidf("Property %.64q is not known: those that begin with %s are %s, %s, %s, %s and %s.",
-			key, prefix, keyPortal, keyIQN, keyLUN, keyUser, keyPassword)
+		return problem.Invalidf("Property %.64q is not known: those that begin with %s are %s, %s, %s, %s, %s and %s.",
+			key, prefix, keyPortal, keyIQN, keyLUN, keyUser, keyPassword, keyProject)
 	}
 	return err
 }
@@ -124,10 +147,10 @@ func checkPlace(v *compute.Volume) error {
 }
 
 // setMetadata makes these the volume's metadata: those of salvor move into the volume's own fields.
-// merge keeps what is not named.
-func setMetadata(v *compute.Volume, given map[string]*string, merge bool) error {
+// merge keeps what is not named; admin tells whether an administrator asks.
+func setMetadata(v *compute.Volume, given map[string]*string, merge, admin bool) error {
 	given = maps.Clone(given)
-	if err := setPlace(v, given); err != nil {
+	if err := setPlace(v, given, admin); err != nil {
 		return err
 	}
 	out := map[string]string{}

@@ -104,7 +104,7 @@ func place(lun int) string {
 func (w *world) create(who string, lun int, more string) string {
 	w.t.Helper()
 	body := fmt.Sprintf(`{"volume":{"size":4,"name":"v%d","metadata":{%s%s}}}`, lun, place(lun), more)
-	return w.json(who, "POST", "/v3/"+who+"/volumes", body, 202)["volume"].(object)["id"].(string)
+	return w.json("admin", "POST", "/v3/"+who+"/volumes", body, 202)["volume"].(object)["id"].(string)
 }
 
 // attach makes it a volume that a server has.
@@ -123,7 +123,7 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 	w := newWorld(t)
 	id := w.create("p1", 1, `,"salvor:chap_user":"ann","salvor:chap_password":"`+canary+`","color":"red"`)
 	v := w.json("p1", "GET", "/v3/p1/volumes/"+id, "", 200)["volume"].(object)
-	for key, want := range map[string]any{"status": "available", "size": 4.0, "bootable": "false", "name": "v1", "volume_type": "iscsi", "user_id": "of p1", "os-vol-tenant-attr:tenant_id": "p1"} {
+	for key, want := range map[string]any{"status": "available", "size": 4.0, "bootable": "false", "name": "v1", "volume_type": "iscsi", "user_id": "root", "os-vol-tenant-attr:tenant_id": "p1"} {
 		if v[key] != want {
 			t.Errorf("%s is %v, want %v", key, v[key], want)
 		}
@@ -136,7 +136,7 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 		t.Errorf("%+v, %v", kept, err)
 	}
 	path := "/v3/p1/volumes/" + id
-	w.json("p1", "PUT", path+"/metadata/salvor:chap_password", `{"meta":{"salvor:chap_password":"`+canary+`2"}}`, 200)
+	w.json("admin", "PUT", path+"/metadata/salvor:chap_password", `{"meta":{"salvor:chap_password":"`+canary+`2"}}`, 200)
 	for _, sub := range []string{"", "/metadata", "/../detail", "/../../attachments"} {
 		_, _, b := w.ask("p1", "GET", path+sub, "")
 		if strings.Contains(string(b), canary) {
@@ -146,12 +146,54 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 	if strings.Contains(w.log.String(), canary) {
 		t.Error("the log holds the password")
 	}
-	w.json("p1", "DELETE", path+"/metadata/salvor:chap_user", "", 200)
+	w.json("admin", "DELETE", path+"/metadata/salvor:chap_user", "", 200)
 	if kept, err = w.volumes.Get(t.Context(), id); err != nil || !kept.CHAPPassword.Empty() || kept.CHAPUser != "" {
 		t.Errorf("a password without its user: %+v, %v", kept, err)
 	}
 	w.json("p1", "DELETE", path, "", 202)
 	w.json("p1", "GET", path, "", 404)
+}
+
+func TestOnlyAdministratorsSayWhereAVolumeIs(t *testing.T) {
+	w := newWorld(t)
+	login := `,"salvor:chap_user":"ann","salvor:chap_password":"` + canary + `"`
+	w.json("p1", "POST", "/v3/p1/volumes", `{"volume":{"size":4,"metadata":{`+place(5)+`}}}`, 403)
+	id := w.create("p1", 1, login)
+	path := "/v3/p1/volumes/" + id
+	for key, value := range map[string]string{
+		"portal": `"198.51.100.6"`, "iqn": `"iqn.2001-04.com.example:other"`, "lun": `"2"`, "chap_user": `"eve"`, "chap_password": `"x"`, "project": `"p2"`,
+	} {
+		meta := fmt.Sprintf(`{"salvor:%s":%s}`, key, value)
+		w.json("p1", "POST", path+"/metadata", `{"metadata":`+meta+`}`, 403)
+		w.json("p1", "PUT", path+"/metadata", `{"metadata":`+meta+`}`, 403)
+		w.json("p1", "PUT", path+"/metadata/salvor:"+key, `{"meta":`+meta+`}`, 403)
+		w.json("p1", "PUT", path, `{"volume":{"metadata":`+meta+`}}`, 403)
+	}
+	w.json("p1", "POST", path+"/metadata", `{"metadata":{"salvor:chap_password":"`+canary+`"}}`, 403)
+	for _, key := range []string{"lun", "chap_user", "chap_password"} {
+		w.json("p1", "DELETE", path+"/metadata/salvor:"+key, "", 403)
+	}
+	w.json("p1", "PUT", path+"/metadata", `{"metadata":{"color":"blue",`+place(1)+`}}`, 200) // read and written back
+	if v, err := w.volumes.Get(t.Context(), id); err != nil || v.Portal != "192.0.2.7:3260" || v.CHAPPassword.Reveal() != canary || v.Metadata["color"] != "blue" {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	move := func(meta string, want int, user, password string) {
+		t.Helper()
+		w.json("admin", "POST", "/v3/volumes/"+id+"/metadata", `{"metadata":{`+meta+`}}`, want)
+		if v, err := w.volumes.Get(t.Context(), id); err != nil || v.CHAPUser != user || v.CHAPPassword.Reveal() != password {
+			t.Errorf("after %s: login %q, %v", meta, v.CHAPUser, err)
+		}
+	}
+	move(`"salvor:lun":"2"`, 200, "ann", canary)
+	move(`"salvor:portal":"198.51.100.6","salvor:chap_user":"eve"`, 400, "ann", canary)
+	move(`"salvor:portal":"198.51.100.6"`, 200, "", "")
+	move(`"salvor:iqn":"iqn.2001-04.com.example:other","salvor:chap_user":"bob","salvor:chap_password":"new"`, 200, "bob", "new")
+	move(`"salvor:iqn":"iqn.2001-04.com.example:third"`, 200, "", "")
+	move(`"salvor:project":"p2"`, 200, "", "")
+	w.json("p1", "GET", path, "", 404)
+	w.json("p2", "GET", "/v3/p2/volumes/"+id, "", 200)
+	made := w.json("admin", "POST", "/v3/p0/volumes", `{"volume":{"size":4,"metadata":{"salvor:project":"p2",`+place(6)+`}}}`, 202)["volume"].(object)
+	w.json("p2", "GET", "/v3/p2/volumes/"+made["id"].(string), "", 200)
 }
 
 func TestBadVolumes(t *testing.T) {
@@ -174,7 +216,7 @@ func TestBadVolumes(t *testing.T) {
 		body(place(1) + `,"salvor:chap_user":"a\nb","salvor:chap_password":"x"`): 400, body(place(1) + `,"k":7`): 400, body(place(1) + `,"":"v"`): 400,
 		body(place(7)): 409, // the LUN is another's
 	} {
-		_, _, b := w.ask("p1", "POST", "/v3/p1/volumes", text)
+		_, _, b := w.ask("admin", "POST", "/v3/p1/volumes", text)
 		var fault map[string]object
 		if err := json.Unmarshal(b, &fault); err != nil || len(fault) != 1 {
 			t.Errorf("%.200s: answers %q", text, b)
@@ -190,7 +232,7 @@ func TestBadVolumes(t *testing.T) {
 		t.Errorf("without a place it says %s", b)
 	}
 	for _, ok := range []string{"[2001:db8::1]:3260", "2001:db8::1", "store.example.com", "store:3261"} {
-		w.json("p1", "POST", "/v3/p1/volumes", at(ok, "iqn.2001-04.com.example:"+fmt.Sprint(len(ok)), "0"), 202)
+		w.json("admin", "POST", "/v3/p1/volumes", at(ok, "iqn.2001-04.com.example:"+fmt.Sprint(len(ok)), "0"), 202)
 	}
 }
 
