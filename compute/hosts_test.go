@@ -180,8 +180,12 @@ func TestWhatAHostSees(t *testing.T) {
 			c.seen.ID = s.ID
 			guests = append(guests, *c.seen)
 		}
-		if again, _ := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true}); again.Resend != c.settles {
+		again, _ := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
+		if again.Resend != c.settles {
 			t.Errorf("%s: resend %v", name, again.Resend) // it may be older than the server's last change
+		}
+		if c.settles && !again.Servers[s.ID].Busy {
+			t.Errorf("%s: the host may start it by itself", name)
 		}
 		w.pass(time.Minute)
 		for range 3 { // looking again changes nothing
@@ -195,6 +199,39 @@ func TestWhatAHostSees(t *testing.T) {
 		if c.mended == "" && len(jobs) != 0 || c.mended != "" && (len(jobs) != 1 || jobs[0].Kind != compute.JobReconcile || !strings.Contains(string(jobs[0].Args), `"power":"`+string(c.mended)+`"`)) {
 			t.Errorf("%s: %+v", name, jobs)
 		}
+	}
+}
+
+func TestARescueSystemThatEndsBeginsAnewByAJob(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.act(s.ID, compute.Act{Action: compute.Rescue}, alice)
+	w.finish(s.ID, func(s *compute.Server) {
+		session := *s.Rescue
+		session.State = rescue.Ready
+		s.Rescue, s.State, s.Power, s.Wanted = &session, compute.Rescued, compute.PowerOn, compute.PowerOn
+	})
+	seen := func(p compute.Power) compute.Renewed {
+		out, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: s.ID, Power: p}}})
+		w.no(err)
+		if !out.Servers[s.ID].Busy {
+			t.Errorf("%s: the host may start a rescue system that nobody would unlock", p)
+		}
+		return out
+	}
+	if out := seen(compute.PowerOff); !out.Resend || len(w.jobs(s.ID)) != 0 {
+		t.Errorf("a word that may be older than the session is taken: %+v", out)
+	}
+	w.pass(time.Minute)
+	seen(compute.PowerOn)
+	seen(compute.PowerOff)
+	seen(compute.PowerOff)
+	jobs := w.jobs(s.ID)
+	if len(jobs) != 1 || jobs[0].Kind != compute.JobReconcile || !strings.Contains(string(jobs[0].Args), `"power":"on"`) {
+		t.Errorf("%+v", jobs)
+	}
+	if now := w.read(s.ID); now.State != compute.Rescued || now.Wanted != compute.PowerOn || now.Rescue.State != rescue.Ready {
+		t.Errorf("%s, wanted %s, session %s", now.State, now.Wanted, now.Rescue.State)
 	}
 }
 

@@ -189,9 +189,9 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 		return Renewed{}, revoked(hostID)
 	}
 	rebooted := h.lease.BootID != r.BootID
-	again := false
+	var left open
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if again, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
+		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
 			return Renewed{}, err
 		}
 	}
@@ -203,15 +203,15 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
-	out, err := s.renewed(ctx, hostID, r)
-	out.Resend = out.Resend || again
+	out, err := s.renewed(ctx, hostID, r, left)
+	out.Resend = out.Resend || left.again()
 	return out, err
 }
 
 // renewed counts the renewal at the time at which it is answered.
-func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal) (out Renewed, err error) {
+func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal, left open) (out Renewed, err error) {
 	if r.HasGuests {
-		if out.Servers, err = s.wanted(ctx, hostID); err != nil {
+		if out.Servers, err = s.wanted(ctx, hostID, left); err != nil {
 			return out, err
 		}
 	}
@@ -294,15 +294,17 @@ func oneLine(s string) string {
 	return short(strings.Join(strings.Fields(s), " "))
 }
 
-// wanted lists what should be on a host.
-func (s *Hosts) wanted(ctx context.Context, hostID string) (map[string]WantedServer, error) {
+// wanted lists what should be on a host. Nobody else than a job switches a server in a session: a rescue system that only
+// starts is never unlocked.
+func (s *Hosts) wanted(ctx context.Context, hostID string, left open) (map[string]WantedServer, error) {
 	list, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string]WantedServer, len(list))
 	for _, srv := range list {
-		out[srv.ID] = WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: srv.Task != NoTask || !srv.steady()}
+		_, undecided := left[srv.ID]
+		out[srv.ID] = WantedServer{Power: srv.Wanted, Epoch: srv.Epoch, Busy: undecided || srv.Task != NoTask || !srv.steady() || srv.InSession()}
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 )
 
 // Observe takes in what a host, or a watcher of one, sees on it: all guests. What differs from what should be is mended by
@@ -20,17 +21,30 @@ func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) er
 // young is for how long after a change of a server a host's word on it may be older than the change.
 const young = 3 * RenewEvery
 
-// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was. It tells
-// whether it should look again, for a server has changed so lately that what was seen may be older.
-func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (again bool, err error) {
+// open are the servers on which a look has come to no end: the host must not act on them by its own word. True: it should look
+// again soon, for the server has changed so lately that what was seen may be older.
+type open map[string]bool
+
+func (o open) again() bool {
+	for _, soon := range o {
+		if soon {
+			return true
+		}
+	}
+	return false
+}
+
+// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was.
+func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (open, error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	here, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	left := open{}
 	byID := make(map[string]*Guest, len(guests))
 	for i := range guests {
 		byID[guests[i].ID] = &guests[i]
@@ -41,15 +55,20 @@ func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, fi
 		if v == (verdict{}) {
 			continue
 		}
-		if v.settle && host.Kind == AgentHost && s.now().Sub(srv.UpdatedAt) < young {
-			again = true
+		if (v.settle || v.restart) && host.Kind == AgentHost && s.now().Sub(srv.UpdatedAt) < young {
+			left[srv.ID] = true
 			continue
 		}
-		if err := s.mend(ctx, srv, g, host.Kind, first); err != nil {
-			return again, err
+		err := s.mend(ctx, srv, g, host.Kind, first)
+		if errors.Is(err, errBusy) {
+			left[srv.ID] = false
+			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return again, nil
+	return left, nil
 }
 
 // verdict is what a look at a guest asks for.
@@ -57,7 +76,9 @@ type verdict struct {
 	power  Power // to be written; empty: as it is
 	settle bool  // and the state with it: the guest did it, and that is taken
 	mend   Power // to be made so by a job; empty: nothing
-	why    string
+	// restart: the guest ended by itself, and mend begins it anew.
+	restart bool
+	why     string
 }
 
 // steady tells whether the server is in a state that a look may change.
@@ -97,6 +118,9 @@ func (s *Server) differs(is Power, first bool) verdict {
 	switch {
 	case off && s.Wanted == PowerOn && first:
 		return verdict{power: is, mend: PowerOn, why: "its host has started again"}
+	case is == PowerOff && s.Wanted == PowerOn && s.inReadySession():
+		// A rescue system has its credential in memory only: it begins anew by a job, which unlocks it.
+		return verdict{power: is, mend: PowerOn, restart: true, why: "its rescue system ended or began again"}
 	case is == PowerCrashed:
 		return verdict{power: is, settle: true, why: "it crashed"}
 	case off && s.Power == PowerOn:
@@ -111,10 +135,13 @@ func (s *Server) differs(is Power, first bool) verdict {
 	return verdict{power: is} // paused by an I/O error, say: only an operator knows
 }
 
+// inReadySession tells whether it runs a rescue system that was given its credential.
+func (s *Server) inReadySession() bool { return s.InSession() && s.Rescue.State == rescue.Ready }
+
 // errBusy ends a look at a server on which somebody works by now.
 var errBusy = errors.New("busy")
 
-// mend looks again in a transaction and does what the verdict says.
+// mend looks again in a transaction and does what the verdict says; errBusy: somebody works on the server, and nothing was done.
 func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKind, first bool) error {
 	err := s.change(ctx, func(tx job.Tx) error {
 		open, err := s.jobs.Unended(tx, Subject(seen.ID))
@@ -143,7 +170,7 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 		}
 		return s.take(ctx, tx, srv.ID, v)
 	})
-	if errors.Is(err, errBusy) || problem.Is(err, problem.NotFound) {
+	if problem.Is(err, problem.NotFound) {
 		return nil
 	}
 	return err

@@ -125,6 +125,10 @@ func (p *plan) frame() error {
 			}},
 		},
 	}
+	if p.Rescue != nil && p.Rescue.Access == rescue.ByChannel {
+		// Its credential is in its memory: one that began again by itself would wait for another one for ever.
+		p.out.OnReboot = "destroy"
+	}
 	if p.kvm {
 		p.out.Type, p.out.CPU.Mode = "kvm", "host-model"
 	}

@@ -173,6 +173,16 @@ func address(a *libvirtxml.DomainAddress) string {
 }
 
 // What a definition says of a guest is read from it again, whoever may have written more into it.
+func TestARescueSystemWithAChannelDoesNotBeginAgainByItself(t *testing.T) {
+	for access, want := range map[rescue.Access]string{rescue.ByChannel: "destroy", rescue.ByConfigDrive: "restart"} {
+		d := rescued(server(compute.BIOS), rescue.Kernel)
+		d.Spec.Rescue.Access = access
+		if got := mustRender(t, d, testHost).OnReboot; got != want {
+			t.Errorf("%s: %s, want %s", access, got, want)
+		}
+	}
+}
+
 func TestReadBack(t *testing.T) {
 	for name, d := range cases() {
 		var def libvirtxml.Domain
