@@ -189,13 +189,13 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *passwo
 	case UnlockServer:
 		srv.Locked, srv.LockedReason = false, ""
 	case ResetState:
-		return s.reset(tx, st)
+		return s.reset(ctx, tx, st)
 	}
 	return nil
 }
 
-// reset gives a server the state that an operator says it has. What waits for it is given up.
-func (s *Servers) reset(tx job.Tx, st *step) error {
+// reset gives a server the state that an operator says it has. What waits for it is given up, and what its host was told is void.
+func (s *Servers) reset(ctx context.Context, tx job.Tx, st *step) error {
 	if st.Reset != Active && st.Reset != Errored {
 		return problem.Invalidf("server %s: a state is reset to %s or %s, not to %.50q", st.server.ID, Active, Errored, st.Reset)
 	}
@@ -214,8 +214,15 @@ func (s *Servers) reset(tx job.Tx, st *step) error {
 		if err != nil {
 			return err
 		}
+		if err := s.volumesReset(ctx, tx, st.server, &open[i]); err != nil {
+			return err
+		}
 	}
 	srv := st.server
+	srv.Epoch++
+	if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
+		return err
+	}
 	if open := srv.Rescue; open != nil && open.State != rescue.Closed && (open.State == rescue.Preparing || open.State == rescue.Leaving) {
 		open.State = rescue.Failed // nobody works on it any more: unrescue may be asked
 	}

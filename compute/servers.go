@@ -234,7 +234,8 @@ func clearTask(s *Server) {
 }
 
 // Fail is Finish for a Definition's Failed. The server gets the problem as its fault, and is in Error unless only its power or a
-// volume was concerned; the session of a rescue or an unrescue is Failed. change (nil: none) has the last word.
+// volume was concerned; the session of a rescue or an unrescue is Failed. change (nil: none) has the last word. No order outlives
+// its job: those that the host has not carried out by now are void.
 func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*Server)) error {
 	srv, err := s.edit(ctx, tx, j.Subject.ID, func(srv *Server) {
 		if srv.State == Deleted {
@@ -257,9 +258,13 @@ func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*
 		if change != nil {
 			change(srv)
 		}
+		srv.Epoch++
 		clearTask(srv)
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
 		return err
 	}
 	if err := s.volumeFailed(ctx, tx, j); err != nil {

@@ -200,3 +200,28 @@ func (s *Servers) volumeFailed(ctx context.Context, tx job.Tx, j *job.Job) error
 	_, err := s.edit(ctx, tx, j.Subject.ID, func(srv *Server) { srv.dropVolume(a.VolumeID) })
 	return err
 }
+
+// volumesReset puts the volumes of a job right that was given up for a reset. Nobody knows whether the host has taken the volume that
+// it was told to attach: that one is given to nobody before an operator has looked.
+func (s *Servers) volumesReset(ctx context.Context, tx job.Tx, srv *Server, j *job.Job) error {
+	if j.Kind == JobCreate {
+		return s.takeVolumes(ctx, tx, srv)
+	}
+	if j.Kind != JobAttach && j.Kind != JobDetach {
+		return nil
+	}
+	var a VolumeArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil {
+		return fmt.Errorf("arguments of job %s: %w", j.ID, err)
+	}
+	if j.Kind == JobDetach {
+		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeInUse)
+	}
+	srv.dropVolume(a.VolumeID)
+	v, err := s.store.Volumes().Get(ctx, tx, a.VolumeID)
+	if err != nil || v.ServerID != srv.ID {
+		return ignoreNotFound(err)
+	}
+	v.Status, v.ServerID, v.Device, v.AttachedAt = VolumeError, "", "", time.Time{}
+	return s.store.Volumes().Save(tx, v)
+}
