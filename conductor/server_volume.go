@@ -25,7 +25,7 @@ func (c *Conductor) serverAttach() job.Definition {
 func (c *Conductor) serverDetach() job.Definition {
 	const again = "a detachment may be asked again"
 	return job.Definition{
-		Kind: compute.JobDetach, Version: 1, Class: job.Operation, Failed: c.serverFailed("parted from the volume", nil),
+		Kind: compute.JobDetach, Version: 1, Class: job.Operation, Failed: c.detachFailed,
 		Actions: []job.Action{
 			{Name: "detach", Do: c.on(c.plug(compute.Detach)), NoUndo: again, Deadline: guestDeadline(quickErrand)},
 			{Name: "settle", Do: c.on(c.settleDetached), NoUndo: again},
@@ -68,6 +68,14 @@ func (c *Conductor) settleDetached(ctx context.Context, r *job.Run, g *guest) jo
 		return job.Fail(err)
 	}
 	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Detached(after(ctx), tx, g.server.ID, a) })
+}
+
+// detachFailed shows the failure: the server is as well as it was.
+func (c *Conductor) detachFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if j.State != job.Ended {
+		return nil // its end calls again
+	}
+	return c.serverFailed("parted from the volume", nil)(ctx, tx, j)
 }
 
 // attachFailed shows the failure. A volume of which nobody knows whether the host has let go of it is given to nobody else.
