@@ -192,7 +192,7 @@ func newServerVolume(e *endpoint, verb string) *cobra.Command {
 func newServerAdopt(e *endpoint) *cobra.Command {
 	o := &output{}
 	cmd := &cobra.Command{
-		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs, 
+		Use: "adopt", Short: "Take a running instance of a Ganeti cluster in", Args: cobra.NoArgs,
 		Example: "  salvor server adopt --cluster prod --instance web1.example --project web --os debian --os-family linux",
 		RunE: e.run(func(c *call) error {
 			if err := o.check(c.Command); err != nil {
