@@ -2,6 +2,7 @@ package nova
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"salvor/compute"
@@ -151,6 +152,9 @@ func (c *call) lock(srv *compute.Server, args any) error {
 // rescue answers 200 with the password, or with nothing where the rescue system takes none.
 func (c *call) rescue(srv *compute.Server, args any) error {
 	o, _ := args.(obj)
+	if err := c.mayRescueVolume(srv); err != nil {
+		return err
+	}
 	a := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Password: secret.New(field(o, "adminPass"))}}
 	if !c.s.NoPasswords {
 		a.Password = &secret.Value{}
@@ -171,6 +175,17 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 		answer["adminPass"] = a.Password.Reveal()
 	}
 	return c.json(http.StatusOK, answer)
+}
+
+// mayRescueVolume refuses servers that boot from a volume before the version that rescues them, after what any rescue is refused for.
+func (c *call) mayRescueVolume(srv *compute.Server) error {
+	if c.Minor >= 87 || !slices.ContainsFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 && d.VolumeID != "" }) {
+		return nil
+	}
+	if _, err := compute.Allow(srv, compute.Rescue, compute.SoftOff, c.who.Admin); err != nil {
+		return err
+	}
+	return problem.Invalidf("Instance %s cannot be rescued: Cannot rescue a volume-backed instance", srv.ID)
 }
 
 func (c *call) rebuild(srv *compute.Server, args any) error {

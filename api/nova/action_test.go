@@ -168,6 +168,23 @@ func TestRescue(t *testing.T) {
 	}
 }
 
+func TestAServerThatBootsFromAVolumeIsRescuedSince287(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.set(id, func(s *compute.Server) { s.Disks = []compute.Disk{{Name: "vda", VolumeID: nothing}} })
+	action := "/servers/" + id + "/action"
+	for _, version := range []string{"", "2.1", "2.86"} {
+		name, words := w.want(400, "POST", action, version, `{"rescue": null}`).fault()
+		if name != "badRequest" || words != "Instance "+id+" cannot be rescued: Cannot rescue a volume-backed instance" {
+			t.Errorf("%s: %s", version, words)
+		}
+	}
+	w.set(id, func(s *compute.Server) { s.State = compute.Paused })
+	w.want(409, "POST", action, "2.1", `{"rescue": null}`)
+	w.set(id, func(s *compute.Server) { s.State = compute.Active })
+	w.want(200, "POST", action, "2.87", `{"rescue": null}`)
+}
+
 func TestLockReason(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
