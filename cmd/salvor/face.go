@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/problem"
 )
 
 // thing is a kind of record of a face beside Ironic's: its commands are create, list, show, set and
@@ -148,7 +149,7 @@ func (k *thing) find(c *call, ident string) (string, error) {
 	}
 	switch len(ids) {
 	case 0:
-		return "", withStatus(statusFailed, fmt.Errorf("no %s has the id or name %s: see%s list", k.title, harmless(ident), strings.TrimRight(k.call()[1:], " ")))
+		return "", problem.NotFoundf("no %s has the id or name %s: see%s list", k.title, harmless(ident), strings.TrimRight(k.call()[1:], " "))
 	case 1:
 		return ids[0], nil
 	}

@@ -80,3 +80,48 @@ func TestAdopt(t *testing.T) {
 	}}, "server adopt --cluster "+sampleUUID+" --instance i1 --name web1 --project p --os debian --os-family linux",
 		`POST /salvor/v1/servers/adopt {"cluster":"`+sampleUUID+`","instance":"i1","name":"web1","os":"debian","os_family":"linux","project":"p"}`)
 }
+
+// TestRescueTellsHostKey prints the fingerprint to whom it is told, and goes without for everybody else.
+func TestRescueTellsHostKey(t *testing.T) {
+	server := strings.Replace(sampleServer, "ACTIVE", "RESCUE", 1)
+	for sessions, want := range map[string]string{
+		`{"rescue_sessions": [{"id": "other", "fingerprint": "SHA256:no"}, {"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes"}]}`: "ssh host key: SHA256:yes",
+		`403 {}`: "",
+		`{"rescue_sessions": [{"id": "` + sampleUUID + `", "fingerprint": ""}]}`: "",
+	} {
+		out := faceAsked(t, &fakeAPI{answers: map[string][]string{
+			"GET /compute/v2.1/servers/" + sampleUUID:              {server},
+			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {`{"adminPass": "p"}`},
+			"GET /salvor/v1/rescue-sessions":                       {sessions},
+		}}, "server rescue "+sampleUUID+" --wait", "GET /salvor/v1/rescue-sessions?kind=server")
+		if !strings.Contains(out, want) || want == "" && strings.Contains(out, "host key") {
+			t.Errorf("%s:\n%s", sessions, out)
+		}
+	}
+}
+
+// TestRescueByRescueImage takes what --image names from the image API, else from the rescue images, of which the UUID is sent.
+func TestRescueByRescueImage(t *testing.T) {
+	const uuid = "0d1c2b3a-7d9c-4d36-a4f6-0c5f3b5a1a10"
+	answers := func() *fakeAPI {
+		return &fakeAPI{answers: map[string][]string{
+			"GET /compute/v2.1/servers/" + sampleUUID:              {sampleServer},
+			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {`{}`},
+			"GET /image/v2/images":                                 {`{"images": [{"id": "i1", "name": "debian"}]}`},
+			"GET /salvor/v1/rescue-images":                         {`{"rescue_images": [{"id": 3, "uuid": "` + uuid + `", "name": "live"}, {"id": 4, "name": "debian"}]}`},
+			"GET /salvor/v1/rescue-images/3":                       {`{"id": 3, "uuid": "` + uuid + `", "name": "live"}`},
+			"GET /salvor/v1/rescue-images/" + uuid:                 {`{"id": 3, "uuid": "` + uuid + `", "name": "live"}`},
+		}}
+	}
+	for name, want := range map[string]string{"debian": "i1", "live": uuid, "3": uuid, uuid: uuid} {
+		faceAsked(t, answers(), "server rescue "+sampleUUID+" --image "+name,
+			"POST /compute/v2.1/servers/"+sampleUUID+`/action {"rescue":{"rescue_image_ref":"`+want+`"}}`)
+	}
+	for status, want := range map[string]string{"403 {}": "no image has the id or name none", `{"rescue_images": []}`: "no rescue image has the id or name none"} {
+		api := answers()
+		api.answers["GET /salvor/v1/rescue-images"] = []string{status}
+		if _, errs, code := salvor(t, api, "", "server", "rescue", sampleUUID, "--image", "none"); code != statusFailed || !strings.Contains(errs, want) {
+			t.Errorf("status %d, stderr:\n%s", code, errs)
+		}
+	}
+}

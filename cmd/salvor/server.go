@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/problem"
 )
 
 var serverThing = thing{
@@ -36,6 +37,8 @@ type serverVerb struct {
 	flags   func(*cobra.Command)
 	// said prints what the answer holds.
 	said func(c *call, answer client.Record)
+	// then tells about a server that got where --wait waited for.
+	then func(c *call, id string)
 }
 
 var serverVerbs = []serverVerb{
@@ -58,7 +61,7 @@ var serverVerbs = []serverVerb{
 	}, flags: func(cmd *cobra.Command) { cmd.Flags().String("reason", "", "why") }},
 	{word: "unlock", key: "unlock", short: "Let owners change servers again"},
 	{word: "rescue", key: "rescue", short: "Boot servers from a rescue image, with all their disks attached", reached: []string{"RESCUE"}, body: rescueBody, flags: func(cmd *cobra.Command) {
-		cmd.Flags().String("image", "", "the image, by name or UUID; without one salvor chooses")
+		cmd.Flags().String("image", "", "the image, by name or UUID, or the rescue image, by number, name or UUID; without one salvor chooses")
 		cmd.Flags().String("password", "", "the password; one is made and shown if left out. Other users of this machine may see it, so better:")
 		cmd.Flags().String("password-file", "", "a file with the password in its first line, or - for standard input")
 		cmd.MarkFlagsMutuallyExclusive("password", "password-file")
@@ -66,7 +69,7 @@ var serverVerbs = []serverVerb{
 		if password := answer.Text("adminPass"); password != "" {
 			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
 		}
-	}, example: `  salvor server rescue web1 --wait                      # shows the password that was made
+	}, then: sayHostKey, example: `  salvor server rescue web1 --wait                      # shows the password that was made, and the ssh host key
   salvor server rescue web1 --image debian-live --wait
 then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
@@ -105,13 +108,48 @@ func rescueBody(c *call) (any, error) {
 		body["adminPass"] = password
 	}
 	if name, _ := c.Flags().GetString("image"); name != "" {
-		id, err := imageThing.find(c, name)
+		id, err := rescueRef(c, name)
 		if err != nil {
 			return nil, err
 		}
 		body["rescue_image_ref"] = id
 	}
 	return body, nil
+}
+
+// rescueRef gives the UUID of what a rescue boots: an image of the image API, else a rescue image.
+func rescueRef(c *call, name string) (string, error) {
+	id, err := imageThing.find(c, name)
+	if !problem.Is(err, problem.NotFound) {
+		return id, err
+	}
+	num, other := rescueImageThing.find(c, name)
+	if other != nil {
+		// To whom rescue images are not told, the image is what is missing.
+		if status := client.StatusOf(other); status == http.StatusForbidden || status == http.StatusUnauthorized {
+			return "", err
+		}
+		return "", other
+	}
+	found, err := rescueImageThing.ask(c, http.MethodGet, "/"+url.PathEscape(num), nil, nil)
+	if err == nil && found.Text("uuid") == "" {
+		err = fmt.Errorf("rescue image %s has no UUID", harmless(name))
+	}
+	return found.Text("uuid"), err
+}
+
+// sayHostKey prints the fingerprint that the rescue system told. Only administrators may read it, and not every
+// rescue system tells one: what is not to be had is left out, the rescue has succeeded.
+func sayHostKey(c *call, id string) {
+	sessions, err := sessionThing.all(c, url.Values{"kind": {"server"}})
+	if err != nil {
+		return
+	}
+	for _, s := range sessions {
+		if fingerprint := s.Text("fingerprint"); s.Text("id") == id && fingerprint != "" {
+			fmt.Fprintln(c.OutOrStdout(), "ssh host key:", harmless(fingerprint))
+		}
+	}
 }
 
 func newServerCommand() *cobra.Command {
@@ -161,7 +199,11 @@ func (v serverVerb) command(e *endpoint) *cobra.Command {
 				if len(v.reached) == 0 || !w.asked(c) {
 					return nil
 				}
-				return w.server(c, id, ident, v.reached)
+				if err := w.server(c, id, ident, v.reached); err != nil || v.then == nil {
+					return err
+				}
+				v.then(c, id)
+				return nil
 			})
 		}),
 	}
