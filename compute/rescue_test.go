@@ -117,6 +117,62 @@ func TestAnImageOfTheImageAPI(t *testing.T) {
 	w.want(w.Images.Remove(w.ctx, img.ID, admin.Asker), problem.Conflict)
 }
 
+// TestARescueImageThatPointsAtAnImage is what the image says it is.
+func TestARescueImageThatPointsAtAnImage(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		format, says string
+		kind         rescue.Kind
+		access       rescue.Access
+	}{{"iso", "", rescue.ISO, rescue.NoAccess}, {"qcow2", "", rescue.Disk, rescue.ByConfigDrive}, {"raw", "none", rescue.Disk, rescue.NoAccess}, {"iso", "channel", rescue.ISO, rescue.ByChannel}} {
+		img := &compute.Image{Name: "r", Visibility: "public", Status: compute.ImageActive, DiskFormat: c.format, Digest: digest,
+			Properties: map[string]string{"hw_rescue_device": "disk", "hw_rescue_bus": "scsi"}}
+		if c.says != "" {
+			img.Properties[compute.AccessProperty] = c.says
+		}
+		w.no(w.Images.Create(w.ctx, img, admin.Asker))
+		row := &rescue.Image{Source: rescue.Source{ImageUUID: img.ID}}
+		w.no(w.RescueImages.Create(w.ctx, row, admin.Asker))
+		s := w.server(alice, compute.Stopped)
+		s = w.act(s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Image: row.Num}}, alice)
+		src := s.Rescue.Source
+		if row.Source.Kind != c.kind || src.Kind != c.kind || src.Access != c.access || src.Bus != "scsi" || src.Device != "disk" || src.Digest != digest {
+			t.Errorf("%s %s: %+v", c.format, c.says, src)
+		}
+		said := &rescue.Image{Source: rescue.Source{ImageUUID: img.ID, Kind: rescue.Kernel}}
+		w.want(w.RescueImages.Create(w.ctx, said, admin.Asker), problem.Invalid)
+		w.tx(func(tx job.Tx) error { return w.Servers.Gone(w.ctx, tx, s.ID) }) // its place is for the next one
+	}
+}
+
+// TestARescueImageTurnsToOtherBytes: a location and an image replace each other, and what was said of the former goes with it.
+func TestARescueImageTurnsToOtherBytes(t *testing.T) {
+	w := newWorld(t)
+	img := &compute.Image{Name: "r", Visibility: "public", Status: compute.ImageActive, DiskFormat: "qcow2", Digest: digest}
+	w.no(w.Images.Create(w.ctx, img, admin.Asker))
+	row := w.rescueImage("k", func(i *rescue.Image) {
+		i.Name, i.Source.Kind, i.Source.Ramdisk, i.Source.Digest, i.Source.Access = "n", rescue.Kernel, "r", digest, rescue.ByChannel
+	})
+	turn := func(change func(*rescue.Source)) (*rescue.Image, error) {
+		return w.RescueImages.Update(w.ctx, row.ID, admin.Asker, func(i *rescue.Image) error { change(&i.Source); return nil })
+	}
+	got, err := turn(func(s *rescue.Source) { s.ImageUUID = img.ID })
+	if want := (rescue.Source{ImageUUID: img.ID, Kind: rescue.Disk, Access: rescue.ByConfigDrive}); err != nil || got.Source != want || got.Name != "n" {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if got, err = turn(func(s *rescue.Source) { s.Access = rescue.NoAccess }); err != nil || got.Source.ImageUUID != img.ID || got.Source.Access != rescue.NoAccess {
+		t.Fatalf("%+v %v", got, err)
+	}
+	_, err = turn(func(s *rescue.Source) { s.Location, s.ImageUUID = "x.iso", newID() })
+	w.want(err, problem.Invalid)
+	_, err = turn(func(s *rescue.Source) { s.ImageUUID = "" })
+	w.want(err, problem.Invalid)
+	got, err = turn(func(s *rescue.Source) { s.Location, s.Kind = "x.raw", rescue.Disk })
+	if want := (rescue.Source{Location: "x.raw", LocationType: rescue.LocationFile, Kind: rescue.Disk, Access: rescue.NoAccess}); err != nil || got.Source != want {
+		t.Fatalf("%+v %v", got, err)
+	}
+}
+
 func TestPasswordsHaveASymbolOfEachGroup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(3, 40).Draw(t, "length")

@@ -81,7 +81,8 @@ func (s *RescueImages) Create(ctx context.Context, img *rescue.Image, who record
 }
 
 // Update changes an image by its number or UUID. The bytes of one that is in use stay; Default moves from another one and is never
-// taken away alone.
+// taken away alone. A change that names an image of the image API takes the location away, and the other way round. The
+// edit may be called twice.
 func (s *RescueImages) Update(ctx context.Context, ident string, who record.Asker, edit func(*rescue.Image) error) (*rescue.Image, error) {
 	old, err := s.find(ctx, nil, ident)
 	if err != nil {
@@ -91,6 +92,12 @@ func (s *RescueImages) Update(ctx context.Context, ident string, who record.Aske
 		was := *img
 		if err := edit(img); err != nil {
 			return err
+		}
+		if img.Source.ImageUUID != was.Source.ImageUUID || was.Source.ImageUUID != "" && img.Source.Location != "" {
+			img.Source = rescue.Source{} // other bytes: all that is said of them is said anew
+			if err := edit(img); err != nil {
+				return err
+			}
 		}
 		img.Num, img.ID, img.DeletedAt = was.Num, was.ID, was.DeletedAt
 		if was.Source.Location != img.Source.Location && img.Source.LocationType == was.Source.LocationType {
@@ -123,8 +130,12 @@ func (s *RescueImages) admit(ctx context.Context, tx job.Tx, c record.Change[res
 		}
 	}
 	if img.Source.ImageUUID != "" {
-		if _, err := s.store.Images().Get(ctx, tx, img.Source.ImageUUID); err != nil {
+		held, err := s.store.Images().Get(ctx, tx, img.Source.ImageUUID)
+		if err != nil {
 			return missing(err, "image", img.Source.ImageUUID)
+		}
+		if err := settleSource(&img.Source, held); err != nil {
+			return err
 		}
 	}
 	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{}, record.Page{})
@@ -310,7 +321,11 @@ func (s *RescueImages) use(ctx context.Context, tx job.Tx, img *rescue.Image) (*
 		if err != nil || held.Status != ImageActive {
 			return nil, problem.Conflictf("rescue image %d: image %s that it points at cannot be used; point it at another one", img.Num, src.ImageUUID)
 		}
-		src.Digest = held.Digest
+		is, err := held.rescueSource()
+		if err != nil {
+			return nil, problem.Conflictf("rescue image %d: %w", img.Num, err)
+		}
+		src.Digest, src.Kind, src.Bus, src.Device = is.Digest, is.Kind, is.Bus, is.Device
 	}
 	return &src, nil
 }
@@ -331,23 +346,11 @@ func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *
 	if img.Status != ImageActive {
 		return nil, problem.Invalidf("image %s is not active: it is %s", img.ID, img.Status)
 	}
-	src := &rescue.Source{ImageUUID: img.ID, Name: img.Name, Digest: img.Digest, Bus: img.Properties["hw_rescue_bus"], Device: img.Properties["hw_rescue_device"]}
-	switch img.DiskFormat {
-	case "iso":
-		src.Kind, src.Access = rescue.ISO, rescue.NoAccess
-	case "raw", "qcow2":
-		src.Kind, src.Access = rescue.Disk, rescue.ByConfigDrive
-	default:
-		return nil, problem.Invalidf("image %s has format %s: only iso, raw and qcow2 can be booted for a rescue", img.ID, img.DiskFormat)
+	src, err := img.rescueSource()
+	if err != nil {
+		return nil, err
 	}
-	switch access := rescue.Access(img.Properties[AccessProperty]); access {
-	case "":
-	case rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
-		src.Access = access
-	default:
-		return nil, problem.Invalidf("image %s: property %s is %q; want %s, %s or %s", img.ID, AccessProperty, short(string(access)), rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
-	}
-	return src, nil
+	return &src, nil
 }
 
 // AccessProperty is the property of an image that says how a rescue system in it takes its credential; without it a disk

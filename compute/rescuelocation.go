@@ -30,33 +30,69 @@ func checkRescueImage(i *rescue.Image) error {
 	if i.Name == "" {
 		return problem.Invalidf("a rescue image needs a name")
 	}
-	if err := checkSource(src); err != nil {
-		return err
-	}
 	if src.ImageUUID != "" {
 		if src.Location != "" {
 			return problem.Invalidf("a rescue image has a location, or points at an image, not both")
 		}
 		src.LocationType = ""
-		return nil
+		return checkSource(src) // what is not said is as the image says
 	}
-	return locate(src)
-}
-
-func checkSource(src *rescue.Source) error {
 	if src.Kind == "" {
 		src.Kind = rescue.ISO
 	}
 	if src.Access == "" {
 		src.Access = rescue.NoAccess
 	}
+	if err := checkSource(src); err != nil {
+		return err
+	}
+	return locate(src)
+}
+
+// rescueSource is the rescue system that an image of the image API is, as its format and its properties say.
+func (i *Image) rescueSource() (rescue.Source, error) {
+	src := rescue.Source{ImageUUID: i.ID, Name: i.Name, Digest: i.Digest, Bus: i.Properties["hw_rescue_bus"], Device: i.Properties["hw_rescue_device"]}
+	switch i.DiskFormat {
+	case "iso":
+		src.Kind, src.Access = rescue.ISO, rescue.NoAccess
+	case "raw", "qcow2":
+		src.Kind, src.Access = rescue.Disk, rescue.ByConfigDrive
+	default:
+		return src, problem.Invalidf("image %s has format %s: only iso, raw and qcow2 can be booted for a rescue", i.ID, orNone(i.DiskFormat))
+	}
+	switch access := rescue.Access(i.Properties[AccessProperty]); access {
+	case "":
+	case rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
+		src.Access = access
+	default:
+		return src, problem.Invalidf("image %s: property %s is %q; want %s, %s or %s", i.ID, AccessProperty, short(string(access)), rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
+	}
+	return src, nil
+}
+
+// settleSource fills in what a rescue image that points at an image does not say itself.
+func settleSource(src *rescue.Source, held *Image) error {
+	is, err := held.rescueSource()
+	if err != nil {
+		return err
+	}
+	if src.Kind != "" && src.Kind != is.Kind {
+		return problem.Invalidf("image %s has format %s: it is booted as %s, not as %s", held.ID, held.DiskFormat, is.Kind, src.Kind)
+	}
+	if src.Kind = is.Kind; src.Access == "" {
+		src.Access = is.Access
+	}
+	return nil
+}
+
+func checkSource(src *rescue.Source) error {
 	switch src.Kind {
-	case rescue.ISO, rescue.Disk, rescue.Kernel:
+	case "", rescue.ISO, rescue.Disk, rescue.Kernel:
 	default:
 		return problem.Invalidf("kind %.50q: want %s, %s or %s", src.Kind, rescue.ISO, rescue.Disk, rescue.Kernel)
 	}
 	switch src.Access {
-	case rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
+	case "", rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess:
 	default:
 		return problem.Invalidf("access %.50q: want %s, %s or %s", src.Access, rescue.ByChannel, rescue.ByConfigDrive, rescue.NoAccess)
 	}
