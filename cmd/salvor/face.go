@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"salvor/client"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // thing is a kind of record of a face beside Ironic's: its commands are create, list, show, set and
@@ -27,6 +29,10 @@ type thing struct {
 	title  string
 	plural string
 	called string // the field that holds the name, where it is not name
+	// keyed: one may be asked for by a word, be it an id that people choose or a name; else by UUID or number only.
+	keyed bool
+	// named narrows the list to those with a name, or to a few more; nil: the face cannot.
+	named func(name string) url.Values
 	// columns of the list, as fields of the record.
 	columns []string
 	fields  []field
@@ -128,16 +134,32 @@ func allFields(r client.Record) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(f string) bool { return slices.Contains(hidden, f) })
 }
 
+var wholeNumber = regexp.MustCompile(`^[0-9]+$`)
+
+// mayBeID tells whether the face can be asked for ident as it is. A path that would end in dots leads elsewhere.
+func (k *thing) mayBeID(ident string) bool {
+	return record.IsUUID(ident) || wholeNumber.MatchString(ident) || k.keyed && ident != "." && ident != ".."
+}
+
 // find gives the id of the one that is called ident, or ident itself where it is an id.
 func (k *thing) find(c *call, ident string) (string, error) {
-	err := c.api.Ask(c.context(), k.face, http.MethodGet, k.path+"/"+url.PathEscape(ident), nil, nil, nil)
-	if err == nil {
-		return ident, nil
+	if ident == "" {
+		return "", usagef(c.Command, "an empty word names no %s", k.title)
 	}
-	if status := client.StatusOf(err); status != http.StatusNotFound && status != http.StatusBadRequest {
-		return "", err
+	if k.mayBeID(ident) {
+		err := c.api.Ask(c.context(), k.face, http.MethodGet, k.path+"/"+url.PathEscape(ident), nil, nil, nil)
+		if err == nil {
+			return ident, nil
+		}
+		if status := client.StatusOf(err); status != http.StatusNotFound && status != http.StatusBadRequest {
+			return "", err
+		}
 	}
-	found, err := k.all(c, nil)
+	var query url.Values
+	if k.named != nil {
+		query = k.named(ident)
+	}
+	found, err := k.all(c, query)
 	if err != nil {
 		return "", err
 	}
@@ -154,6 +176,26 @@ func (k *thing) find(c *call, ident string) (string, error) {
 		return ids[0], nil
 	}
 	return "", withStatus(statusFailed, fmt.Errorf("%d %s are called %s: name one by its id: %s", len(ids), k.plural, harmless(ident), strings.Join(ids, ", ")))
+}
+
+// byName narrows a list by the parameter name.
+func byName(name string) url.Values { return url.Values{"name": {name}} }
+
+// byLabel narrows a list by the parameter label.
+func byLabel(name string) url.Values { return url.Values{"label": {name}} }
+
+// byImageName narrows a list of images. The image API takes what begins with in: for several names.
+func byImageName(name string) url.Values {
+	if strings.HasPrefix(name, "in:") {
+		return nil
+	}
+	return byName(name)
+}
+
+// byServerName narrows a list of servers, whose name is a regular expression there. Dots stay as they are: they find
+// the name too, and what has no other sign in it is looked up at once.
+func byServerName(name string) url.Values {
+	return byName("^" + strings.ReplaceAll(regexp.QuoteMeta(name), `\.`, ".") + "$")
 }
 
 // read takes the flags that were given into a record.

@@ -8,7 +8,7 @@ import (
 
 var flavorThing = thing{
 	face: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
-	words: []string{"flavor"}, ident: "FLAVOR", title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
+	words: []string{"flavor"}, ident: "FLAVOR", keyed: true, title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
 	first: &field{flag: "name", usage: "the name"},
 	fields: []field{
 		{flag: "ram", form: numberForm, usage: "memory in MiB", required: true},
@@ -21,7 +21,7 @@ var flavorThing = thing{
 
 var keypairThing = thing{
 	face: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
-	words: []string{"keypair"}, ident: "KEYPAIR", title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
+	words: []string{"keypair"}, ident: "KEYPAIR", keyed: true, title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
 	first:   &field{flag: "name", usage: "the name"},
 	fields:  []field{{flag: "public-key", form: fileForm, usage: "a file with the public key; without it the control plane makes a key and shows it once"}},
 	example: "  salvor keypair create me --public-key ~/.ssh/id_ed25519.pub",
@@ -29,7 +29,7 @@ var keypairThing = thing{
 
 var networkThing = thing{
 	face: client.Native, path: "/networks", many: "networks",
-	words: []string{"network"}, ident: "NETWORK", title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
+	words: []string{"network"}, ident: "NETWORK", named: byName, title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
 	first: &field{flag: "name", usage: "the name"},
 	fields: []field{
 		{flag: "bridge", usage: "the bridge that every host of it has", required: true},
@@ -47,13 +47,13 @@ var networkThing = thing{
 
 // usableThing is a network as those see it who may use it: the native list is for administrators.
 var usableThing = thing{
-	face: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label",
+	face: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label", named: byLabel,
 	words: networkThing.words, ident: networkThing.ident, title: networkThing.title, plural: networkThing.plural,
 }
 
 var rescueImageThing = thing{
 	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
-	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", title: "rescue image", plural: "rescue images",
+	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", named: byName, title: "rescue image", plural: "rescue images",
 	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
 	fields: []field{
 		{flag: "name", usage: "the name; one is made if left out"},
@@ -87,7 +87,7 @@ var sessionThing = thing{
 
 var hostThing = thing{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
-	words: []string{"host"}, ident: "HOST", title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "servers"},
+	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "servers"},
 	fields: []field{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},
@@ -103,6 +103,7 @@ var joinTokenThing = thing{
 	words: []string{"host", "token"}, ident: "TOKEN", title: "join token", plural: "join tokens", columns: []string{"id", "note", "expires_at", "used_by"},
 	fields: []field{
 		{flag: "note", usage: "what it is for"},
+		{flag: "host", usage: "the host for which it is, by UUID or name: one that is known and comes with a new key"},
 		{flag: "expires-in", form: numberForm, usage: "how long it may be used, in seconds"},
 	},
 	example: `  salvor host token create --note vm7 -f value -c token
@@ -117,12 +118,12 @@ var clusterThing = thing{
 
 var blockThing = thing{
 	face: client.Block, path: "/volumes", detail: "/volumes/detail", one: "volume", many: "volumes", make: "-", change: "-", drop: "-",
-	words: []string{"volume"}, ident: "VOLUME", title: "volume", plural: "volumes", columns: []string{"id", "name", "status", "size"},
+	words: []string{"volume"}, ident: "VOLUME", named: byName, title: "volume", plural: "volumes", columns: []string{"id", "name", "status", "size"},
 }
 
 var imageThing = thing{
 	face: client.Image, path: "/images", many: "images", make: "-", change: "-",
-	words: []string{"image"}, ident: "IMAGE", title: "image", plural: "images", columns: []string{"id", "name", "status", "disk_format", "size"},
+	words: []string{"image"}, ident: "IMAGE", named: byImageName, title: "image", plural: "images", columns: []string{"id", "name", "status", "disk_format", "size"},
 }
 
 // newFaceCommands are the commands of servers and of what they are made of.

@@ -125,3 +125,53 @@ func TestRescueByRescueImage(t *testing.T) {
 		}
 	}
 }
+
+// TestFind proves by which question each kind is found: what is no id is looked for by name, in no more of the list than need be.
+func TestFind(t *testing.T) {
+	sample := func(key string) string { return `{"` + key + `": [{"id": "x1", "name": "a", "label": "a"}]}` }
+	answers := map[string][]string{
+		"GET /compute/v2.1/servers/detail": {`{"servers": [{"id": "` + sampleUUID + `", "name": "web1.example"}, {"id": "s2", "name": "web1-example"}]}`},
+		"GET /compute/v2.1/servers":        {"500 {}"}, "GET /compute/v2.1/servers/" + sampleUUID: {sampleServer},
+		"DELETE /compute/v2.1/servers/" + sampleUUID: {"204 "},
+		"GET /image/v2/images":                       {sample("images")}, "GET /image/v2/images/x1": {`{"id": "x1"}`},
+		"GET /volume/v3/volumes/detail": {sample("volumes")}, "GET /volume/v3/volumes/x1": {`{"volume": {"id": "x1"}}`},
+		"GET /salvor/v1/networks": {sample("networks")}, "GET /salvor/v1/networks/x1": {`{"id": "x1"}`},
+		"GET /salvor/v1/hosts/vm1": {`{"id": "h1"}`}, "GET /compute/v2.1/os-keypairs/me": {`{"keypair": {"name": "me"}}`},
+	}
+	for args, want := range map[string]string{
+		"server show web1.example": "GET /compute/v2.1/servers/detail?name=%5Eweb1.example%24", "image show a": "GET /image/v2/images?name=a",
+		"volume show a": "GET /volume/v3/volumes/detail?name=a", "network show a": "GET /salvor/v1/networks?name=a",
+		"server delete " + sampleUUID: "DELETE /compute/v2.1/servers/" + sampleUUID, "server show web1.example -f json": "GET /compute/v2.1/servers/detail?name=%5Eweb1.example%24",
+	} {
+		faceAsked(t, &fakeAPI{answers: answers}, args, want)
+	}
+	faceAsked(t, &fakeAPI{answers: answers}, "host show vm1")
+	faceAsked(t, &fakeAPI{answers: answers}, "keypair show me")
+	if out := faceAsked(t, &fakeAPI{answers: answers}, "volume list -f value -c id -c name"); out != "x1 a\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// TestFindNothing refuses words that would ask for something else than one record.
+func TestFindNothing(t *testing.T) {
+	api := func() *fakeAPI {
+		return &fakeAPI{answers: map[string][]string{
+			"GET /compute/v2.1/servers/": {"{}"}, "GET /compute/v2.1/servers": {"{}"}, "GET /compute/v2.1/servers/detail": {`{"servers": []}`}, "GET /compute/v2.1/flavors/detail": {`{"flavors": []}`},
+			"GET /compute/v2.1/": {"{}"}, "GET /compute/v2.1": {"{}"}, "GET /compute/v2.1/flavors/": {"{}"}, "GET /compute/v2.1/flavors": {"{}"},
+		}}
+	}
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"server", "delete", ""}, statusUsage, "an empty word names no server"},
+		{[]string{"server", "delete", ".."}, statusFailed, "no server has the id or name ..: see salvor server list"},
+		{[]string{"flavor", "delete", ".."}, statusFailed, "no flavor has the id or name .."},
+		{[]string{"server", "show", "detail"}, statusFailed, "no server has the id or name detail"},
+	} {
+		if _, errs, status := salvor(t, api(), "", c.args...); status != c.status || !strings.Contains(errs, c.want) {
+			t.Errorf("%q: status %d, stderr:\n%s", c.args, status, errs)
+		}
+	}
+}

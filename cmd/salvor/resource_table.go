@@ -170,10 +170,10 @@ func newResourceCommands() []*cobra.Command {
 		of(&chassisResource, "Cases that nodes share"),
 		of(&allocationResource, "Claims on any node that fits"),
 		of(&runbookResource, "Lists of steps that are run by name"),
-		top("volume", "Disks that machines reach over a network",
+		top("volume", "Disks that machines and servers reach over a network",
 			below(&connectorResource, "The initiator's side: how a node is known to a storage system"),
 			below(&targetResource, "The disk's side: where a node finds it"),
-			newVolumeAttach, newVolumeDetach),
+			newVolumeAttach, newVolumeDetach, blockThing.list, blockThing.show),
 		top("deploy", "What is done while nodes are deployed", below(&deployTemplateResource, "Deploy steps, chosen by a trait")),
 		top("inspection", "What is done with what an inspection finds", below(&ruleResource, "Rules that act on it")),
 	}
