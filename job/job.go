@@ -198,6 +198,8 @@ type Timeline interface {
 	Append(tx Tx, e Event) error
 	// Events lists a subject's events with Seq > after, oldest first.
 	Events(ctx context.Context, s Subject, after int64, limit int) ([]Event, error)
+	// Latest lists a subject's newest events, at most limit, oldest first.
+	Latest(ctx context.Context, s Subject, limit int) ([]Event, error)
 	// Prune removes events older than before, keeping at most keep a subject. It returns how many.
 	Prune(ctx context.Context, before time.Time, keep int) (int, error)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"salvor/job"
@@ -39,8 +40,22 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 	return nil
 }
 
+const selectEvents = `SELECT seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event
+		WHERE subject_kind = $1 AND subject_id = $2 `
+
 // Events is job.Timeline's.
 func (s *Store) Events(ctx context.Context, subject job.Subject, after int64, limit int) ([]job.Event, error) {
+	return s.events(ctx, subject, selectEvents+`AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, after, limit)
+}
+
+// Latest is job.Timeline's.
+func (s *Store) Latest(ctx context.Context, subject job.Subject, limit int) ([]job.Event, error) {
+	out, err := s.events(ctx, subject, selectEvents+`ORDER BY seq DESC LIMIT CAST($3 AS BIGINT)`, limit)
+	slices.Reverse(out)
+	return out, err
+}
+
+func (s *Store) events(ctx context.Context, subject job.Subject, text string, args ...any) ([]job.Event, error) {
 	var out []job.Event
 	scan := func(r *sql.Rows) error {
 		e := job.Event{Subject: subject}
@@ -52,9 +67,7 @@ func (s *Store) Events(ctx context.Context, subject job.Subject, after int64, li
 		out = append(out, e)
 		return nil
 	}
-	err := s.read(ctx, nil, scan, `SELECT seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event
-		WHERE subject_kind = $1 AND subject_id = $2 AND seq > $3 ORDER BY seq LIMIT CAST($4 AS BIGINT)`, subject.Kind, subject.ID, after, limit)
-	if err != nil {
+	if err := s.read(ctx, nil, scan, text, append([]any{subject.Kind, subject.ID}, args...)...); err != nil {
 		return nil, fmt.Errorf("read the timeline of %s %s: %w", subject.Kind, subject.ID, err)
 	}
 	return out, nil

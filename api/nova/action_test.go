@@ -283,6 +283,25 @@ func TestInstanceActions(t *testing.T) {
 	}
 }
 
+// TestInstanceActionsOfALongTimeline: the latest are what is asked for.
+func TestInstanceActionsOfALongTimeline(t *testing.T) {
+	w := newWorld(t)
+	id := w.active()
+	w.must(w.store.Do(t.Context(), func(tx job.Tx) error {
+		for range 5000 {
+			if err := w.store.Append(tx, job.Event{Subject: compute.Subject(id), Type: "contact", Text: "seen"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").object(t)["instanceActions"].([]any)
+	if len(l) != 1 || at(l[0], "action") != "stop" {
+		t.Error(l)
+	}
+}
+
 func TestConsole(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()

@@ -11,7 +11,7 @@ import (
 	"salvor/problem"
 )
 
-// maxEvents is how much of a server's timeline is read for its actions.
+// maxEvents is how much of a server's timeline is read for its actions: the newest.
 const maxEvents = 5000
 
 // instanceAction is a request that somebody made, with what the timeline tells of its work.
@@ -52,7 +52,7 @@ func (a *instanceAction) changed() time.Time {
 
 // instanceActions reads a server's actions, the newest first.
 func (c *call) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
-	events, err := c.s.Timeline.Events(c.R.Context(), compute.Subject(srv.ID), 0, maxEvents)
+	events, err := c.s.Timeline.Latest(c.R.Context(), compute.Subject(srv.ID), maxEvents)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,12 @@ func testEvents(b *bench) {
 	if got, err = b.s.Events(b.ctx, job.Node("a"), 0, 1); err != nil || len(got) != 1 || got[0].Seq != 1 {
 		b.Fatalf("one event: %+v %v", got, err)
 	}
+	if got, err = b.s.Latest(b.ctx, job.Node("a"), 1); err != nil || len(got) != 1 || got[0].Seq != 2 {
+		b.Fatalf("the latest event: %+v %v", got, err)
+	}
+	if got, err = b.s.Latest(b.ctx, job.Node("a"), 10); err != nil || len(got) != 2 || got[0].Seq != 1 {
+		b.Fatalf("the latest events, oldest first: %+v %v", got, err)
+	}
 }
 
 // testEventsGapless: many write to one timeline, some come to nothing; the numbers run 1, 2, 3.
