@@ -175,3 +175,22 @@ func TestFindNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestOutOfError advises by what the server in ERROR is: never there, in rescue, or broken.
+func TestOutOfError(t *testing.T) {
+	for _, c := range []struct{ launched, sessions, want string }{
+		{`null`, `{}`, "it never ran: salvor server delete " + sampleUUID},
+		{`"2026-11-22T00:00:00"`, `{"rescue_sessions": [{"id": "` + sampleUUID + `"}]}`, "salvor server unrescue " + sampleUUID + " to leave the rescue"},
+		{`"2026-11-22T00:00:00"`, `403 {}`, "if it is in rescue, else salvor server set " + sampleUUID + " --state active"},
+	} {
+		server := strings.Replace(sampleServer, `"ACTIVE"`, `"ERROR", "OS-SRV-USG:launched_at": `+c.launched, 1)
+		_, errs, status := salvor(t, &fakeAPI{answers: map[string][]string{
+			"GET /compute/v2.1/servers/" + sampleUUID:              {server},
+			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {"202 "},
+			"GET /salvor/v1/rescue-sessions":                       {c.sessions},
+		}}, "", "server", "start", sampleUUID, "--wait")
+		if status != statusFailed || !strings.Contains(errs, c.want) {
+			t.Errorf("want %q: status %d, stderr:\n%s", c.want, status, errs)
+		}
+	}
+}

@@ -138,17 +138,26 @@ func rescueRef(c *call, name string) (string, error) {
 	return found.Text("uuid"), err
 }
 
-// sayHostKey prints the fingerprint that the rescue system told. Only administrators may read it, and not every
-// rescue system tells one: what is not to be had is left out, the rescue has succeeded.
-func sayHostKey(c *call, id string) {
+// session is the rescue session of a server; nil where it has none, or where it is not told to who asks: only
+// administrators may read sessions.
+func session(c *call, id string) client.Record {
 	sessions, err := sessionThing.all(c, url.Values{"kind": {"server"}})
 	if err != nil {
-		return
+		return nil
 	}
 	for _, s := range sessions {
-		if fingerprint := s.Text("fingerprint"); s.Text("id") == id && fingerprint != "" {
-			fmt.Fprintln(c.OutOrStdout(), "ssh host key:", harmless(fingerprint))
+		if s.Text("id") == id {
+			return s
 		}
+	}
+	return nil
+}
+
+// sayHostKey prints the fingerprint that the rescue system told. Not every one tells one, and not to everybody: what is
+// not to be had is left out, the rescue has succeeded.
+func sayHostKey(c *call, id string) {
+	if fingerprint := session(c, id).Text("fingerprint"); fingerprint != "" {
+		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", harmless(fingerprint))
 	}
 }
 
@@ -243,7 +252,7 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
-				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\nwhat next: salvor server show %[1]s; salvor server set %[1]s --state active once it is mended", harmless(name), harmless(firstOf(why, "it says no reason"))))
+				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\nwhat next: salvor server show %[1]s; %[3]s", harmless(name), harmless(firstOf(why, "it says no reason")), outOfError(c, s, name)))
 			}
 		}
 		select {
@@ -252,6 +261,18 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 		case <-time.After(serverLook):
 		}
 	}
+}
+
+// outOfError says how a server in ERROR gets on: one that never ran has nothing to mend, and one that is in rescue is left by unrescue.
+func outOfError(c *call, s client.Record, name string) string {
+	name = harmless(name)
+	if launched, told := s["OS-SRV-USG:launched_at"]; told && launched == nil {
+		return "it never ran: salvor server delete " + name
+	}
+	if session(c, s.Text("id")) != nil {
+		return "salvor server unrescue " + name + " to leave the rescue"
+	}
+	return "salvor server unrescue " + name + " if it is in rescue, else salvor server set " + name + " --state active once it is mended"
 }
 
 // serverLook is how often a server is looked at while somebody waits.
