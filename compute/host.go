@@ -33,6 +33,10 @@ type Host struct {
 	// Serial of the newest client certificate, hexadecimal; certificates of other serials are taken until they end, unless Revoked.
 	Serial  string
 	Revoked bool
+	// Key is the digest of the public key that it joined with, SHA-256, hexadecimal.
+	Key string
+	// RevokedAt is when Revoked was set last: certificates from before it stay refused.
+	RevokedAt time.Time
 	// Disabled takes no new servers; ForcedDown is an operator's word that it is down.
 	Disabled       bool
 	DisabledReason string
@@ -104,7 +108,11 @@ type JoinToken struct {
 	ExpiresAt time.Time
 	UsedBy    string // host; empty: not used
 	UsedAt    time.Time
-	Note      string
+	// UsedKey is the digest of the key that was shown with it: who shows it again has the same one.
+	UsedKey string
+	// HostID of the host for which it is, which may join again with another key; empty: for any new host.
+	HostID string
+	Note   string
 }
 
 // JoinTokenFilter narrows a list of join tokens.

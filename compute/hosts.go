@@ -29,7 +29,9 @@ func newHosts(c *core, s *Servers) *Hosts {
 }
 
 // Host reads one by UUID or name; a name that several hosts have is Conflict.
-func (s *Hosts) Host(ctx context.Context, ident string) (*Host, error) {
+func (s *Hosts) Host(ctx context.Context, ident string) (*Host, error) { return s.host(ctx, ident) }
+
+func (s *core) host(ctx context.Context, ident string) (*Host, error) {
 	if record.IsUUID(ident) {
 		return s.store.Hosts().Get(ctx, nil, strings.ToLower(ident))
 	}
@@ -50,9 +52,10 @@ func (s *Hosts) List(ctx context.Context, f HostFilter, p record.Page) ([]*Host,
 	return s.records.List(ctx, f, p)
 }
 
-// Join lets a host in with a join token, which is used up; serial is that of the certificate that it is given. A host that
-// joins again (same UUID from its disk) keeps its row; one that was revoked is let in by no token.
-func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, serial string) (*Host, error) {
+// Join lets a host in with a join token, which is used up; serial is that of the certificate that it is given, key the digest of
+// its public key. A host that joins again (same UUID and key from its disk) keeps its row; with another key it needs a token that
+// was made for it, and one that was revoked is let in by no token.
+func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, serial, key string) (*Host, error) {
 	if !record.IsUUID(hostID) {
 		return nil, problem.Invalidf("join: %.100q is no UUID of a host", hostID)
 	}
@@ -62,12 +65,13 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 	hostID = strings.ToLower(hostID)
 	var out *Host
 	err := s.change(ctx, func(tx job.Tx) error {
-		if err := s.useToken(ctx, tx, token, hostID); err != nil {
+		t, err := s.useToken(ctx, tx, token, hostID, key)
+		if err != nil {
 			return err
 		}
 		h, err := s.store.Hosts().Get(ctx, tx, hostID)
 		if problem.Is(err, problem.NotFound) {
-			out = &Host{Record: record.Record{ID: hostID, CreatedAt: s.now()}, Name: name, Kind: AgentHost, Serial: serial}
+			out = &Host{Record: record.Record{ID: hostID, CreatedAt: s.now()}, Name: name, Kind: AgentHost, Serial: serial, Key: key}
 			if err := s.store.Hosts().Insert(tx, out); err != nil {
 				return err
 			}
@@ -79,17 +83,23 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 		if h.Revoked || h.Kind != AgentHost {
 			return problem.Forbiddenf("join: host %s may not join: its certificate was revoked; an operator must restore it first", hostID)
 		}
+		if (key == "" || h.Key != key) && t.HostID != hostID {
+			return problem.Forbiddenf("join: host %s is known with another key; make a token for it with: salvor host token create --host %s", hostID, hostID)
+		}
 		// A host that lives has a certificate: who shows a token in its name is somebody else.
 		if up, err := s.ups(ctx, tx); err != nil || up.is(h) {
 			return cmp.Or(err, problem.Conflictf("join: host %s is up with a certificate of its own; stop it first, or revoke it", hostID))
 		}
-		h.Name, h.Serial = name, serial
+		h.Name, h.Serial, h.Key = name, serial, key
 		out = h
 		if err := s.saveHost(tx, h); err != nil {
 			return err
 		}
 		return s.noteHost(tx, hostID, record.Asker{}, "joined again as "+name)
 	})
+	if err == nil {
+		s.leases.forget(hostID)
+	}
 	return out, err
 }
 
@@ -166,7 +176,10 @@ func (s *Hosts) SetService(ctx context.Context, ident string, v Service, who rec
 		}
 		set(&h.Disabled, v.Disabled, "disabled", "enabled")
 		set(&h.ForcedDown, v.ForcedDown, "forced down", "no longer forced down")
-		set(&h.Revoked, v.Revoked, "certificate revoked", "certificate taken again")
+		if v.Revoked != nil && *v.Revoked && !h.Revoked {
+			h.RevokedAt, h.Serial = s.now(), ""
+		}
+		set(&h.Revoked, v.Revoked, "certificate revoked", "may join again")
 		if !h.Disabled {
 			h.DisabledReason = ""
 		}

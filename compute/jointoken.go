@@ -29,8 +29,20 @@ func newJoinTokens(c *core) *JoinTokens {
 // maxTokenLife bounds how long a join token may wait for its host.
 const maxTokenLife = 30 * 24 * time.Hour
 
-// Issue makes a token that lets one host in within ttl. The clear text is told here only.
+// Issue makes a token that lets one new host in within ttl. The clear text is told here only.
 func (s *JoinTokens) Issue(ctx context.Context, ttl time.Duration, note string, who record.Asker) (*JoinToken, secret.Value, error) {
+	return s.IssueFor(ctx, ttl, note, "", who)
+}
+
+// IssueFor makes a token for a host that is known already, named by UUID or name, which lost its key; an empty host is any new one.
+func (s *JoinTokens) IssueFor(ctx context.Context, ttl time.Duration, note, host string, who record.Asker) (*JoinToken, secret.Value, error) {
+	if host != "" {
+		h, err := s.host(ctx, host)
+		if err != nil {
+			return nil, secret.Value{}, err
+		}
+		host = h.ID
+	}
 	if ttl <= 0 || ttl > maxTokenLife {
 		return nil, secret.Value{}, problem.Invalidf("a join token lasts more than no time and at most %s", maxTokenLife)
 	}
@@ -42,7 +54,7 @@ func (s *JoinTokens) Issue(ctx context.Context, ttl time.Duration, note string, 
 		return nil, secret.Value{}, err
 	}
 	clear := secret.New(base64.RawURLEncoding.EncodeToString(b))
-	t := &JoinToken{Record: record.Record{ID: uuid.NewString()}, Digest: tokenDigest(clear), ExpiresAt: s.now().Add(ttl), Note: note}
+	t := &JoinToken{Record: record.Record{ID: uuid.NewString()}, Digest: tokenDigest(clear), ExpiresAt: s.now().Add(ttl), HostID: host, Note: note}
 	if err := s.Create(ctx, t, who); err != nil {
 		return nil, secret.Value{}, err
 	}
@@ -54,28 +66,30 @@ func tokenDigest(t secret.Value) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// useToken takes a join token for a host: whoever saves its row first has it. The same host may show it again, for
-// its first answer may have been lost.
-func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hostID string) error {
+// useToken takes a join token for a host: whoever saves its row first has it. The same host may show it again with the same key,
+// for its first answer may have been lost.
+func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hostID, key string) (*JoinToken, error) {
 	refused := problem.Forbiddenf("join: the token is not known, used up, or over; ask for another one")
 	found, err := s.store.JoinTokens().List(ctx, tx, JoinTokenFilter{Digest: tokenDigest(token)}, pageOf(1))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if token.Empty() || len(found) == 0 || !s.now().Before(found[0].ExpiresAt) {
-		return refused
+		return nil, refused
 	}
 	t := found[0]
-	switch t.UsedBy {
-	case hostID:
-		return nil
-	case "":
-		t.UsedBy, t.UsedAt = hostID, s.now()
-		err := s.store.JoinTokens().Save(tx, t)
-		if problem.Is(err, problem.Conflict) {
-			return record.ErrChanged
-		}
-		return err
+	switch {
+	case t.HostID != "" && t.HostID != hostID:
+		return nil, problem.Forbiddenf("join: the token is for another host than %s; ask for one for it", hostID)
+	case t.UsedBy == hostID && t.UsedKey == key:
+		return t, nil
+	case t.UsedBy != "":
+		return nil, refused
 	}
-	return refused
+	t.UsedBy, t.UsedAt, t.UsedKey = hostID, s.now(), key
+	err = s.store.JoinTokens().Save(tx, t)
+	if problem.Is(err, problem.Conflict) {
+		err = record.ErrChanged
+	}
+	return t, err
 }

@@ -33,8 +33,11 @@ type held struct {
 	lease   Lease
 	fresh   bool // not written yet
 	revoked bool
-	name    string
-	readAt  time.Time
+	// serial and revokedAt are the row's.
+	serial    string
+	revokedAt time.Time
+	name      string
+	readAt    time.Time
 	// told: inventory and guests of this boot have been taken in.
 	inventory, guests bool
 	// started: the host has started, and has not told its guests since.
@@ -140,13 +143,19 @@ type WantedServer struct {
 	Busy  bool
 }
 
-// Allow tells whether the host with this certificate may speak: NotFound or Forbidden (revoked). It is cheap.
-func (s *Hosts) Allow(ctx context.Context, hostID, serial string) error {
+// Allow tells whether the host with this certificate may speak: NotFound or Forbidden (revoked, or made before a revocation that
+// was taken back). It is cheap.
+func (s *Hosts) Allow(ctx context.Context, hostID, serial string, issued time.Time) error {
 	h, err := s.known(ctx, hostID)
-	if err == nil && h.revoked {
-		err = revoked(hostID)
+	switch {
+	case err != nil:
+		return err
+	case h.revoked:
+		return revoked(hostID)
+	case !h.revokedAt.IsZero() && serial != h.serial && !issued.After(h.revokedAt):
+		return problem.Forbiddenf("the certificate of host %s is from before its revocation: remove host.crt in its state directory and join again", hostID)
 	}
-	return err
+	return nil
 }
 
 // known is what this process knows of a host, its row read again now and then.
@@ -164,7 +173,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 		return held{}, err
 	}
 	s.leases.with(hostID, func(k *held) {
-		k.readAt, k.revoked, k.name = s.now(), row.Revoked, row.Name
+		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
 		if k.lease.BootID != row.BootID {
 			k.lease, k.inventory, k.guests = Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
 		}

@@ -29,9 +29,10 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 	},
 	body: func(h *compute.Host) any {
 		return &struct {
-			DisabledReason *string
-			Inventory      *compute.Inventory
-		}{&h.DisabledReason, &h.Inventory}
+			DisabledReason, Key *string
+			RevokedAt           *time.Time
+			Inventory           *compute.Inventory
+		}{&h.DisabledReason, &h.Key, &h.RevokedAt, &h.Inventory}
 	},
 	keys: []key[compute.Host]{{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
 		return "A host " + h.Name + " of cluster " + h.ClusterID + " already exists."
@@ -82,9 +83,9 @@ var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
 	},
 	body: func(j *compute.JoinToken) any {
 		return &struct {
-			ExpiresAt, UsedAt *time.Time
-			Note              *string
-		}{&j.ExpiresAt, &j.UsedAt, &j.Note}
+			ExpiresAt, UsedAt     *time.Time
+			UsedKey, HostID, Note *string
+		}{&j.ExpiresAt, &j.UsedAt, &j.UsedKey, &j.HostID, &j.Note}
 	},
 	keys: []key[compute.JoinToken]{{[]string{"digest"}, func(*compute.JoinToken) string {
 		return "This join token already exists."

@@ -138,6 +138,13 @@ func request(text string) (crypto.PublicKey, error) {
 	return key, nil
 }
 
+// keyDigest names a public key, hexadecimal.
+func keyDigest(key crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:]), err
+}
+
 // sign makes a host's certificate. Of the request only the key counts.
 func (a *Authority) sign(key crypto.PublicKey, hostID string, serial *big.Int) (string, error) {
 	der, err := a.issue(&x509.Certificate{

@@ -24,6 +24,7 @@ import (
 	"salvor/api/host"
 	"salvor/compute"
 	"salvor/record"
+	"salvor/store"
 	"salvor/store/storetest"
 	wire "salvor/wire/host"
 )
@@ -31,6 +32,7 @@ import (
 // region is a door on a real store, real TLS and a port of its own.
 type region struct {
 	url       string
+	store     *store.Store
 	services  *compute.Services
 	authority *host.Authority
 	address   string
@@ -40,7 +42,7 @@ func newRegion(t testing.TB) *region {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s, key := storetest.SQLite(t)
-	r := &region{services: compute.New(s, s, key, compute.Options{}, time.Now)}
+	r := &region{store: s, services: compute.New(s, s, key, compute.Options{}, time.Now)}
 	var err error
 	if r.authority, err = host.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)

@@ -26,9 +26,9 @@ import (
 
 // Hosts is what the door needs of compute.Hosts, whose words these are.
 type Hosts interface {
-	Join(ctx context.Context, token secret.Value, hostID, name, serial string) (*compute.Host, error)
+	Join(ctx context.Context, token secret.Value, hostID, name, serial, key string) (*compute.Host, error)
 	Certified(ctx context.Context, hostID, serial string) error
-	Allow(ctx context.Context, hostID, serial string) error
+	Allow(ctx context.Context, hostID, serial string, issued time.Time) error
 	Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error)
 }
 
@@ -141,7 +141,10 @@ func parse(b []byte, v any) error {
 }
 
 // peer is who asks, by the certificate of the connection.
-type peer struct{ id, serial string }
+type peer struct {
+	id, serial string
+	issued     time.Time
+}
 
 var errNobody = &api.Error{Status: http.StatusUnauthorized, Text: "A client certificate of a host is needed; join first."}
 
@@ -154,7 +157,7 @@ func peerOf(r *http.Request) (peer, error) {
 	if time.Now().After(c.NotAfter) {
 		return peer{}, &api.Error{Status: http.StatusUnauthorized, Text: "The client certificate has ended; join again."}
 	}
-	return peer{c.Subject.CommonName, c.SerialNumber.Text(16)}, nil
+	return peer{c.Subject.CommonName, c.SerialNumber.Text(16), c.NotBefore.Add(skew)}, nil
 }
 
 // unknown makes 401 of a host that is not there: its certificate proves a row that is gone.
@@ -172,11 +175,15 @@ func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) fun
 		if err != nil {
 			return err
 		}
-		if err := d.Hosts.Allow(r.Context(), p.id, p.serial); err != nil {
-			return unknown(err)
+		if err := d.allow(r.Context(), p); err != nil {
+			return err
 		}
 		return h(w, r, p)
 	}
+}
+
+func (d *door) allow(ctx context.Context, p peer) error {
+	return unknown(d.Hosts.Allow(ctx, p.id, p.serial, p.issued))
 }
 
 func (d *door) join(w http.ResponseWriter, r *http.Request) error {
@@ -188,8 +195,12 @@ func (d *door) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	digest, err := keyDigest(key)
+	if err != nil {
+		return err
+	}
 	serial := newSerial()
-	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, serial.Text(16))
+	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, serial.Text(16), digest)
 	if err != nil {
 		return err
 	}
@@ -230,6 +241,9 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 	defer cancel()
+	if err := d.allow(ctx, p); err != nil {
+		return err
+	}
 	var in wire.Renewal
 	if err := decode(w, r, maxRenewal, &in); err != nil {
 		return err
@@ -315,6 +329,10 @@ func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
 	defer t.Stop()
 	select {
 	case <-come:
+		// It may have been revoked while it waited.
+		if err := d.allow(r.Context(), p); err != nil {
+			return err
+		}
 		found, err := d.open(r.Context(), p.id)
 		return d.orders(w, found, err)
 	case <-t.C:

@@ -20,6 +20,7 @@ import (
 
 	"salvor/api/host"
 	"salvor/compute"
+	"salvor/job"
 	"salvor/record"
 	"salvor/store/storetest"
 	wire "salvor/wire/host"
@@ -69,6 +70,47 @@ func TestOnlyHostsComeIn(t *testing.T) {
 		if got := ask(r.client(cert), p.method, p.path); got != http.StatusUnauthorized {
 			t.Errorf("%s of a host that is gone: %d", p.path, got)
 		}
+	}
+}
+
+// TestARevokedHostThatWaitsGetsNoOrder: who was let in to wait is asked for again before it is given anything.
+func TestARevokedHostThatWaitsGetsNoOrder(t *testing.T) {
+	r, key := newRegion(t), newKey(t)
+	id, cert := r.join(t, key)
+	c := r.client(cert)
+	if status, body, err := post(c, r.url+wire.RenewPath, wire.Renewal{BootID: "b", Name: "h"}); err != nil || status != http.StatusOK {
+		t.Fatal(status, string(body), err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		answer, err := c.Get(r.url + wire.OrdersPath + "?wait=20")
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body)
+		got <- answer.Status + string(text)
+	}()
+	// Long enough for the poll to wait, as a rule; one that comes later is refused as well.
+	select {
+	case early := <-got:
+		t.Fatal(early)
+	case <-time.After(200 * time.Millisecond):
+	}
+	yes := true
+	if _, err := r.services.Hosts.SetService(t.Context(), id, compute.Service{Revoked: &yes}, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.Do(t.Context(), func(tx job.Tx) error {
+		_, err := r.store.InsertOrder(tx, &compute.Order{ID: uuid.NewString(), HostID: id, BootID: "b", ServerID: uuid.NewString(), Verb: compute.Look,
+			JobID: uuid.NewString(), Action: "look", Args: []byte("{}")})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-got; !strings.HasPrefix(text, "403") {
+		t.Error(text)
 	}
 }
 

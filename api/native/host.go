@@ -80,6 +80,7 @@ func (s *server) hosts() []api.Route {
 func (s *server) issueToken(c *api.Call) error {
 	var b struct {
 		Note      string `json:"note"`
+		Host      string `json:"host"`
 		ExpiresIn *int   `json:"expires_in"`
 	}
 	if err := c.ReadInto(&b); err != nil {
@@ -95,7 +96,7 @@ func (s *server) issueToken(c *api.Call) error {
 	if s.JoinToken == nil {
 		return problem.Unsupportedf("VM hosts are not served: set [hosts]listen.")
 	}
-	j, clear, err := s.Services.JoinTokens.Issue(c.R.Context(), time.Duration(life)*time.Second, b.Note, c.Asker())
+	j, clear, err := s.Services.JoinTokens.IssueFor(c.R.Context(), time.Duration(life)*time.Second, b.Note, b.Host, c.Asker())
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (s *server) issueToken(c *api.Call) error {
 
 func viewToken(j *compute.JoinToken) map[string]any {
 	return map[string]any{
-		"id": j.ID, "note": j.Note, "expires_at": moment(j.ExpiresAt), "used_by": j.UsedBy, "used_at": moment(j.UsedAt), "created_at": moment(j.CreatedAt),
+		"id": j.ID, "note": j.Note, "host": j.HostID, "expires_at": moment(j.ExpiresAt), "used_by": j.UsedBy, "used_at": moment(j.UsedAt), "created_at": moment(j.CreatedAt),
 	}
 }
 
