@@ -48,15 +48,14 @@ func (s *RescueImages) find(ctx context.Context, tx job.Tx, ident string) (*resc
 	if err != nil || num < 1 {
 		return nil, noRescueImage(ident)
 	}
-	all, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{Deleted: true}, record.Page{})
+	found, err := s.store.RescueImages().List(ctx, tx, rescue.ImageFilter{Deleted: true, Num: num}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(i *rescue.Image) bool { return i.Num == num })
-	if i < 0 {
+	if len(found) == 0 {
 		return nil, noRescueImage(ident)
 	}
-	return all[i], nil
+	return found[0], nil
 }
 
 // List reads a page.

@@ -76,6 +76,7 @@ type Image struct {
 type ImageFilter struct {
 	// Deleted lists removed ones too.
 	Deleted bool
+	Num     int64
 	Name    string
 	Default bool
 }

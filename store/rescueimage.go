@@ -49,6 +49,9 @@ var rescueImages = &kind[rescue.Image, rescue.ImageFilter]{
 		if !f.Deleted {
 			c.and("NOT t.deleted")
 		}
+		if f.Num != 0 {
+			c.and("t.num = " + c.arg(f.Num))
+		}
 		c.equal("t.name", f.Name)
 		if f.Default {
 			c.and("t.standing = 'default'")

@@ -59,6 +59,7 @@ func testRescueImages(b *bench) {
 	counts(b, t, map[string]listing[rescue.ImageFilter]{
 		"there": {rescue.ImageFilter{}, 7}, "all": {rescue.ImageFilter{Deleted: true}, 8}, "default": {rescue.ImageFilter{Default: true}, 1},
 		"name": {rescue.ImageFilter{Name: heir.Name}, 1}, "removed by name": {rescue.ImageFilter{Name: second.Name}, 0},
+		"number": {rescue.ImageFilter{Num: heir.Num}, 1}, "removed by number": {rescue.ImageFilter{Num: second.Num, Deleted: true}, 1},
 	})
 	for num, there := range map[int64]bool{heir.Num: true, second.Num: false, 9999: false, 0: false} {
 		err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.UseRescueImage(tx, num) })
