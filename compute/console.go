@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +19,8 @@ const (
 )
 
 // Console reads the last lines of a server's console log, all that are kept for 0. It asks the host by an order of its own: it
-// changes nothing, so it waits for no job. Unavailable if the host does not answer in time.
+// changes nothing, so it waits for no job. Unavailable if the host does not answer in time. Read or given up, its order is dropped: no
+// host is asked for what nobody waits for, and what a console showed is not kept.
 func (s *Servers) Console(ctx context.Context, srv *Server, lines int) (string, error) {
 	if srv.HostID == "" {
 		return "", problem.Conflictf("server %s is on no host yet: there is no console", srv.ID)
@@ -42,7 +44,11 @@ func (s *Servers) Console(ctx context.Context, srv *Server, lines int) (string, 
 	if err := s.jobs.Do(ctx, func(tx job.Tx) error { _, err := s.store.InsertOrder(tx, &order); return err }); err != nil {
 		return "", err
 	}
-	return s.awaitConsole(ctx, host.Name, id)
+	text, err := s.awaitConsole(ctx, host.Name, id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), consolePatience)
+	defer cancel()
+	dropped := s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.DropOrder(tx, id) })
+	return text, errors.Join(err, dropped)
 }
 
 func (s *Servers) awaitConsole(ctx context.Context, host, id string) (string, error) {

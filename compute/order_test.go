@@ -1,7 +1,9 @@
 package compute_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/job"
@@ -84,5 +86,59 @@ func TestAResetOfAHalfMadeServerKeepsItsVolume(t *testing.T) {
 	w.act(s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Errored}, admin)
 	if v, err := w.Volumes.Get(w.ctx, vol.ID); err != nil || v.Status != compute.VolumeInUse || v.ServerID != s.ID {
 		t.Fatalf("%+v %v", v, err)
+	}
+}
+
+func TestAConsoleLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	opened := func(ctx context.Context) *compute.Order {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if open, err := w.store.OpenOrders(ctx, w.host.ID); err == nil && len(open) == 1 {
+				return &open[0]
+			}
+		}
+		return nil
+	}
+	gone := func(o *compute.Order) {
+		t.Helper()
+		_, err := w.store.Order(w.ctx, nil, o.ID)
+		w.want(err, problem.NotFound)
+	}
+	for _, answered := range []bool{true, false} {
+		ctx, stop := context.WithCancel(w.ctx)
+		seen := make(chan *compute.Order, 1)
+		go func() {
+			o := opened(ctx)
+			if o != nil && answered {
+				_ = w.store.Do(w.ctx, func(tx job.Tx) error {
+					_, err := w.store.FinishOrder(tx, o.ID, o.HostID, o.BootID, o.Epoch, compute.Result{Console: "login: "})
+					return err
+				})
+			} else {
+				stop() // who asked has gone away
+			}
+			seen <- o
+		}()
+		text, err := w.Servers.Console(ctx, s, 0)
+		if answered && (err != nil || text != "login: ") || !answered && !problem.Is(err, problem.Unavailable) {
+			t.Fatalf("%q %v", text, err)
+		}
+		gone(<-seen)
+		stop()
+	}
+}
+
+func TestAHostIsGivenSoManyOrdersAtOnce(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	const more = 5
+	for range compute.MaxOpenOrders + more {
+		w.order(s, compute.Look)
+	}
+	for _, want := range []int{compute.MaxOpenOrders, more} {
+		if open, err := w.store.OpenOrders(w.ctx, w.host.ID); err != nil || len(open) != want {
+			t.Fatalf("%d orders, want %d: %v", len(open), want, err)
+		}
 	}
 }

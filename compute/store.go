@@ -44,11 +44,15 @@ type Store interface {
 	HostUse(ctx context.Context) (map[string]int, error)
 }
 
+// MaxOpenOrders bounds how many orders a host is given at once.
+const MaxOpenOrders = 256
+
 // OrderStore keeps orders.
 type OrderStore interface {
 	// InsertOrder adds an order, or reads the one that is there for the same job, action and epoch into o: then it tells true.
 	InsertOrder(tx job.Tx, o *Order) (bool, error)
-	// OpenOrders lists a host's orders without a result, oldest first, and marks them as sent.
+	// OpenOrders lists a host's orders without a result, oldest first, and marks them as sent: at most MaxOpenOrders. Where the
+	// oldest so many were all sent before, it lists those that were not.
 	OpenOrders(ctx context.Context, hostID string) ([]Order, error)
 	// Order reads one; problem.NotFound if there is none.
 	Order(ctx context.Context, tx job.Tx, id string) (*Order, error)
@@ -60,6 +64,8 @@ type OrderStore interface {
 	// MoveOrders gives the open orders of a host to its new boot. VoidOrders ends those of a server with an epoch below.
 	MoveOrders(tx job.Tx, hostID, bootID string) error
 	VoidOrders(tx job.Tx, serverID string, below int64) error
+	// DropOrder removes one that nobody asks for any more, with its result.
+	DropOrder(tx job.Tx, id string) error
 	// PruneOrders removes finished orders older than before.
 	PruneOrders(ctx context.Context, before time.Time) (int, error)
 	// OrdersWoken gives a channel that is closed at the next commit that inserted an order, here or in another process (a hint over

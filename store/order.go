@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -58,14 +60,14 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 
 func orderPlace(id string) string { return "host_order:" + id }
 
-// ordersOf reads orders, oldest first.
+// ordersOf reads orders, oldest first, at most MaxOpenOrders.
 func (s *Store) ordersOf(ctx context.Context, t job.Tx, where string, args ...any) ([]compute.Order, error) {
 	var out []compute.Order
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		o, err := s.scanOrder(r)
 		out = append(out, o)
 		return err
-	}, `SELECT `+orderColumns+` FROM host_order WHERE `+where+` ORDER BY num`, args...)
+	}, `SELECT `+orderColumns+` FROM host_order WHERE `+where+` ORDER BY num LIMIT `+strconv.Itoa(compute.MaxOpenOrders), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read orders: %w", err)
 	}
@@ -98,6 +100,9 @@ func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 // OpenOrders is compute.OrderStore's. Most looks find nothing new, and a look is cheaper than a transaction.
 func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order, error) {
 	out, err := s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0`, hostID)
+	if len(out) == compute.MaxOpenOrders && !slices.ContainsFunc(out, func(o compute.Order) bool { return o.SentAt.IsZero() }) {
+		out, err = s.ordersOf(ctx, nil, `host_id = $1 AND finished_at = 0 AND sent_at = 0`, hostID)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +226,18 @@ func (s *Store) VoidOrders(t job.Tx, serverID string, below int64) error {
 	if _, err := tx.exec(`UPDATE host_order SET result = $3, finished_at = $4, secret = NULL WHERE server_id = $1 AND epoch < $2 AND finished_at = 0`,
 		serverID, below, string(text), micros(s.stamp())); err != nil {
 		return fmt.Errorf("end the orders of server %s: %w", serverID, err)
+	}
+	return nil
+}
+
+// DropOrder is compute.OrderStore's.
+func (s *Store) DropOrder(t job.Tx, id string) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`DELETE FROM host_order WHERE id = $1`, id); err != nil {
+		return fmt.Errorf("drop order %s: %w", id, err)
 	}
 	return nil
 }
