@@ -38,8 +38,11 @@ func New(c Config) http.Handler {
 	s := &server{c}
 	routes := slices.Concat(s.rescueImages(), s.hosts(), s.clusters(), s.networks(), s.servers())
 	for i := range routes {
-		routes[i].Path = root + routes[i].Path
 		routes[i].Do = administrators(routes[i].Do)
+	}
+	routes = append(s.rescueImageLists(), routes...)
+	for i := range routes {
+		routes[i].Path = root + routes[i].Path
 	}
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: root, Open: true, Do: func(c *api.Call) error {
 		return c.JSON(http.StatusOK, map[string]any{"name": "salvor", "version": "v1"})
@@ -51,7 +54,7 @@ func New(c Config) http.Handler {
 func administrators(do func(*api.Call) error) func(*api.Call) error {
 	return func(c *api.Call) error {
 		if !c.Admin() {
-			return problem.Forbiddenf("This API is for administrators.")
+			return problem.Forbiddenf("This is for administrators.")
 		}
 		return do(c)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 )
@@ -51,9 +52,9 @@ func (b *rescueImage) fill(img *rescue.Image) error {
 	return nil
 }
 
-func (s *server) rescueImages() []api.Route {
+func (s *server) rescueImageCollection() collection[rescue.Image, rescue.ImageFilter] {
 	images := s.Services.RescueImages
-	k := collection[rescue.Image, rescue.ImageFilter]{
+	return collection[rescue.Image, rescue.ImageFilter]{
 		path: "/rescue-images", many: "rescue_images",
 		list: func(c *api.Call, f rescue.ImageFilter, p record.Page) ([]*rescue.Image, error) {
 			return images.List(c.R.Context(), f, p)
@@ -61,21 +62,46 @@ func (s *server) rescueImages() []api.Route {
 		get: func(c *api.Call, ident string) (*rescue.Image, error) { return images.Get(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f rescue.ImageFilter, err error) {
 			f.Name = c.Query.Get("name")
-			f.Deleted, err = flag(c, "deleted")
+			if f.Deleted, err = flag(c, "deleted"); err == nil && f.Deleted && !c.Admin() {
+				err = problem.Forbiddenf("Only administrators see rescue images that were removed.")
+			}
 			return f, err
 		},
 		view: s.viewRescueImages,
 		id:   func(img *rescue.Image) string { return img.ID },
 	}
-	return append(k.routes()[:1],
-		api.Route{Method: http.MethodGet, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
-			img, err := images.Get(c.R.Context(), c.Arg("ident"))
-			if err != nil {
-				return err
-			}
+}
+
+// rescueImageLists are open to all who may ask at all: who rescues a server must know by what.
+func (s *server) rescueImageLists() []api.Route {
+	k := s.rescueImageCollection()
+	return append(k.routes()[:1], api.Route{Method: http.MethodGet, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+		img, err := k.get(c, c.Arg("ident"))
+		switch {
+		case err != nil:
+			return err
+		case c.Admin():
 			return s.showRescueImage(c, img)
-		}},
-		api.Route{Method: http.MethodPost, Path: "/rescue-images", Do: func(c *api.Call) error {
+		case img.Deleted():
+			return problem.NotFoundf("Rescue image %.64s not found", c.Arg("ident"))
+		}
+		return k.show(c, http.StatusOK, img)
+	}})
+}
+
+// publicRescueImage is what everybody may know of one: neither where it lies nor who uses it.
+func publicRescueImage(img *rescue.Image) map[string]any {
+	return map[string]any{
+		"id": img.Num, "uuid": img.ID, "name": img.Name, "default": img.Default, "kind": img.Source.Kind, "access": img.Source.Access,
+		"os": img.OS, "os_family": img.OSFamily, "target_os": img.TargetOS, "target_os_family": img.TargetOSFamily,
+	}
+}
+
+// rescueImages are the routes that change them.
+func (s *server) rescueImages() []api.Route {
+	images, k := s.Services.RescueImages, s.rescueImageCollection()
+	return []api.Route{
+		{Method: http.MethodPost, Path: "/rescue-images", Do: func(c *api.Call) error {
 			var b rescueImage
 			if err := c.ReadInto(&b); err != nil {
 				return err
@@ -89,7 +115,7 @@ func (s *server) rescueImages() []api.Route {
 			}
 			return k.show(c, http.StatusCreated, img)
 		}},
-		api.Route{Method: http.MethodPatch, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+		{Method: http.MethodPatch, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
 			var b rescueImage
 			if err := c.ReadInto(&b); err != nil {
 				return err
@@ -100,7 +126,7 @@ func (s *server) rescueImages() []api.Route {
 			}
 			return k.show(c, http.StatusOK, img)
 		}},
-		api.Route{Method: http.MethodDelete, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
+		{Method: http.MethodDelete, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
 			force, err := flag(c, "force")
 			if err != nil {
 				return err
@@ -110,16 +136,22 @@ func (s *server) rescueImages() []api.Route {
 			}
 			return c.Empty(http.StatusNoContent)
 		}},
-	)
+	}
 }
 
 // viewRescueImages counts the servers that use them by one query for all.
 func (s *server) viewRescueImages(c *api.Call, all []*rescue.Image) ([]map[string]any, error) {
+	out := make([]map[string]any, len(all))
+	if !c.Admin() {
+		for i, img := range all {
+			out[i] = publicRescueImage(img)
+		}
+		return out, nil
+	}
 	use, err := s.Services.RescueImages.Use(c.R.Context())
 	if err != nil {
 		return nil, err
 	}
-	out := make([]map[string]any, len(all))
 	for i, img := range all {
 		src := img.Source
 		out[i] = map[string]any{
