@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"strings"
+	"time"
 
 	"salvor/problem"
 	"salvor/rescue"
@@ -138,7 +139,7 @@ func specImage(id string, i *Image) *SpecImage {
 // addRescue adds the rescue system of the open session, and its credential in the form that the system takes.
 func (s *Servers) addRescue(b *Blueprint, srv *Server, p *parts) error {
 	src := *srv.Rescue.Source
-	r := &SpecRescue{Source: src}
+	r := &SpecRescue{Source: src, Session: srv.Rescue.StartedAt.UTC().Format(time.RFC3339Nano)}
 	switch {
 	case src.ImageUUID != "":
 		if p.images[src.ImageUUID] == nil {

@@ -53,6 +53,8 @@ type SpecImage struct {
 // SpecRescue is a rescue system as a host must know it.
 type SpecRescue struct {
 	rescue.Source
+	// Session tells one session of the server from another: what a former one left is not taken for this one's.
+	Session string `json:"session,omitempty"`
 	// Image and RamdiskImage are fetched by digest where the bytes lie with the control plane.
 	Image        *SpecImage `json:"fetch,omitempty"`
 	RamdiskImage *SpecImage `json:"fetch_ramdisk,omitempty"`

@@ -21,6 +21,8 @@ import (
 const (
 	rescuePrefix = "rescue-"
 	rescueDrive  = rescuePrefix + "drive.iso"
+	// rescueSession says of which session the files are.
+	rescueSession = rescuePrefix + "session"
 	// maxRescue bounds a rescue image whose digest nobody told, in bytes.
 	maxRescue = 64 << 30
 )
@@ -83,6 +85,9 @@ func (p *piece) name(role string) string {
 
 // prepareRescue has the rescue system's files and its config drive here.
 func (w *work) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
+	if err := w.beginRescue(r.Session); err != nil {
+		return err
+	}
 	image, ramdisk := pieces(r)
 	if err := w.bring(ctx, image, "image"); err != nil {
 		return fmt.Errorf("rescue image %q: %w", r.Name, err)
@@ -96,6 +101,18 @@ func (w *work) prepareRescue(ctx context.Context, r *compute.SpecRescue) error {
 		return w.makeDrive(rescueDrive, w.secret.RescueDrive)
 	}
 	return nil
+}
+
+// beginRescue takes away what another session left: its disk was written to, and its config drive lets others in.
+func (w *work) beginRescue(session string) error {
+	kept, err := os.ReadFile(w.path(rescueSession))
+	if err == nil && string(kept) == session {
+		return nil
+	}
+	if _, err := w.release(context.Background()); err != nil {
+		return fmt.Errorf("remove what a former rescue of server %s left: %w", w.order.ServerID, err)
+	}
+	return writeFile(w.path(rescueSession), []byte(session), 0o600)
 }
 
 // bring has one piece here. What the guest only reads is a link, or stays where it lies.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/rescue"
 	wire "salvor/wire/host"
@@ -120,6 +121,73 @@ func TestRescueRoads(t *testing.T) {
 	work := &work{Agent: a, order: &compute.Order{}}
 	if path, err := work.rescuePath(t.Context(), &piece{location: "out/passwd"}); err == nil {
 		t.Errorf("out by a link: %s", path)
+	}
+	// What members read of a failure names the host, and nowhere where it keeps its files.
+	told := func(p *piece) {
+		t.Helper()
+		if _, err := work.rescuePath(t.Context(), p); err == nil || !strings.Contains(err.Error(), c.Name) || strings.Contains(err.Error(), filepath.Dir(c.RescueDir)) {
+			t.Errorf("%s: %v", p.location, err)
+		}
+	}
+	for _, location := range []string{"gone.iso", "live", "out/passwd", "../x"} {
+		told(&piece{location: location})
+	}
+	told(&piece{location: "live/a.iso", digest: "sha256:" + strings.Repeat("0", 64)})
+	a.RescueDir = filepath.Join(c.RescueDir, "gone")
+	told(&piece{location: "live/a.iso"})
+}
+
+// TestARescueBeginsClean: a new session has nothing of the former one, a repetition of its own all.
+func TestARescueBeginsClean(t *testing.T) {
+	w, g := newWorld(t), newGuests()
+	a := joined(t, w, w.config(g))
+	id := uuid.NewString()
+	spec := specFor(id)
+	digest := w.images.add([]byte("disk"))
+	spec.Rescue = &compute.SpecRescue{Source: rescue.Source{Kind: rescue.Disk, ImageUUID: "u"}, Session: "1", Image: &compute.SpecImage{Digest: digest, Format: "raw"}}
+	prepare := func(s compute.OrderSecret) hypervisor.Domain {
+		a.must(t, compute.Prepare, id, compute.Args{Spec: spec}, s)
+		a.must(t, compute.Define, id, compute.Args{Spec: spec}, s)
+		return g.domains[id]
+	}
+	d := prepare(compute.OrderSecret{RescueDrive: map[string][]byte{"user_data": []byte("old password")}})
+	put(t, d.RescueImage, []byte("used"))
+	if d = prepare(compute.OrderSecret{}); d.RescueDrivePath == "" || string(mustRead(t, d.RescueImage)) != "used" {
+		t.Error("a repetition lost what the session had")
+	}
+	spec.Rescue.Session = "2"
+	if d = prepare(compute.OrderSecret{}); d.RescueDrivePath != "" || string(mustRead(t, d.RescueImage)) != "disk" {
+		t.Errorf("a new session has the former one's: drive %q, disk %q", d.RescueDrivePath, mustRead(t, d.RescueImage))
+	}
+}
+
+// TestRemovedDiskLeavesNothing, be it whole or not.
+func TestRemovedDiskLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	a := joined(t, w, w.config(newGuests()))
+	id := uuid.NewString()
+	for _, ends := range [][]string{{"", ".json"}, {".part"}, {".part", ".json"}, {".json.new"}, {".json"}} {
+		d := compute.SpecDisk{Name: "vda", File: id + "-vda"}
+		path, err := a.stores.place(id, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range ends {
+			put(t, path+end, encode(proof{Server: id, Disk: "vda"}))
+		}
+		if err := a.stores.removeDisk(id, d); err != nil {
+			t.Errorf("%q: %v", ends, err)
+		}
+		if left, err := filepath.Glob(path + "*"); err != nil || len(left) != 0 {
+			t.Errorf("%q: left %q, %v", ends, left, err)
+		}
+	}
+	another := compute.SpecDisk{Name: "vda", File: "another"}
+	path, _ := a.stores.place(id, another)
+	put(t, path, nil)
+	put(t, path+".json", encode(proof{Server: "other", Disk: "vda"}))
+	if err := a.stores.removeDisk(id, another); !problem.Is(err, problem.Conflict) || !fileIsThere(path) {
+		t.Errorf("another server's disk: %v", err)
 	}
 }
 

@@ -213,22 +213,21 @@ func emptyDisk(path string, d compute.SpecDisk) error {
 	return errors.Join(f.Truncate(int64(d.SizeGiB)<<30), f.Sync(), f.Close())
 }
 
-// removeDisk removes a disk that is proven to be the server's.
+// removeDisk removes a disk that is proven to be the server's, and what an unfinished one left.
 func (all stores) removeDisk(server string, d compute.SpecDisk) error {
 	path, err := all.place(server, d)
 	if err != nil {
 		return err
 	}
 	d.Image = nil // of whatever image it is
-	if there, err := proven(path, server, d); err != nil || !there {
+	if _, err := proven(path, server, d); err != nil {
 		return err
 	}
 	// The disk first: a proof without a disk proves nothing.
-	if err := os.Remove(path); err != nil {
-		return err
-	}
-	if err := os.Remove(path + ".json"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, end := range []string{"", ".part", ".json", ".json.new"} {
+		if err := os.Remove(path + end); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	_ = os.Remove(filepath.Dir(path)) // if it is empty now, and the server's own
 	return nil
