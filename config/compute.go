@@ -47,7 +47,7 @@ var computeOptions = []Option{
 	option("compute", "region_name", "RegionOne", word, func(c *Config) *string { return &c.Compute.Region },
 		"The region of the catalog that salvor's own identity service tells."),
 	option("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },
-		"The directory on every VM host, and on the nodes of Ganeti clusters, below which rescue images of the type file lie."),
+		"The directory on the nodes of Ganeti clusters below which rescue images of the type file lie. VM hosts have the same default: salvor host --rescue-images names another."),
 	option("image", "path", "", path, func(c *Config) *string { return &c.Image.Path },
 		"Where the bytes of images lie; several salvors of one database share it. By default images in the state directory."),
 	option("image", "max_size", "64", integer(1, 65536), func(c *Config) *int { return &c.Image.MaxGiB },

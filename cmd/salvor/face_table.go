@@ -57,7 +57,7 @@ var rescueImageThing = thing{
 	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
 	fields: []field{
 		{flag: "name", usage: "the name; one is made if left out"},
-		{flag: "location", usage: "a path below [rescue]image_path of the VM hosts, or a URL"},
+		{flag: "location", usage: "a path below the directory of rescue images (salvor host --rescue-images; [rescue]image_path for Ganeti), or a URL"},
 		{flag: "location-type", usage: "file or http"},
 		{flag: "image-id", usage: "an image of the image API that holds the bytes, by UUID"},
 		{flag: "os", usage: "the rescue system itself"},
