@@ -194,3 +194,15 @@ func TestOutOfError(t *testing.T) {
 		}
 	}
 }
+
+// TestAddresses writes the addresses of servers for people, and as they are for programs.
+func TestAddresses(t *testing.T) {
+	api := &fakeAPI{answers: map[string][]string{"GET /compute/v2.1/servers/detail": {`{"servers": [
+		{"id": "s1", "name": "a", "addresses": {"wan": [{"addr": "198.51.100.7", "version": 4}], "lan": [{"addr": "192.0.2.7"}, {"addr": "fd00::7"}]}}, {"id": "s2", "name": "b", "addresses": {}}]}`}}}
+	if out := faceAsked(t, api, "server list --deleted --all-projects -f value -c id -c addresses", "GET /compute/v2.1/servers/detail?all_tenants=true&deleted=true"); out != "s1 lan=192.0.2.7, fd00::7; wan=198.51.100.7\ns2 \n" {
+		t.Errorf("%q", out)
+	}
+	if out := faceAsked(t, api, "server list -f json -c addresses"); !strings.Contains(out, `"addr": "192.0.2.7"`) {
+		t.Error(out)
+	}
+}

@@ -100,7 +100,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 		for _, r := range records {
 			cells := make([]string, len(columns))
 			for i, c := range columns {
-				cells[i] = cell(r[c.field])
+				cells[i] = cellOf(c.field, r[c.field])
 			}
 			fmt.Fprintln(w, strings.Join(cells, " "))
 		}
@@ -113,7 +113,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 	for _, r := range records {
 		row := make([]string, len(columns))
 		for i, c := range columns {
-			row[i] = cell(r[c.field])
+			row[i] = cellOf(c.field, r[c.field])
 		}
 		rows = append(rows, row)
 	}
@@ -144,13 +144,13 @@ func (o *output) show(w io.Writer, r client.Record) error {
 		return writeJSON(w, out)
 	case "value":
 		for _, c := range columns {
-			fmt.Fprintln(w, cell(r[c.field]))
+			fmt.Fprintln(w, cellOf(c.field, r[c.field]))
 		}
 		return nil
 	}
 	rows := [][]string{{"Field", "Value"}}
 	for _, c := range columns {
-		rows = append(rows, []string{c.field, cell(r[c.field])})
+		rows = append(rows, []string{c.field, cellOf(c.field, r[c.field])})
 	}
 	return align(w, rows)
 }
@@ -182,6 +182,30 @@ func align(w io.Writer, rows [][]string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// cellOf writes the value of a field.
+func cellOf(field string, v any) string {
+	if nets, ok := v.(map[string]any); ok && field == "addresses" {
+		return harmless(addressWords(nets))
+	}
+	return cell(v)
+}
+
+// addressWords writes the addresses of a server as the openstack command does: lan=192.0.2.7, 192.0.2.8; wan=198.51.100.7.
+func addressWords(nets map[string]any) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(nets)) {
+		var found []string
+		all, _ := nets[name].([]any)
+		for _, a := range all {
+			if address, ok := a.(map[string]any); ok {
+				found = append(found, fmt.Sprint(address["addr"]))
+			}
+		}
+		words = append(words, name+"="+strings.Join(found, ", "))
+	}
+	return strings.Join(words, "; ")
 }
 
 // cell writes a value as scripts for the baremetal command expect it: None, True, False.
