@@ -19,8 +19,8 @@ type Spec struct {
 	Drive bool `json:"config_drive,omitempty"`
 	// Rescue is what it boots in place of its own disks, all of which stay attached in their order.
 	Rescue *SpecRescue `json:"rescue,omitempty"`
-	// Restore are the settings of the hypervisor to put back where a rescue replaced them.
-	Restore map[string]string `json:"restore,omitempty"`
+	// Restore are the settings of the hypervisor to put back where a rescue replaced them; empty: none of them stays. nil: it touches none.
+	Restore map[string]string `json:"restore,omitzero"`
 }
 
 // SpecDisk is a disk as a host must know it.
