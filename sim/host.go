@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 
 	"salvor/client"
@@ -36,14 +37,13 @@ type Config struct {
 
 // Host is a simulated VM host.
 type Host struct {
-	ID      string
-	Machine *Machine
-	stop    context.CancelFunc
-	ended   chan error
+	ID    string
+	stop  context.CancelFunc
+	ended chan error
 }
 
-// StartHost joins a control plane and serves it until Stop.
-func StartHost(ctx context.Context, c Config, machine *Machine) (*Host, error) {
+// StartHost joins a control plane and serves it until Stop. The machine is in this process, or a Remote.
+func StartHost(ctx context.Context, c Config, machine hypervisor.Hypervisor) (*Host, error) {
 	if c.Token.Empty() {
 		var err error
 		if c.Token, err = joinToken(ctx, c.API); err != nil {
@@ -57,7 +57,7 @@ func StartHost(ctx context.Context, c Config, machine *Machine) (*Host, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	h := &Host{ID: a.ID(), Machine: machine, stop: stop, ended: make(chan error, 1)}
+	h := &Host{ID: a.ID(), stop: stop, ended: make(chan error, 1)}
 	go func() {
 		defer a.Close()
 		h.ended <- a.Run(ctx)
@@ -90,11 +90,19 @@ type Machine struct {
 
 	mu       sync.Mutex
 	channels map[string]net.Listener
+	opened   map[string][]string
 }
 
 // NewMachine makes one without guests.
 func NewMachine() *Machine {
-	return &Machine{Hypervisor: fake.New(), channels: map[string]net.Listener{}}
+	return &Machine{Hypervisor: fake.New(), channels: map[string]net.Listener{}, opened: map[string][]string{}}
+}
+
+// Opened are the password hashes that a guest's newest rescue system was given, in their order.
+func (m *Machine) Opened(id string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.opened[id])
 }
 
 // SetPower has a guest that boots its rescue system listen on its channel.
@@ -118,8 +126,8 @@ func (m *Machine) SetPower(ctx context.Context, id string, p hypervisor.Power) (
 	if err != nil {
 		return soft, err
 	}
-	m.channels[id] = l
-	go answer(l)
+	m.channels[id], m.opened[id] = l, nil
+	go m.answer(id, l)
 	return soft, nil
 }
 
@@ -140,7 +148,7 @@ func (m *Machine) hangUp(id string) {
 }
 
 // answer is the rescue system's end of the channel.
-func answer(l net.Listener) {
+func (m *Machine) answer(id string, l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -155,6 +163,10 @@ func answer(l net.Listener) {
 				var order agent.Unlock
 				if err := json.Unmarshal(lines.Bytes(), &order); err != nil || order.Hash == "" && len(order.Keys) == 0 {
 					said.Fingerprint, said.Error = "", "no credential in the line"
+				} else {
+					m.mu.Lock()
+					m.opened[id] = append(m.opened[id], order.Hash)
+					m.mu.Unlock()
 				}
 				text, err := json.Marshal(said)
 				if err != nil {

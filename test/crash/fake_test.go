@@ -217,7 +217,7 @@ func TestKilledAfterEachAction(t *testing.T) {
 					t.Fatal(err)
 				}
 				if i < len(names) {
-					w.holdBack(t, m.id, names[i])
+					w.server.HoldBack(t, m.id, names[i])
 				}
 				if err := w.ask(ctx, m, verb); err != nil {
 					t.Fatal(err)

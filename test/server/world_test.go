@@ -31,6 +31,19 @@ type world struct {
 
 func newWorld(t *testing.T, more string) *world {
 	t.Helper()
+	w := newPlane(t, more)
+	w.startHost()
+	t.Cleanup(func() {
+		if err := w.host.Stop(); err != nil {
+			t.Errorf("the host ended with %v", err)
+		}
+	})
+	return w
+}
+
+// newPlane is a control plane and a machine that no host's agent serves yet.
+func newPlane(t *testing.T, more string) *world {
+	t.Helper()
 	images := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
 		if err := os.WriteFile(filepath.Join(images, name), []byte("no machine boots this "+name), 0o600); err != nil {
@@ -39,13 +52,7 @@ func newWorld(t *testing.T, more string) *world {
 	}
 	w := &world{T: t, machine: sim.NewMachine(), door: freeAddress(t), state: t.TempDir()}
 	w.server = program.Serve(t, fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, w.door, more))
-	w.startHost()
 	t.Cleanup(func() {
-		if w.host != nil {
-			if err := w.host.Stop(); err != nil {
-				t.Errorf("the host ended with %v", err)
-			}
-		}
 		if t.Failed() {
 			log := w.server.Log()
 			t.Logf("the server's log:\n%s\nthe host's:\n%s", log[max(0, len(log)-20_000):], w.hostLog.String())

@@ -1,4 +1,4 @@
-package crash
+package program
 
 import (
 	"database/sql"
@@ -20,10 +20,10 @@ BEGIN
 	SELECT count(*) FROM crash_many a, crash_many b, crash_many c, crash_many d, crash_many e, crash_many f WHERE a.x + b.x + c.x + d.x + e.x + f.x = 0;
 END;`
 
-// holdBack keeps an action of a node out of the timeline until the server is killed.
-func (w *world) holdBack(t *testing.T, node, action string) {
+// HoldBack keeps an action of a machine or a server of salvor's out of the timeline until the process is killed.
+func (s *Server) HoldBack(t testing.TB, subject, action string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.server.State, "salvor.db")+"?_pragma=busy_timeout(10000)")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.State, "salvor.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (w *world) holdBack(t *testing.T, node, action string) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.Exec(`INSERT INTO crash_gate SELECT $1, $2, incarnation FROM conductor`, node, action); err != nil {
+	if _, err := db.Exec(`INSERT INTO crash_gate SELECT $1, $2, incarnation FROM conductor`, subject, action); err != nil {
 		t.Fatal(err)
 	}
 }
