@@ -185,9 +185,14 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *passwo
 	case DetachVolume:
 		return s.prepareDetach(ctx, tx, st)
 	case LockServer:
-		srv.Locked, srv.LockedReason = true, st.Reason
+		if !srv.LockedByAdmin || st.who.Admin { // a member's lock takes nothing from an administrator's
+			srv.Locked, srv.LockedReason, srv.LockedByAdmin = true, st.Reason, st.who.Admin && st.who.Project != srv.Project
+		}
 	case UnlockServer:
-		srv.Locked, srv.LockedReason = false, ""
+		if srv.LockedByAdmin && !st.who.Admin {
+			return problem.Forbiddenf("server %s was locked by an administrator: only administrators unlock it", srv.ID)
+		}
+		srv.Locked, srv.LockedReason, srv.LockedByAdmin = false, "", false
 	case ResetState:
 		return s.reset(ctx, tx, st)
 	}
@@ -198,6 +203,9 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *passwo
 func (s *Servers) reset(ctx context.Context, tx job.Tx, st *step) error {
 	if st.Reset != Active && st.Reset != Errored {
 		return problem.Invalidf("server %s: a state is reset to %s or %s, not to %.50q", st.server.ID, Active, Errored, st.Reset)
+	}
+	if st.Reset == Active && st.server.HostID == "" {
+		return problem.Conflictf("server %s has no host on which it could be %s: delete it, and create it anew", st.server.ID, Active)
 	}
 	open, err := s.jobs.Unended(tx, Subject(st.server.ID))
 	if err != nil {

@@ -76,7 +76,7 @@ const statesPage = "../docs/server-states.md"
 // TestTheTableIsWhatTheDocumentSays holds docs/server-states.md to the rules: run it with SALVOR_WRITE_DOCS=1 to write the page anew.
 func TestTheTableIsWhatTheDocumentSays(t *testing.T) {
 	want := "# What servers take in which state\n\nPrinted from the table in `compute/rule.go`; `SALVOR_WRITE_DOCS=1 go test ./compute` writes it anew. A server on which a task is at work" +
-		" takes only delete, lock, unlock and reset state; a locked one takes only unlock from those who are no administrators.\n\n" +
+		" takes only delete, lock, unlock and reset state; a locked one takes only lock and unlock from those who are no administrators, and no unlock of theirs where an administrator locked it.\n\n" +
 		"## In the manner of the Compute API: a rescue powers the server off and boots\n\n" + table(SoftOff) +
 		"\n## In the manner of Cyclades: a rescue takes a stopped server and leaves it off\n\n" + table(MustOff)
 	if os.Getenv("SALVOR_WRITE_DOCS") != "" {

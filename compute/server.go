@@ -90,7 +90,9 @@ type Server struct {
 	Wanted       Power
 	Locked       bool
 	LockedReason string
-	Fault        *Fault
+	// LockedByAdmin: an administrator locked it who does not own it; only administrators unlock it.
+	LockedByAdmin bool
+	Fault         *Fault
 	// LaunchedAt is when it last began to run what it runs, rescue included; TerminatedAt when it was deleted.
 	LaunchedAt, TerminatedAt time.Time
 

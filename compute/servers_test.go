@@ -163,6 +163,36 @@ func TestABusyServerIsRefusedAndALockedOneToo(t *testing.T) {
 	}
 }
 
+func TestALockOfAnAdministratorIsNotAMembersToTakeAway(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.act(s.ID, compute.Act{Action: compute.LockServer, Reason: "forensics"}, admin)
+	w.act(s.ID, compute.Act{Action: compute.LockServer, Reason: "mine"}, alice)
+	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.UnlockServer}, alice)
+	w.want(err, problem.Forbidden)
+	if s = w.read(s.ID); !s.Locked || !s.LockedByAdmin || s.LockedReason != "forensics" {
+		t.Fatalf("%+v", s)
+	}
+	w.act(s.ID, compute.Act{Action: compute.UnlockServer}, admin)
+	w.act(s.ID, compute.Act{Action: compute.LockServer}, alice)
+	if s = w.act(s.ID, compute.Act{Action: compute.UnlockServer}, alice); s.Locked || s.LockedByAdmin {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAServerWithoutAHostIsNotResetToActive(t *testing.T) {
+	w := newWorld(t)
+	s := w.create(alice)
+	w.fail(s.ID)
+	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Active}, admin)
+	w.want(err, problem.Conflict)
+	if s = w.read(s.ID); s.State != compute.Errored {
+		t.Fatal(s.State)
+	}
+	w.act(s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Errored}, admin)
+	w.act(s.ID, compute.Act{Action: compute.Delete}, alice)
+}
+
 func TestADeletionIsNeverLost(t *testing.T) {
 	for _, state := range []job.State{job.Ready, job.Running, job.Waiting} {
 		w := newWorld(t)

@@ -56,9 +56,10 @@ func serverBody(v *compute.Server) any {
 		NICs                                               *[]compute.NIC
 		Disks                                              *[]compute.Disk
 		Rescue                                             rescueSession
+		LockedByAdmin                                      *bool
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plain{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}}
+		plain{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.
