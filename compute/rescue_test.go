@@ -207,6 +207,33 @@ func TestSessionsExpire(t *testing.T) {
 	}
 }
 
+// A session that could not be ended is tried again, though not all the time; and it holds up no other.
+func TestAnExpiryThatFailedComesAgain(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.act(s.ID, compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: time.Second}}, alice)
+	w.finish(s.ID, func(s *compute.Server) {
+		s.State, s.Rescue.State, s.Power = compute.Rescued, rescue.Ready, compute.PowerOn
+	})
+	w.pass(2 * time.Second)
+	for try := range 2 {
+		w.no(w.Servers.ExpireSessions(w.ctx))
+		if jobs := w.jobs(s.ID); len(jobs) != 1 || jobs[0].Kind != compute.JobUnrescue {
+			t.Fatalf("try %d: %+v", try, jobs)
+		}
+		w.fail(s.ID)
+		w.pass(30 * time.Second)
+		if try == 1 {
+			return
+		}
+		w.no(w.Servers.ExpireSessions(w.ctx))
+		if jobs := w.jobs(s.ID); len(jobs) != 0 {
+			t.Fatalf("tried again at once: %+v", jobs)
+		}
+		w.pass(time.Minute)
+	}
+}
+
 func TestARescueThatFailedMayBeAskedAgainAndKeepsWhatWasSaved(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -301,15 +302,11 @@ func (s *Servers) Tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, srv := range list {
-		if err := s.tendDeletion(ctx, srv.ID); err != nil {
-			return err
-		}
+		failed = append(failed, s.tendDeletion(ctx, srv.ID))
 	}
-	if err := s.WatchClusters(ctx); err != nil {
-		return err
-	}
-	return s.ExpireSessions(ctx)
+	return errors.Join(append(failed, s.WatchClusters(ctx), s.ExpireSessions(ctx))...)
 }
 
 func (s *Servers) tendDeletion(ctx context.Context, id string) error {

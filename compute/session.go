@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
 	"strings"
 	"time"
@@ -149,19 +150,39 @@ func (s *Servers) leaveSession(srv *Server, restore bool) UnrescueArgs {
 	return args
 }
 
-// ExpireSessions asks for the unrescue of every server whose session is over; one that is busy waits for the next turn.
+// expireAgain is how long an expired session whose unrescue failed is left alone before the next try.
+const expireAgain = time.Minute
+
+// ExpireSessions asks for the unrescue of every server whose session is over; one that is busy, or whose unrescue has just failed,
+// waits for a later turn. An error about one holds up no other.
 func (s *Servers) ExpireSessions(ctx context.Context) error {
 	due, err := s.store.Servers().List(ctx, nil, ServerFilter{RescueExpired: s.now()}, record.Page{})
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, srv := range due {
+		if !s.expires(srv) {
+			continue
+		}
 		err := s.expire(ctx, srv.ID)
 		if busy := (*StateError)(nil); err != nil && !errors.As(err, &busy) {
-			return err
+			failed = append(failed, fmt.Errorf("end the rescue session of server %s: %w", srv.ID, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
+}
+
+// expires tells whether the server's session is to be ended now.
+func (s *Servers) expires(srv *Server) bool {
+	if !srv.InSession() || srv.Rescue.ExpiresAt.IsZero() || s.now().Before(srv.Rescue.ExpiresAt) {
+		return false
+	}
+	if srv.Rescue.State == rescue.Failed && s.now().Sub(srv.UpdatedAt) < expireAgain {
+		return false
+	}
+	_, err := Allow(srv, Unrescue, SoftOff, true)
+	return err == nil
 }
 
 func (s *Servers) expire(ctx context.Context, id string) error {
@@ -174,9 +195,11 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 			return err
 		}
 		st := &step{Act: &Act{Action: Unrescue, Restore: true}, server: srv}
-		over := srv.InSession() && !srv.Rescue.ExpiresAt.IsZero() && !s.now().Before(srv.Rescue.ExpiresAt)
-		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil || !over || srv.Rescue.State == rescue.Failed {
+		if !s.expires(srv) {
 			return nil
+		}
+		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil {
+			return err
 		}
 		args := s.leaveSession(srv, true)
 		args.Expired = true
