@@ -74,12 +74,16 @@ func bootIndex(place int) int {
 	return -1
 }
 
-// Moved notes that a cluster runs a server on another of its hosts. seen are the versions of the servers from before the cluster was
-// asked: one that was changed since, or on which somebody works, is left for the next look.
-func (s *Servers) Moved(ctx context.Context, id, hostID string, seen map[string]int64) error {
+// Moved notes that a cluster runs a server on another of its hosts. seen are the servers from before the cluster was asked (see
+// Seen): one that was changed since, or on which somebody works, is left for the next look.
+func (s *Servers) Moved(ctx context.Context, id, hostID string, seen map[string]*Server) error {
+	old := seen[id]
+	if old == nil || old.HostID == hostID || old.Task != NoTask {
+		return nil
+	}
 	err := s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.store.Servers().Get(ctx, tx, id)
-		if err != nil || srv.HostID == hostID || srv.Task != NoTask || srv.State == Deleted || srv.Version != seen[id] {
+		if err != nil || srv.State == Deleted || srv.Version != old.Version {
 			return ignoreNotFound(err)
 		}
 		if !srv.Foreign {

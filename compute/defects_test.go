@@ -148,7 +148,7 @@ func TestDefect10AForeignCDIsNoRescue(t *testing.T) {
 	w := newWorld(t)
 	w.rescueImage("ours.iso")
 	s := w.server(alice, compute.Stopped)
-	seen := map[string]int64{s.ID: s.Version}
+	seen := map[string]*compute.Server{s.ID: s}
 	for _, cd := range []string{"/srv/rescue/theirs.iso", "/srv/rescue-too/ours.iso", "/srv/ours.iso", "http://x/ours.iso"} {
 		_, err := w.Servers.SyncRescue(w.ctx, []compute.Guest{{ID: s.ID, Ours: true, Power: compute.PowerOff, Rescue: cd}}, seen, true)
 		w.no(err)

@@ -11,8 +11,7 @@ import (
 	"salvor/rescue"
 )
 
-// Observe takes in what a host, or a watcher of one, sees on it: all guests. What differs from what should be is mended by
-// jobs. Sessions of clusters are SyncRescue's.
+// Observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
 func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) error {
 	_, err := s.observe(ctx, hostID, guests, false)
 	return err

@@ -23,9 +23,9 @@ type Unsynced struct {
 // SyncRescue compares the sessions of servers with how their guests boot. The cluster is the truth in both directions: a guest
 // whose first boot device is a rescue image of ours is in rescue, with that image; any other is not, and its image is released. A CD
 // that is no image of ours is no rescue. Servers with a task or an operation of their own are left alone: that settles it.
-// Only guests of ours count. seen are the versions of the servers from before the guests were read (see Versions): one that was
-// changed since is left for the next look. Without fix nothing is changed.
-func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[string]int64, fix bool) ([]Unsynced, error) {
+// Only guests of ours count. seen are the servers from before the guests were read (see Seen): one that was changed since is left
+// for the next look. Without fix nothing is changed; of what is as it should be nothing is read or written.
+func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[string]*Server, fix bool) ([]Unsynced, error) {
 	shelf, err := s.shelf(ctx)
 	if err != nil {
 		return nil, err
@@ -33,17 +33,15 @@ func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[strin
 	out := []Unsynced{}
 	for i := range guests {
 		g := &guests[i]
-		if !g.Ours {
+		srv := seen[g.ID]
+		if !g.Ours || srv == nil || shelf.judge(srv, g) == nil {
 			continue
 		}
-		srv, err := s.store.Servers().Get(ctx, nil, g.ID)
-		if problem.Is(err, problem.NotFound) {
-			continue
-		}
-		if err != nil {
+		now, err := s.store.Servers().Get(ctx, nil, g.ID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
 			return nil, err
 		}
-		if srv.Version != seen[g.ID] || shelf.judge(srv, g) == nil {
+		if err != nil || now.Version != srv.Version {
 			continue
 		}
 		u := Unsynced{ServerID: srv.ID, Name: srv.Name, Cluster: g.Rescue, Server: shelf.known(srv)}
@@ -59,25 +57,6 @@ func (s *Servers) SyncRescue(ctx context.Context, guests []Guest, seen map[strin
 		}
 		if !onlyStage && (u.Fixed || !busy) {
 			out = append(out, u)
-		}
-	}
-	return out, nil
-}
-
-// Versions reads the versions of a cluster's servers, by id.
-func (s *Servers) Versions(ctx context.Context, clusterID string) (map[string]int64, error) {
-	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{ClusterID: clusterID}, record.Page{})
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]int64{}
-	for _, h := range hosts {
-		marks, err := s.store.Servers().Marks(ctx, ServerFilter{HostID: h.ID}, record.Page{})
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range marks {
-			out[m.ID] = m.Version
 		}
 	}
 	return out, nil

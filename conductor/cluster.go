@@ -3,7 +3,6 @@ package conductor
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -126,13 +125,7 @@ func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.
 	if err != nil {
 		return row.Seen, err
 	}
-	if err := c.followHosts(ctx, row, view); err != nil {
-		return row.Seen, err
-	}
-	if err := c.followGuests(ctx, view); err != nil {
-		return row.Seen, err
-	}
-	if _, err := c.Compute.Servers.SyncRescue(ctx, view.ours(), view.versions, true); err != nil {
+	if err := c.follow(ctx, row, view); err != nil {
 		return row.Seen, err
 	}
 	if err := c.tellJobs(ctx, jobs, view); err != nil {
@@ -177,16 +170,15 @@ func (c *Conductor) newJobs(ctx context.Context, r *job.Run, row *compute.Cluste
 
 // view is a cluster as it was seen in one turn.
 type view struct {
-	hosts    []hypervisor.ClusterHost
-	guests   []hypervisor.ClusterGuest
-	versions map[string]int64  // of servers, from before the guests were read
-	ids      map[string]string // of hosts, by the names of their nodes
+	hosts  []hypervisor.ClusterHost
+	guests []hypervisor.ClusterGuest
+	seen   map[string]*compute.Server // from before the guests were read, by id
 }
 
 func (c *Conductor) readCluster(ctx context.Context, row *compute.Cluster, cl hypervisor.Cluster) (*view, error) {
-	v := &view{ids: map[string]string{}}
+	v := &view{}
 	var err error
-	if v.versions, err = c.Compute.Servers.Versions(ctx, row.ID); err != nil {
+	if v.seen, err = c.Compute.Servers.Seen(ctx, row.ID); err != nil {
 		return nil, err
 	}
 	if v.hosts, err = cl.Hosts(ctx); err != nil {
@@ -206,52 +198,29 @@ func (v *view) ours() []compute.Guest {
 	return out
 }
 
-// followHosts has a row for every node. The row of a node that is gone goes with its last server.
-func (c *Conductor) followHosts(ctx context.Context, row *compute.Cluster, v *view) error {
-	known, err := c.Store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: row.ID}, record.Page{})
+// follow takes in the nodes, where the cluster runs its guests, and how they are: each is compared with what was read before, and
+// only what differs is written.
+func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *view) error {
+	nodes := make(map[string]compute.Inventory, len(v.hosts))
+	for _, h := range v.hosts {
+		nodes[h.Name] = h.Inventory
+	}
+	ids, err := c.Compute.Hosts.Follow(ctx, row.ID, nodes)
 	if err != nil {
 		return err
 	}
-	for _, h := range v.hosts {
-		host, err := c.Compute.Hosts.Ensure(ctx, row.ID, h.Name, h.Inventory)
-		if err != nil {
-			return err
-		}
-		v.ids[h.Name] = host.ID
-	}
-	for _, h := range known {
-		if _, there := v.ids[h.Name]; there {
-			continue
-		}
-		err := c.Compute.Hosts.Remove(ctx, h.ID, record.Asker{})
-		if err != nil && !problem.Is(err, problem.Conflict) && !problem.Is(err, problem.NotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
-// followGuests moves servers to where the cluster runs them, and tells each host's guests to the core.
-func (c *Conductor) followGuests(ctx context.Context, v *view) error {
-	here := map[string][]compute.Guest{}
 	for _, g := range v.guests {
-		id := v.ids[g.Host]
-		if id == "" {
-			continue
-		}
-		if g.Ours {
-			if err := c.Compute.Servers.Moved(ctx, g.ID, id, v.versions); err != nil {
+		if id := ids[g.Host]; g.Ours && id != "" {
+			if err := c.Compute.Servers.Moved(ctx, g.ID, id, v.seen); err != nil {
 				return err
 			}
 		}
-		here[id] = append(here[id], g.Guest)
 	}
-	for _, id := range slices.Sorted(maps.Values(v.ids)) {
-		if err := c.Compute.Servers.Observe(ctx, id, here[id]); err != nil {
-			return err
-		}
+	if err := c.Compute.Servers.ObserveCluster(ctx, v.ours(), v.seen); err != nil {
+		return err
 	}
-	return nil
+	_, err = c.Compute.Servers.SyncRescue(ctx, v.ours(), v.seen, true)
+	return err
 }
 
 // tellJobs writes ended jobs on the timelines of the servers that they worked on, whoever asked for them.
@@ -365,7 +334,7 @@ func (c *Conductor) reconcileCluster(ctx context.Context, r *job.Run) job.Outcom
 	if err != nil {
 		return job.Fail(err)
 	}
-	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.versions, a.Fix)
+	found, err := c.Compute.Servers.SyncRescue(ctx, v.ours(), v.seen, a.Fix)
 	if err != nil {
 		return job.Fail(err)
 	}
