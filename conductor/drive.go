@@ -49,8 +49,16 @@ func (c *Conductor) drive(ctx context.Context, g *guest, e errand) (compute.Resu
 	return compute.Result{}, problem.Unsupportedf("host %s: %s cannot %s", g.host.Name, g.host.Inventory.HypervisorType, errandWords[e.verb])
 }
 
-// lookAt finds the guest among all of the hypervisor's.
+// lookAt finds the guest wherever it is in its cluster: one that was moved just now is on another node than the row says.
 func lookAt(ctx context.Context, h hypervisor.Hypervisor, g *guest) (compute.Result, error) {
+	if f, everywhere := h.(hypervisor.Finder); everywhere {
+		found, err := f.Guest(ctx, g.server.ID)
+		if problem.Is(err, problem.NotFound) {
+			// What is on its way, or out of sight, is neither known to be off nor to have no settings of its own.
+			err = problem.Unavailablef("the cluster of host %s has no guest %s: %w", g.host.Name, g.server.GuestName, err)
+		}
+		return compute.Result{Guest: found}, err
+	}
 	all, err := h.Guests(ctx)
 	if err != nil {
 		return compute.Result{}, err

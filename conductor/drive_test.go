@@ -103,3 +103,36 @@ func TestAdoptedServersAreLetGoAsTheyCame(t *testing.T) {
 		})
 	}
 }
+
+// roamer has all guests on other hosts than their rows say.
+type roamer struct{ *witness }
+
+func (roamer) Guests(context.Context) ([]compute.Guest, error) { return nil, nil }
+
+func (r roamer) Guest(ctx context.Context, id string) (*compute.Guest, error) {
+	all, err := r.witness.Guests(ctx)
+	i := slices.IndexFunc(all, func(g compute.Guest) bool { return g.ID == id })
+	if err != nil || i < 0 {
+		return nil, problem.NotFoundf("there is no guest %s", id)
+	}
+	return &all[i], nil
+}
+
+// TestMovedGuestsAreLookedAt where they are: an instance that was failed over is rescued like any other. One that is nowhere is
+// waited for: that it is off, or has no settings, nobody knows.
+func TestMovedGuestsAreLookedAt(t *testing.T) {
+	t.Parallel()
+	h, w := driven(t)
+	g, err := h.con.guest(t.Context(), h.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := lookAt(t.Context(), roamer{w}, g)
+	if err != nil || found.Guest == nil || found.Guest.ID != h.server {
+		t.Errorf("%+v %v", found, err)
+	}
+	g.server.ID = g.host.ID
+	if _, err := lookAt(t.Context(), roamer{w}, g); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("one that is nowhere: %v", err)
+	}
+}

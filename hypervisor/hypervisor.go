@@ -59,6 +59,12 @@ type Hypervisor interface {
 	Remove(ctx context.Context, id string) error
 }
 
+// Finder finds guests where the hypervisor moves them by itself.
+type Finder interface {
+	// Guest tells of one of ours on whichever host it is; problem.NotFound if it is on none.
+	Guest(ctx context.Context, id string) (*compute.Guest, error)
+}
+
 // Plugger changes the disks of a running guest.
 type Plugger interface {
 	// Plug attaches or detaches (on false) one disk of d, in the running guest and in the definition.

@@ -146,6 +146,9 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 		}
 	}
 	g := h.guests[d.ServerID]
+	if g == nil && d.Adopted {
+		return problem.NotFoundf("define guest %s: there is no such guest, and none is made in its place", d.GuestName)
+	}
 	if g == nil {
 		g = &State{Power: compute.PowerOff, Ours: true}
 		h.guests[d.ServerID] = g

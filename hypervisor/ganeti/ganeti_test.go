@@ -463,6 +463,12 @@ func TestMovedGuestIsFound(t *testing.T) {
 	if all, err := h.Guests(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v %v", all, err)
 	}
+	if g, err := h.Guest(t.Context(), serverID); err != nil || g.ID != serverID || g.Power != compute.PowerOn {
+		t.Errorf("%+v %v", g, err)
+	}
+	if _, err := h.Guest(t.Context(), uuid.NewString()); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a guest that is nowhere: %v", err)
+	}
 	hosts, err := h.Hosts(t.Context())
 	if err != nil || len(hosts) != 2 || hosts[0].Inventory.HypervisorVersion != 3000002 || hosts[0].Inventory.RAM != 24105 {
 		t.Errorf("%+v %v", hosts, err)

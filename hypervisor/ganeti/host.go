@@ -23,6 +23,7 @@ type Host struct {
 
 var (
 	_ hypervisor.Hypervisor = Host{}
+	_ hypervisor.Finder     = Host{}
 	_ hypervisor.Cluster    = (*Client)(nil)
 )
 
@@ -56,6 +57,16 @@ func (h Host) Guests(ctx context.Context) ([]compute.Guest, error) {
 		}
 	}
 	return out, nil
+}
+
+// Guest tells of the server's instance, on whichever node Ganeti runs it.
+func (h Host) Guest(ctx context.Context, id string) (*compute.Guest, error) {
+	in, err := h.ours(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	g := in.guest()
+	return &g, nil
 }
 
 // Define makes the instance boot what d says at its next start, and creates it where it is not there. Its disks and
