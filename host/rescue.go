@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -196,7 +197,7 @@ func (w *work) download(ctx context.Context, p *piece, to string) error {
 func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 	dir, err := filepath.EvalSymlinks(w.RescueDir)
 	if err != nil {
-		return "", problem.NotFoundf("this host has no rescue images: %w", err)
+		return "", problem.NotFoundf("host %s has no rescue images: %w", w.Name, pathless(err))
 	}
 	name := p.location
 	if rest, ok := strings.CutPrefix(name, w.RescueDir+"/"); ok {
@@ -204,29 +205,37 @@ func (w *work) rescuePath(ctx context.Context, p *piece) (string, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("rescue images of host %s: %w", w.Name, pathless(err))
 	}
 	defer root.Close()
 	f, err := root.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", problem.NotFoundf("%q is not in %s on this host", name, w.RescueDir)
+		return "", problem.NotFoundf("its file is not among the rescue images of host %s", w.Name)
 	}
 	if err != nil {
-		return "", problem.Invalidf("%.200q is no file of the rescue image directory: %w", name, err)
+		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s: %w", w.Name, pathless(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return "", problem.Invalidf("%.200q is no file of the rescue image directory", name)
+		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s", w.Name)
 	}
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil || !strings.HasPrefix(path, dir+"/") {
-		return "", problem.Invalidf("%.200q is no file of the rescue image directory", name)
+		return "", problem.Invalidf("what is told of it is no file of the rescue images of host %s", w.Name)
 	}
 	if p.digest != "" {
 		err = w.prove(ctx, f, info, p.digest)
 	}
 	return path, err
+}
+
+// pathless takes the path out of an error: whoever may read the fault of a server need not know where its host keeps files.
+func pathless(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }
 
 // proofKey names a file as it was proven, so that none is read for each order.
@@ -250,11 +259,11 @@ func (w *work) prove(ctx context.Context, f *os.File, info os.FileInfo, digest s
 		if _, err := io.CopyN(sum, f, 16<<20); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return err
+			return fmt.Errorf("read its file on host %s: %w", w.Name, pathless(err))
 		}
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
-		return problem.Invalidf("%s on this host is not the recorded image: it has %s", f.Name(), got)
+		return problem.Invalidf("its file on host %s is not the recorded image: it has %s", w.Name, got)
 	}
 	w.provenFiles.Store(key, true)
 	return nil
