@@ -3,11 +3,13 @@ package native
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -62,22 +64,46 @@ func (s *server) reconcile(c *api.Call) error {
 	if err := c.ReadInto(&b); err != nil {
 		return err
 	}
-	servers := s.Services.Servers
-	questions, err := servers.AskReconcile(c.R.Context(), b.Cluster, b.Fix, who(c))
+	clusters, err := s.clustersNamed(c, b.Cluster)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.R.Context(), answerPatience)
 	defer cancel()
-	all := []compute.Unsynced{}
-	for _, q := range questions {
-		var found []compute.Unsynced
-		if err := servers.Answer(ctx, q, &found); err != nil {
-			return err
-		}
-		all = append(all, found...)
+	found, failed := make([][]compute.Unsynced, len(clusters)), make([]error, len(clusters))
+	var wg sync.WaitGroup
+	for i, cl := range clusters {
+		wg.Go(func() { found[i], failed[i] = s.reconcileCluster(ctx, cl, b.Fix, who(c)) })
 	}
-	return c.JSON(http.StatusOK, map[string]any{"servers": all})
+	wg.Wait()
+	all, problems := []compute.Unsynced{}, []map[string]any{}
+	for i, cl := range clusters {
+		if failed[i] != nil {
+			s.Log.Warn("a cluster was not compared", "cluster", cl.Name, "error", failed[i])
+			problems = append(problems, map[string]any{"cluster": cl.Name, "problem": api.Words(failed[i], api.Of(c.R.Context()).ID)})
+		}
+		all = append(all, found[i]...)
+	}
+	return c.JSON(http.StatusOK, map[string]any{"servers": all, "clusters": problems})
+}
+
+// clustersNamed is the one of that name; all for none.
+func (s *server) clustersNamed(c *api.Call, name string) ([]*compute.Cluster, error) {
+	if name == "" {
+		return s.Services.Clusters.List(c.R.Context(), compute.ClusterFilter{}, record.Page{})
+	}
+	one, err := s.Services.Clusters.Get(c.R.Context(), name)
+	return []*compute.Cluster{one}, err
+}
+
+// reconcileCluster waits for one cluster: what others tell is told though this one is away.
+func (s *server) reconcileCluster(ctx context.Context, cl *compute.Cluster, fix bool, who compute.Who) (found []compute.Unsynced, err error) {
+	questions, err := s.Services.Servers.AskReconcile(ctx, cl.ID, fix, who)
+	if err != nil || len(questions) == 0 {
+		return nil, err
+	}
+	err = s.Services.Servers.Answer(ctx, questions[0], &found)
+	return found, err
 }
 
 // modify is the specification's management command: only settings change, the server stays off.

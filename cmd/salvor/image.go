@@ -114,7 +114,7 @@ func newClusterAdd(e *endpoint) *cobra.Command {
 }
 
 func newReconcileCommand() *cobra.Command {
-	e, o, fix := &endpoint{}, &output{}, false
+	e, o, fix, cluster := &endpoint{}, &output{}, false, ""
 	top := &cobra.Command{Use: "reconcile", Short: "Compare what is kept here with what runs"}
 	e.flags(top)
 	cmd := &cobra.Command{
@@ -125,15 +125,28 @@ func newReconcileCommand() *cobra.Command {
 				return err
 			}
 			var got struct {
-				Servers []client.Record `json:"servers"`
+				Servers  []client.Record `json:"servers"`
+				Clusters []struct {
+					Cluster, Problem string
+				} `json:"clusters"`
 			}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix}, &got); err != nil {
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/reconcile/servers", nil, client.Record{"fix_unsynced_rescue": fix, "cluster": cluster}, &got); err != nil {
 				return err
 			}
-			return o.list(c.OutOrStdout(), columnsOf([]string{"server", "name", "cluster", "known", "fixed"}), got.Servers)
+			if err := o.list(c.OutOrStdout(), columnsOf([]string{"server", "name", "cluster", "known", "fixed"}), got.Servers); err != nil {
+				return err
+			}
+			for _, p := range got.Clusters {
+				fmt.Fprintf(c.ErrOrStderr(), "cluster %s: %s\n", p.Cluster, p.Problem)
+			}
+			if n := len(got.Clusters); n > 0 {
+				return fmt.Errorf("%d clusters were not compared", n)
+			}
+			return nil
 		}),
 	}
 	o.flags(cmd)
+	cmd.Flags().StringVar(&cluster, "cluster", "", "compare this one alone; without it all are")
 	cmd.Flags().BoolVar(&fix, "fix-unsynced-rescue", false, "mend what differs: the cluster is right")
 	top.AddCommand(cmd)
 	return top
