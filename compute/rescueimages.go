@@ -231,10 +231,28 @@ func (s *RescueImages) Select(ctx context.Context, tx job.Tx, req rescue.Request
 		return s.best(ctx, tx, srv, bootsCDOnly)
 	}
 	src, err := s.asked(ctx, tx, req, srv, who)
-	if err == nil && bootsCDOnly && src.Kind != rescue.ISO {
-		return nil, problem.Invalidf("rescue image %q is a %s: server %s is on a Ganeti cluster, which boots rescue systems from CD only; name an ISO image", src.Name, src.Kind, srv.ID)
+	if err == nil && bootsCDOnly {
+		err = s.bootsOnCluster(ctx, tx, src, srv)
 	}
 	return src, err
+}
+
+// bootsOnCluster holds an image to what a cluster boots; nothing is fetched from here for it.
+func (s *RescueImages) bootsOnCluster(ctx context.Context, tx job.Tx, src *rescue.Source, srv *Server) error {
+	if src.Kind != rescue.ISO {
+		return problem.Invalidf("rescue image %q is a %s: server %s is on a Ganeti cluster, which boots rescue systems from CD only; name an ISO image", src.Name, src.Kind, srv.ID)
+	}
+	if src.ImageUUID == "" {
+		return nil
+	}
+	img, err := s.store.Images().Get(ctx, tx, src.ImageUUID)
+	if err != nil {
+		return missing(err, "image", src.ImageUUID)
+	}
+	if img.URL == "" {
+		return problem.Invalidf("image %q was uploaded: server %s is on a Ganeti cluster, which boots files of its nodes and URLs only; name a rescue image that lies there (salvor rescue-image add)", src.Name, srv.ID)
+	}
+	return nil
 }
 
 // onCluster tells whether a server is on a host that boots rescue systems from CD only.
