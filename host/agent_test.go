@@ -3,6 +3,8 @@ package host
 import (
 	"bytes"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -288,6 +290,44 @@ func TestHypervisorRestarts(t *testing.T) {
 	})
 	if g.changes(id) != 1 {
 		t.Errorf("%d changes", g.changes(id))
+	}
+}
+
+// TestARemovalWaitsForNobody: what is made for a server gives way to its removal, and to a newer owner.
+func TestARemovalWaitsForNobody(t *testing.T) {
+	w, g := newWorld(t), newGuests()
+	a, _ := w.start(w.config(g))
+	await(t, "the lease", func() bool { held, _ := a.Leased(); return held })
+	begun, over := make(chan struct{}, 2), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		select { // an image that does not end
+		case <-r.Context().Done():
+		case <-over:
+		}
+	}))
+	defer slow.Close()
+	defer close(over)
+	for _, next := range []compute.Verb{compute.Remove, compute.SetPower} {
+		id := uuid.NewString()
+		g.set(compute.Guest{ID: id, Ours: true, Epoch: 1, Power: compute.PowerOff})
+		spec := specFor(id, compute.SpecDisk{Name: "vda", File: id + "-vda", SizeGiB: 1,
+			Image: &compute.SpecImage{ID: "i", Digest: "sha256:" + strings.Repeat("0a", 32), Size: 1 << 20, Format: "raw", URL: slow.URL}})
+		long, waiting := orderFor(a, id, compute.Prepare, compute.Args{Spec: spec}, nil), orderFor(a, id, compute.Define, compute.Args{Spec: spec}, nil)
+		w.post(long)
+		<-begun
+		w.post(waiting)
+		newer := orderFor(a, id, next, compute.Args{Power: compute.PowerOn}, nil)
+		if next != compute.Remove {
+			newer.Epoch = 2
+		}
+		w.done(newer)
+		for _, o := range []*compute.Order{long, waiting} {
+			await(t, "the result of what was overtaken", func() bool {
+				got, err := w.store.Order(t.Context(), nil, o.ID)
+				return err == nil && got.Result != nil && got.Result.ErrorKind == "conflict" && strings.Contains(got.Result.Error, "overtaken")
+			})
+		}
 	}
 }
 

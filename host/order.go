@@ -25,6 +25,7 @@ type orders struct {
 	mu     sync.Mutex
 	known  map[string]bool // ids from their sight until their result is taken
 	queues map[string][]task
+	hands  map[string]task  // what is worked on now
 	last   map[string]int64 // the sequence of each server's newest order
 	count  int64
 	doing  sync.WaitGroup
@@ -33,6 +34,32 @@ type orders struct {
 type task struct {
 	order  *compute.Order
 	secret compute.OrderSecret
+	// overtaken is closed when an order came that makes this one needless; nil: none can.
+	overtaken chan struct{}
+}
+
+// yield ends a task, whether it is in hand or waits, once.
+func (t task) yield() {
+	select {
+	case <-t.overtaken:
+	default:
+		close(t.overtaken)
+	}
+}
+
+func (t task) yielded() bool {
+	select {
+	case <-t.overtaken:
+		return true
+	default:
+		return false
+	}
+}
+
+// overtakes tells whether an order makes an earlier one of the same server needless: what is to be removed need not be made, and
+// an owner who has lost the server has no say.
+func overtakes(next, earlier *compute.Order) bool {
+	return next.Epoch > earlier.Epoch || next.Epoch == earlier.Epoch && next.Verb == compute.Remove && earlier.Verb != compute.Remove
 }
 
 const (
@@ -44,7 +71,7 @@ const (
 
 func newOrders(a *Agent) *orders {
 	return &orders{agent: a, slots: make(chan struct{}, a.Orders), rouse: make(chan struct{}, 1),
-		known: map[string]bool{}, queues: map[string][]task{}, last: map[string]int64{}}
+		known: map[string]bool{}, queues: map[string][]task{}, hands: map[string]task{}, last: map[string]int64{}}
 }
 
 func (s *orders) wake() {
@@ -163,7 +190,16 @@ func (s *orders) take(ctx context.Context, w wire.Order) bool {
 	}
 	s.count++
 	s.last[o.ServerID] = s.count
+	t.overtaken = make(chan struct{})
 	queue, working := s.queues[o.ServerID]
+	for _, earlier := range queue {
+		if overtakes(o, earlier.order) {
+			earlier.yield()
+		}
+	}
+	if earlier, ok := s.hands[o.ServerID]; ok && overtakes(o, earlier.order) {
+		earlier.yield()
+	}
 	s.queues[o.ServerID] = append(queue, t)
 	if !working {
 		s.doing.Go(func() { s.work(ctx, o.ServerID) })
@@ -179,12 +215,13 @@ func (s *orders) work(ctx context.Context, server string) {
 	for {
 		s.mu.Lock()
 		queue := s.queues[server]
+		delete(s.hands, server)
 		if len(queue) == 0 || ctx.Err() != nil {
 			delete(s.queues, server)
 			s.mu.Unlock()
 			return
 		}
-		s.queues[server] = queue[1:]
+		s.queues[server], s.hands[server] = queue[1:], queue[0]
 		s.mu.Unlock()
 		select {
 		case s.slots <- struct{}{}:
@@ -240,10 +277,22 @@ func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
 	left := began + min(within, maxWithin) - now
 	bounded, cancel := context.WithTimeout(ctx, max(left, time.Second))
 	defer cancel()
+	if t.overtaken != nil {
+		go func() {
+			select {
+			case <-t.overtaken:
+				cancel()
+			case <-bounded.Done():
+			}
+		}()
+	}
 	start := time.Now()
 	r, err := a.tryUntil(bounded, t)
 	if ctx.Err() != nil {
 		return compute.Result{}, false
+	}
+	if err != nil && t.yielded() {
+		err = overtaken(o)
 	}
 	if err != nil {
 		r = failed(err)
@@ -262,8 +311,8 @@ func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
 // tryUntil repeats what is unavailable, as a hypervisor that restarts, until the order's bound.
 func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		if a.journal.stale(t.order) {
-			return compute.Result{}, problem.Conflictf("order %s is overtaken by a newer epoch of server %s", t.order.ID, t.order.ServerID)
+		if t.yielded() || a.journal.stale(t.order) {
+			return compute.Result{}, overtaken(t.order)
 		}
 		r, err := a.do(ctx, t)
 		if err == nil || !problem.Is(err, problem.Unavailable) && ctx.Err() == nil {
@@ -274,6 +323,10 @@ func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
 		}
 		a.Log.Info("an order is tried again", "order", t.order.ID, "verb", t.order.Verb, "server", t.order.ServerID, "error", err)
 	}
+}
+
+func overtaken(o *compute.Order) error {
+	return problem.Conflictf("order %s is overtaken by a newer order for server %s", o.ID, o.ServerID)
 }
 
 func failed(err error) compute.Result {
