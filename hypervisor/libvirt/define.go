@@ -111,6 +111,9 @@ func (h *Hypervisor) definition(ctx context.Context, dom rpc.Domain) (*libvirtxm
 	return h.describe(ctx, dom, rpc.DomainXMLInactive)
 }
 
+// errDefinition is of a guest whose definition is not understood.
+var errDefinition = errors.New("its definition is not understood")
+
 func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.DomainXMLFlags) (*libvirtxml.Domain, mark, error) {
 	what := "read guest " + dom.Name
 	text, err := ask(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) (string, error) { return c.DomainGetXMLDesc(dom, flags) })
@@ -119,7 +122,7 @@ func (h *Hypervisor) describe(ctx context.Context, dom rpc.Domain, flags rpc.Dom
 	}
 	var def libvirtxml.Domain
 	if err := def.Unmarshal(text); err != nil {
-		return nil, mark{}, fmt.Errorf("%s: %w", what, err)
+		return nil, mark{}, fmt.Errorf("%s: %w: %w", what, errDefinition, err)
 	}
 	if def.Metadata == nil || def.OS == nil || def.OS.Type == nil {
 		return &def, mark{}, nil

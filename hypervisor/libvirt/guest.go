@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/google/uuid"
@@ -34,7 +35,9 @@ func (h *Hypervisor) Guests(ctx context.Context) ([]compute.Guest, error) {
 		if problem.Is(err, problem.NotFound) {
 			continue // it ended meanwhile
 		}
-		if err != nil {
+		if errors.Is(err, errDefinition) {
+			g.Power = compute.PowerUnknown // of one guest nothing is known; of the others all is
+		} else if err != nil {
 			return nil, err
 		}
 		guests = append(guests, g)
