@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	maxUnlock   = 256 << 10
+	maxUnlock   = wire.MaxUnlock
 	channelPoll = 50 * time.Millisecond
 	maxSSHKeys  = 100
 )
@@ -98,6 +98,8 @@ func (u *Unlock) serve(ctx context.Context, port io.ReadWriter) error {
 		if answer.Fingerprint, err = u.take(ctx, line); err != nil {
 			answer.Error = err.Error()
 		}
+		// The end of a line whose begin went to somebody else, as of a host that was killed: the host asks again.
+		answer.Retry = err != nil && !json.Valid(line)
 		text, err := json.Marshal(answer)
 		if err != nil {
 			return err

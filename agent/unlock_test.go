@@ -73,6 +73,9 @@ func TestUnlock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got.Retry != (c.name == "rubbish") {
+			t.Errorf("%s: answered %+v", c.name, got)
+		}
 		if c.says != "" {
 			if !strings.Contains(got.Error, c.says) || got.Fingerprint != "" || string(shadow) != testShadow {
 				t.Errorf("%s: answered %+v, shadow:\n%s", c.name, got, shadow)

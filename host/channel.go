@@ -30,6 +30,9 @@ func (w *work) unlock(ctx context.Context) (compute.Result, error) {
 	if err != nil {
 		return compute.Result{}, problem.Invalidf("unlock of server %s: the credential cannot be written as JSON", w.order.ServerID)
 	}
+	if len(line) >= agent.MaxUnlock {
+		return compute.Result{}, problem.Invalidf("unlock of server %s: its credential and addresses take %d bytes; a rescue system takes %d", w.order.ServerID, len(line), agent.MaxUnlock)
+	}
 	var last error
 	for {
 		fingerprint, err := ask(ctx, w.path(channelFile), append(line, '\n'))
@@ -89,6 +92,10 @@ func ask(ctx context.Context, socket string, line []byte) (string, error) {
 		answer, err := parseAnswer(lines.Bytes())
 		if err != nil {
 			continue // the rest of a line to somebody before us, or noise of a boot
+		}
+		if answer.Retry {
+			// The rest of a line that somebody before us began, say, with ours behind it.
+			return "", problem.Unavailablef("the rescue system did not understand: %.300s", answer.Error)
 		}
 		if answer.Error != "" {
 			return "", problem.Conflictf("the rescue system refused: %.300s", answer.Error)

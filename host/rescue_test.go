@@ -219,7 +219,9 @@ func TestUnlock(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		first.Close() // the guest restarts
+		fmt.Fprint(first, "{\"version\":1,\"error\":\"the line is no JSON\",\"retry\":true}\n") // half a line came before ours
+		_, _ = bufio.NewReader(first).ReadBytes(0)                                              // until the host hangs up
+		first.Close()
 		second, err := l.Accept()
 		if err != nil {
 			t.Error(err)

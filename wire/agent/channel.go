@@ -14,6 +14,9 @@ const ChannelVersion = 1
 // ChannelWord in the kernel's command line makes the ramdisk wait for its credential at the channel and ask no network.
 const ChannelWord = "salvor.rescue=channel"
 
+// MaxUnlock bounds an Unlock as a line, in bytes: the most keys that a session takes, and addresses.
+const MaxUnlock = 1 << 20
+
 // Unlock opens a rescue system. A value of this type holds a credential in the open: it is made last and never logged.
 type Unlock struct {
 	Version int `json:"version"`
@@ -31,4 +34,6 @@ type Unlocked struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 	Agent       string `json:"agent"`
 	Error       string `json:"error,omitempty"`
+	// Retry: what came was no whole line, so that it says nothing of the credential; it should be sent again.
+	Retry bool `json:"retry,omitempty"`
 }
