@@ -87,6 +87,19 @@ func TestARescueOfAStoppedServerInTheOtherManner(t *testing.T) {
 	w.act(s.ID, compute.Act{Action: compute.Unrescue}, alice) // either face may close what the other opened
 }
 
+// The server's own key opens its rescue system, whatever else is named.
+func TestARescueTakesTheServersOwnKey(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Stopped)
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Edit(w.ctx, tx, s.ID, func(s *compute.Server) { s.PublicKey = "ssh-ed25519 own" })
+	})
+	s = w.act(s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true, Rescue: rescue.Request{Keys: []string{"ssh-ed25519 guest"}}}, alice)
+	if got := strings.Join(s.Rescue.Credential.Keys, ","); got != "ssh-ed25519 guest,ssh-ed25519 own" {
+		t.Fatal(got)
+	}
+}
+
 func TestNoPasswordForAnImageThatTakesNone(t *testing.T) {
 	w := newWorld(t)
 	img := w.rescueImage("plain.iso")

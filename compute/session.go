@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,9 +94,9 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 		n.Saved = rescue.Boot{Power: savedPower(st.server), Mode: string(st.server.Firmware)}
 	}
 	if src.Access != rescue.NoAccess {
-		keys := st.Rescue.Keys
-		if len(keys) == 0 && st.server.PublicKey != "" {
-			keys = []string{st.server.PublicKey}
+		keys := slices.Clone(st.Rescue.Keys)
+		if own := st.server.PublicKey; own != "" && !slices.Contains(keys, own) {
+			keys = append(keys, own)
 		}
 		n.Credential = rescue.Credential{Hash: cred.hash, Keys: keys}
 	}

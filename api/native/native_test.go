@@ -236,6 +236,8 @@ func TestRescueSessions(t *testing.T) {
 	w.says("POST", "/servers/"+v.ID+"/modify", `{"action":"reboot"}`, 400, "want rescue or unrescue")
 	w.says("POST", "/servers/"+uuid.NewString()+"/modify", `{"action":"rescue"}`, 404, "")
 	w.admin("POST", "/servers/"+v.ID+"/modify", `{"action":"rescue","rescue_image":1}`, 409)
+	w.says("POST", "/servers/"+v.ID+"/modify", `{"action":"rescue","expires_in":-1}`, 400, "want seconds")
+	w.admin("POST", "/servers/"+v.ID+"/modify", `{"action":"rescue","expires_in":3600,"keys":["ssh-ed25519 AAAA"]}`, 409)
 }
 
 func TestHosts(t *testing.T) {

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -109,13 +110,19 @@ func (s *server) reconcileCluster(ctx context.Context, cl *compute.Cluster, fix 
 // modify is the specification's management command: only settings change, the server stays off.
 func (s *server) modify(c *api.Call) error {
 	var b struct {
-		Action      string `json:"action"`
-		RescueImage int64  `json:"rescue_image"`
+		Action      string   `json:"action"`
+		RescueImage int64    `json:"rescue_image"`
+		ExpiresIn   int64    `json:"expires_in"` // seconds; 0: as configured
+		Keys        []string `json:"keys"`       // of ssh, beside the server's own
 	}
 	if err := c.ReadInto(&b); err != nil {
 		return err
 	}
-	act := compute.Act{MustBeOff: true, Restore: true, Rescue: rescue.Request{Image: b.RescueImage}}
+	if b.ExpiresIn < 0 || b.ExpiresIn > math.MaxInt32 {
+		return problem.Invalidf("Invalid value for expires_in: %d; want seconds.", b.ExpiresIn)
+	}
+	act := compute.Act{MustBeOff: true, Restore: true, Rescue: rescue.Request{
+		Image: b.RescueImage, Keys: b.Keys, Expires: time.Duration(b.ExpiresIn) * time.Second}}
 	switch b.Action {
 	case "rescue":
 		act.Action = compute.Rescue
