@@ -357,3 +357,23 @@ func TestDeedsAndTimeGoOn(t *testing.T) {
 	}
 	w.pass(time.Minute)
 }
+
+// A hypervisor places disks by letter: sdb of a server whose disks are vd... is vdb.
+func TestADiskHasThePlaceOfItsLetter(t *testing.T) {
+	w := newWorld(t)
+	disk := func(device string) ([]*compute.Server, error) {
+		return w.Servers.Create(w.ctx, compute.Creation{Name: "vm", Flavor: w.flavor.ID, Image: w.image.ID,
+			Disks: []compute.DiskWish{{SizeGiB: 1, BootIndex: -1, Device: device}}}, alice)
+	}
+	for device, want := range map[string]string{"/dev/sdc": "vdc", "hdb": "vdb", "vdz": "vdz", "": "vdb"} {
+		made, err := disk(device)
+		w.no(err)
+		if got := made[0].Disks[1].Name; got != want {
+			t.Errorf("%s is %s, want %s", device, got, want)
+		}
+	}
+	for device, kind := range map[string]problem.Kind{"/dev/sda": problem.Conflict, "hda": problem.Conflict, "vdaa": problem.Invalid, "vd": problem.Invalid} {
+		_, err := disk(device)
+		w.want(err, kind)
+	}
+}

@@ -81,11 +81,17 @@ func diskPrefix(properties map[string]string) string {
 func freeName(disks []Disk, prefix string) string {
 	for i := range 26 * 27 {
 		name := prefix + letters(i)
-		if !slices.ContainsFunc(disks, func(d Disk) bool { return d.Name == name }) {
+		if !taken(disks, name) {
 			return name
 		}
 	}
 	return ""
+}
+
+// taken tells whether a disk has the place that a name tells: hypervisors place disks by their letters, whatever bus the name is of.
+func taken(disks []Disk, name string) bool {
+	place := func(s string) string { return s[min(2, len(s)):] }
+	return slices.ContainsFunc(disks, func(d Disk) bool { return place(d.Name) == place(name) })
 }
 
 func letters(i int) string {
@@ -95,7 +101,7 @@ func letters(i int) string {
 	return string(rune('a'+i/26-1)) + string(rune('a'+i%26))
 }
 
-var deviceName = regexp.MustCompile(`^[vsh]d[a-z]{1,2}$`)
+var deviceName = regexp.MustCompile(`^[vsh]d[a-z]$`)
 
 func trimDevice(s string) string { return strings.TrimPrefix(s, "/dev/") }
 
@@ -123,7 +129,8 @@ func (s *Servers) prepareAttach(ctx context.Context, tx job.Tx, st *step) error 
 	return nil
 }
 
-// placeDisk finds the name of a further disk: the wanted one (with or without /dev/), or the first that is free.
+// placeDisk finds the name of a further disk: that of the wanted place (with or without /dev/) on the server's bus, or the first
+// that is free.
 func placeDisk(disks []Disk, wanted, prefix string) (string, error) {
 	if len(disks) >= maxDisks {
 		return "", problem.Conflictf("a server has at most %d disks", maxDisks)
@@ -133,9 +140,10 @@ func placeDisk(disks []Disk, wanted, prefix string) (string, error) {
 	}
 	name := trimDevice(wanted)
 	if !deviceName.MatchString(name) {
-		return "", problem.Invalidf("device %.50q: want a name like /dev/%sb", wanted, prefix)
+		return "", problem.Invalidf("device %.50q: want a name from /dev/%sa to /dev/%sz", wanted, prefix, prefix)
 	}
-	if slices.ContainsFunc(disks, func(d Disk) bool { return d.Name == name }) {
+	name = prefix + name[2:]
+	if taken(disks, name) {
 		return "", problem.Conflictf("device %s is taken", name)
 	}
 	return name, nil
