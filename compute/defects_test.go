@@ -169,7 +169,7 @@ func TestDefect11ARescueHasACredentialAnEndAndATrace(t *testing.T) {
 	s := w.server(alice, compute.Active)
 	told := secret.Value{}
 	s = w.act(s.ID, compute.Act{Action: compute.Rescue, Password: &told, Rescue: rescue.Request{Expires: time.Hour, Keys: []string{"ssh-ed25519 AAAA k"}}}, alice)
-	if told.Empty() || s.Rescue.Credential.Hash.Empty() || len(s.Rescue.Credential.Keys) != 1 || s.Rescue.ExpiresAt.IsZero() {
+	if told.Empty() || s.Rescue.Credential.Hash.Empty() || len(s.Rescue.Credential.Keys) != 2 || s.Rescue.ExpiresAt.IsZero() {
 		t.Errorf("%+v", s.Rescue)
 	}
 	events, err := w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100)

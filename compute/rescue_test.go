@@ -100,6 +100,21 @@ func TestARescueTakesTheServersOwnKey(t *testing.T) {
 	}
 }
 
+// A rescue system that waits for a credential that nobody has helps nobody.
+func TestARescueThatNobodyCouldEnterIsRefused(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Stopped)
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Edit(w.ctx, tx, s.ID, func(s *compute.Server) { s.PublicKey = "" })
+	})
+	_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true}, alice)
+	w.want(err, problem.Invalid)
+	if s = w.read(s.ID); s.InSession() || s.Task != compute.NoTask {
+		t.Fatalf("%+v", s)
+	}
+	w.act(s.ID, compute.Act{Action: compute.Rescue, MustBeOff: true, Rescue: rescue.Request{Keys: []string{"ssh-ed25519 guest"}}}, alice)
+}
+
 func TestNoPasswordForAnImageThatTakesNone(t *testing.T) {
 	w := newWorld(t)
 	img := w.rescueImage("plain.iso")

@@ -99,6 +99,10 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 			keys = append(keys, own)
 		}
 		n.Credential = rescue.Credential{Hash: cred.hash, Keys: keys}
+		if cred.hash.Empty() && len(keys) == 0 {
+			return problem.Invalidf("rescue: nobody could log in to rescue image %s: server %s has no key pair, and no password or key is given; "+
+				"name another image, give a key, or rescue through the Compute API, which makes a password", src.Name, st.server.ID)
+		}
 	}
 	lasts := st.Rescue.Expires
 	if lasts == 0 {

@@ -127,7 +127,7 @@ func (w *world) server(who compute.Who, state compute.VMState, change ...func(*c
 		return err
 	})
 	w.finish(s.ID, func(s *compute.Server) {
-		s.LaunchedAt = w.now()
+		s.LaunchedAt, s.PublicKey = w.now(), "ssh-ed25519 own"
 		s.Settle(map[compute.VMState]compute.Power{compute.Stopped: compute.PowerOff, compute.Paused: compute.PowerPaused,
 			compute.Suspended: compute.PowerSaved}[state])
 		if state == compute.Active {

@@ -117,7 +117,7 @@ func (h *house) settle(t *testing.T, q quarters) {
 	}
 	s := &compute.Server{
 		Record: record.Record{ID: uuid.NewString()}, Name: "db", GuestName: "salvor-db", HostID: h.host.ID, Epoch: 1, State: q.state, Power: power, Wanted: power,
-		LaunchedAt: time.Now().Add(-time.Hour), Flavor: compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2}, ImageID: h.image, Firmware: compute.BIOS, ConfigDrive: true,
+		LaunchedAt: time.Now().Add(-time.Hour), Flavor: compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2}, ImageID: h.image, Firmware: compute.BIOS, ConfigDrive: true, PublicKey: "ssh-ed25519 own",
 		Disks: []compute.Disk{{Name: "vda", BootIndex: 0, Store: "local", SizeGiB: 2, ImageID: h.image}, {Name: "vdb", BootIndex: -1, Store: "local", SizeGiB: 1}},
 	}
 	h.server, h.disks["vda"], h.disks["vdb"] = s.ID, "aged "+h.image, "aged"
@@ -233,7 +233,7 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 		if now.Runs == nil || now.Runs.Rescue == nil {
 			return result, problem.Conflictf("no rescue system runs")
 		}
-		if hidden.Hash == "" || len(hidden.Drive) != 1 || len(hidden.Drive[networkData]) == 0 {
+		if hidden.Hash == "" && len(hidden.Keys) == 0 || len(hidden.Drive) != 1 || len(hidden.Drive[networkData]) == 0 {
 			return result, problem.Invalidf("no credential, or not the addresses alone: %d files", len(hidden.Drive))
 		}
 		h.opened, result.Fingerprint = hidden.Hash, "SHA256:fingerprint"

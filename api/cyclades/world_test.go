@@ -84,7 +84,7 @@ func (w *world) server(change func(*compute.Server)) *compute.Server {
 			}
 		}
 		return w.services.Servers.Edit(w.Context(), tx, id, func(s *compute.Server) {
-			s.Task, s.LaunchedAt = compute.NoTask, time.Now()
+			s.Task, s.LaunchedAt, s.PublicKey = compute.NoTask, time.Now(), "ssh-ed25519 own"
 			change(s)
 		})
 	}))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -233,7 +234,7 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 func newServerModify(e *endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "modify SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
-		Example: "  salvor server modify web1 --action rescue --rescue-image 3\n  salvor server modify web1 --action unrescue",
+		Example: "  salvor server modify web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 86400\n  salvor server modify web1 --action unrescue",
 		RunE: e.run(func(c *call) error {
 			action, _ := c.Flags().GetString("action")
 			body := client.Record{"action": action}
@@ -245,6 +246,11 @@ func newServerModify(e *endpoint) *cobra.Command {
 			case image != 0:
 				body["rescue_image"] = image
 			}
+			if action == "rescue" {
+				if err := sessionWishes(c, body); err != nil {
+					return err
+				}
+			}
 			id, err := serverThing.find(c, c.args[0])
 			if err != nil {
 				return err
@@ -254,8 +260,30 @@ func newServerModify(e *endpoint) *cobra.Command {
 	}
 	cmd.Flags().String("action", "", "rescue or unrescue")
 	cmd.Flags().Int64("rescue-image", 0, "the rescue image, by its number; without one salvor chooses")
+	cmd.Flags().StringArray("key", nil, "a file with an ssh public key to let in beside the server's own; may be repeated")
+	cmd.Flags().Int("expires-in", 0, "end the rescue by itself after so many seconds")
 	_ = cmd.MarkFlagRequired("action")
 	return cmd
+}
+
+// sessionWishes adds what is asked of the session.
+func sessionWishes(c *call, body client.Record) error {
+	if seconds, _ := c.Flags().GetInt("expires-in"); seconds != 0 {
+		body["expires_in"] = seconds
+	}
+	files, _ := c.Flags().GetStringArray("key")
+	var keys []string
+	for _, name := range files {
+		text, err := readArgument(c.InOrStdin(), name, maxArgumentFile)
+		if err != nil {
+			return usagef(c.Command, "--key: %w", err)
+		}
+		keys = append(keys, strings.TrimSpace(string(text)))
+	}
+	if len(keys) > 0 {
+		body["keys"] = keys
+	}
+	return nil
 }
 
 func newConsoleCommand() *cobra.Command {
