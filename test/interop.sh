@@ -12,5 +12,5 @@ SALVOR_INTEROP=1 SALVOR_INTEROP_ONLY="${ONLY:-}" \
 if [ $status -ne 0 ]; then
 	cat "$out"
 fi
-grep -E '^ +suite_test.go:[0-9]+: [a-z]+: ([0-9]+ (passed|tests)|skipped:|failed:)' "$out" | sed -E 's/^ +suite_test.go:[0-9]+: //'
+grep -E '^ +suite_test.go:[0-9]+: [a-z-]+: ([0-9]+ (passed|tests)|skipped:|failed:)' "$out" | sed -E 's/^ +suite_test.go:[0-9]+: //'
 exit $status
