@@ -14,8 +14,8 @@ import (
 // fleet is a store with hosts that have joined.
 func fleet(b *testing.B, hosts int) (*compute.Services, job.Transactor, []string) {
 	b.Helper()
-	st, key := storetest.SQLite(b)
-	s := compute.New(st, st, key, compute.Options{}, time.Now)
+	st, _ := storetest.SQLite(b)
+	s := compute.New(st, st, compute.Options{}, time.Now)
 	ids := make([]string, hosts)
 	err := st.Do(b.Context(), func(tx job.Tx) error {
 		for i := range ids {

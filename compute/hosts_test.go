@@ -141,7 +141,7 @@ func TestAHostLivesWhileItRenews(t *testing.T) {
 
 func TestANewProcessAsksForEverythingAgain(t *testing.T) {
 	w := newWorld(t)
-	again := compute.New(w.store, w.store, nil, compute.Options{}, w.now)
+	again := compute.New(w.store, w.store, compute.Options{}, w.now)
 	out, err := again.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"})
 	w.no(err)
 	if !out.Resend {
@@ -213,7 +213,8 @@ func TestWhatAHostSees(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		for range 3 { // looking again changes nothing
-			w.no(w.Servers.Observe(w.ctx, w.host.ID, guests))
+			_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Guests: guests, HasGuests: true})
+			w.no(err)
 		}
 		s = w.read(s.ID)
 		if s.State != c.state || s.Wanted != c.wanted {

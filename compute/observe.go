@@ -11,12 +11,6 @@ import (
 	"salvor/rescue"
 )
 
-// Observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
-func (s *Servers) Observe(ctx context.Context, hostID string, guests []Guest) error {
-	_, err := s.observe(ctx, hostID, guests, false)
-	return err
-}
-
 // young is for how long after a change of a server a host's word on it may be older than the change.
 const young = 3 * RenewEvery
 
@@ -33,7 +27,8 @@ func (o open) again() bool {
 	return false
 }
 
-// observe is Observe; first: it is the first look after the host's start, whose guests are off because the host was.
+// observe takes in what a host with an agent sees on it: all guests. What differs from what should be is mended by jobs.
+// first: it is the first look after the host's start, whose guests are off because the host was.
 func (s *Servers) observe(ctx context.Context, hostID string, guests []Guest, first bool) (open, error) {
 	host, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {

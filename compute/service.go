@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"salvor/record"
-	"salvor/secret"
 )
 
 // Who is who asks for something. An administrator passes locks and projects; one without a project sees all.
@@ -63,8 +62,8 @@ type core struct {
 	now   func() time.Time
 }
 
-// New makes the services. Secrets are sealed by the store: no service needs the key.
-func New(store Store, jobs record.Jobs, _ *secret.Key, opts Options, now func() time.Time) *Services {
+// New makes the services.
+func New(store Store, jobs record.Jobs, opts Options, now func() time.Time) *Services {
 	if opts.PasswordLength <= 0 {
 		opts.PasswordLength = 12
 	}

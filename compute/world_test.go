@@ -52,9 +52,9 @@ func (w *world) pass(d time.Duration) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	st, key := storetest.SQLite(t)
+	st, _ := storetest.SQLite(t)
 	w := &world{t: t, ctx: t.Context(), store: st, time: time.Now()}
-	w.Services = compute.New(st, st, key, compute.Options{
+	w.Services = compute.New(st, st, compute.Options{
 		SoftOffTimeout: 5 * time.Second, HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue",
 		HeadURL: func(url string) error {
 			if url == "http://gone.example/x.iso" {

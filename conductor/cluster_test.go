@@ -45,7 +45,7 @@ func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	st, key := storetest.SQLite(t)
 	c := &cloud{T: t, store: st, hosts: []hypervisor.ClusterHost{node("n1"), node("n2")}}
-	c.services = compute.New(st, st, key, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
+	c.services = compute.New(st, st, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.row = &compute.Cluster{Name: "prod", URL: "https://192.0.2.1", User: "salvor", Password: secret.New("canary")}
 	if err := c.services.Clusters.Create(t.Context(), c.row, operator.Asker); err != nil {

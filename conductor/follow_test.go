@@ -58,7 +58,7 @@ func TestAQuietTurnWritesNothing(t *testing.T) {
 	c.boots("rescued", "/srv/rescue/a.iso")
 	c.hosts[0].Inventory.Firmware = []compute.Firmware{compute.BIOS}
 	st := &counted{Store: c.store}
-	c.services = compute.New(st, st, c.con.Key, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
+	c.services = compute.New(st, st, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Key: c.con.Key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
 	c.turn()
 	c.turn()

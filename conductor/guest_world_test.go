@@ -64,7 +64,7 @@ func newHouse(t *testing.T, q quarters) *house {
 	t.Helper()
 	st, key := storetest.SQLite(t)
 	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
-	h.services = compute.New(st, st, key, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
+	h.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
 	h.con = New(Config{Store: st, Compute: h.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
 	if q.access == "" {
 		q.access = rescue.ByChannel

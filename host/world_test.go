@@ -195,9 +195,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	s, key := storetest.SQLite(t)
+	s, _ := storetest.SQLite(t)
 	w := &world{t: t, store: s, images: &blobs{bytes: map[string][]byte{}}}
-	w.services = compute.New(s, s, key, compute.Options{}, time.Now)
+	w.services = compute.New(s, s, compute.Options{}, time.Now)
 	var err error
 	if w.authority, err = front.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)

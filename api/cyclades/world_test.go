@@ -45,9 +45,9 @@ const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012345678
 
 func newWorld(t testing.TB, change ...func(*cyclades.Config)) *world {
 	t.Helper()
-	st, key := storetest.SQLite(t)
+	st, _ := storetest.SQLite(t)
 	w := &world{TB: t, store: st, who: &who{member("ann")}}
-	w.services = compute.New(st, st, key, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
+	w.services = compute.New(st, st, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue"}, time.Now)
 	ctx := t.Context()
 	w.no(w.services.Flavors.Create(ctx, &compute.Flavor{Name: "small", VCPUs: 1, RAM: 512, Disk: 2, Public: true}, compute.Who{}.Asker))
 	w.image = &compute.Image{Name: "cirros", Visibility: "public", Status: compute.ImageActive, DiskFormat: "raw", Digest: digest, Properties: map[string]string{"OS": "debian", "OSFAMILY": "linux"}}

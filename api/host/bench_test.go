@@ -41,8 +41,8 @@ type region struct {
 func newRegion(t testing.TB) *region {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s, key := storetest.SQLite(t)
-	r := &region{store: s, services: compute.New(s, s, key, compute.Options{}, time.Now)}
+	s, _ := storetest.SQLite(t)
+	r := &region{store: s, services: compute.New(s, s, compute.Options{}, time.Now)}
 	var err error
 	if r.authority, err = host.OpenAuthority(t.Context(), s, time.Now); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func newCloud(t *testing.T, basic bool) *cloud {
 	if basic {
 		below = c.file()
 	}
-	services, log := compute.New(s, s, key, compute.Options{}, time.Now), slog.New(slog.DiscardHandler)
+	services, log := compute.New(s, s, compute.Options{}, time.Now), slog.New(slog.DiscardHandler)
 	auth := identity.NewTokens(key, below, time.Now)
 	faces := map[string]http.Handler{
 		"/identity": identity.New(identity.Config{Tokens: auth, Log: log}),

@@ -52,14 +52,14 @@ type world struct {
 
 func newWorld(t *testing.T, adjust func(*image.Config)) *world {
 	t.Helper()
-	s, key := storetest.SQLite(t)
+	s, _ := storetest.SQLite(t)
 	w := &world{t: t, bytes: t.TempDir(), client: &http.Client{Timeout: 30 * time.Second}}
 	blobs, err := blob.Open(w.bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = blobs.Close() })
-	w.images = compute.New(s, s, key, compute.Options{}, time.Now).Images
+	w.images = compute.New(s, s, compute.Options{}, time.Now).Images
 	cfg := image.Config{Images: w.images, Blobs: blobs, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()

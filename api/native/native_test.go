@@ -61,8 +61,8 @@ func (w *world) List(_ context.Context, f metal.NodeFilter, _ record.Page) (out 
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, key := storetest.SQLite(t)
-	w := &world{T: t, s: s, services: compute.New(s, s, key, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
+	s, _ := storetest.SQLite(t)
+	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
 	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
 	t.Cleanup(server.Close)

@@ -61,7 +61,7 @@ const (
 func newWorld(t testing.TB) *world {
 	s, key := storetest.SQLite(t)
 	w := &world{TB: t, store: s, secret: key, who: &who{ann}, log: &program.Buffer{}, now: born}
-	w.services = compute.New(s, s, key, compute.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
+	w.services = compute.New(s, s, compute.Options{SoftOffTimeout: time.Minute, PasswordLength: 12, RescueImagePath: "/srv/rescue"}, func() time.Time { return w.now })
 	w.forget()
 	w.must(s.Register(t.Context(), job.Conductor{ID: "c1", Incarnation: "i1", Hostname: "cond1", Groups: []string{""}, StartedAt: born, UpdatedAt: born}))
 	w.furnish()

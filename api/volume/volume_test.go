@@ -45,8 +45,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, key := storetest.SQLite(t)
-	w := &world{t: t, volumes: compute.New(s, s, key, compute.Options{}, time.Now).Volumes}
+	s, _ := storetest.SQLite(t)
+	w := &world{t: t, volumes: compute.New(s, s, compute.Options{}, time.Now).Volumes}
 	server := httptest.NewServer(volume.New(volume.Config{
 		Volumes: w.volumes, Auth: people{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}))

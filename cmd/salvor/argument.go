@@ -19,17 +19,30 @@ const maxArgumentFile = 16 << 20
 // pairs reads key=value arguments. A value that is JSON is taken as such, but one under
 // the key of a secret always as text: a password of digits is no number.
 func pairs(cmd *cobra.Command, flag string, args []string) (client.Record, error) {
+	texts, err := textPairs(cmd, flag, args)
+	if err != nil {
+		return nil, err
+	}
 	out := client.Record{}
+	for key, value := range texts {
+		out[key] = value
+		var parsed any
+		if !secret.IsKey(key) && json.Unmarshal([]byte(value), &parsed) == nil {
+			out[key] = json.RawMessage(value)
+		}
+	}
+	return out, nil
+}
+
+// textPairs are pairs whose values are text whatever they look like.
+func textPairs(cmd *cobra.Command, flag string, args []string) (map[string]string, error) {
+	out := map[string]string{}
 	for _, a := range args {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok || key == "" {
 			return nil, usagef(cmd, "--%s %q: want KEY=VALUE", flag, key)
 		}
 		out[key] = value
-		var parsed any
-		if !secret.IsKey(key) && json.Unmarshal([]byte(value), &parsed) == nil {
-			out[key] = json.RawMessage(value)
-		}
 	}
 	return out, nil
 }

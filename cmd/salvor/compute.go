@@ -35,7 +35,7 @@ import (
 // wireCompute makes the services of servers and opens the room of the images' bytes.
 func (p *program) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
-	p.services = compute.New(p.store, p.store, p.key, compute.Options{
+	p.services = compute.New(p.store, p.store, compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL,
 	}, time.Now)

@@ -5,16 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
 )
-
-func splitWords(s string) []string { return strings.Split(s, ",") }
-
-func splitLines(s string) []string { return strings.Split(strings.TrimRight(s, "\n"), "\n") }
 
 // newImageCreate makes an image and brings its bytes.
 func newImageCreate(e *endpoint) *cobra.Command {
@@ -79,13 +74,12 @@ func newClusterAdd(e *endpoint) *cobra.Command {
 				return err
 			}
 			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
-			password, err := readArgument(c.InOrStdin(), text("password-file"), maxPassword)
+			password, err := passwordIn(c, "password-file", text("password-file"))
 			if err != nil {
-				return usagef(c.Command, "--password-file: %w", err)
+				return err
 			}
-			line, _, _ := strings.Cut(string(password), "\n")
 			insecure, _ := c.Flags().GetBool("insecure")
-			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "password": line, "insecure": insecure}
+			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "password": password, "insecure": insecure}
 			if file := text("ca-file"); file != "" {
 				pem, err := readArgument(c.InOrStdin(), file, maxArgumentFile)
 				if err != nil {

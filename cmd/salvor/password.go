@@ -39,12 +39,7 @@ func rescuePassword(c *call) (string, error) {
 		return c.Flags().GetString("rescue-password")
 	}
 	if name, _ := c.Flags().GetString("rescue-password-file"); name != "" {
-		text, err := readArgument(c.InOrStdin(), name, maxPassword)
-		if err != nil {
-			return "", usagef(c.Command, "--rescue-password-file: %w", err)
-		}
-		line, _, _ := strings.Cut(string(text), "\n")
-		return strings.TrimSuffix(line, "\r"), nil
+		return passwordIn(c, "rescue-password-file", name)
 	}
 	terminal, ok := c.InOrStdin().(*os.File)
 	if !ok || terminalWidth(terminal) == 0 {
@@ -62,4 +57,14 @@ func rescuePassword(c *call) (string, error) {
 		return "", usagef(c.Command, "the two passwords differ")
 	}
 	return first, nil
+}
+
+// passwordIn is the first line of the file that a flag names, or of standard input for -.
+func passwordIn(c *call, flag, name string) (string, error) {
+	text, err := readArgument(c.InOrStdin(), name, maxPassword)
+	if err != nil {
+		return "", usagef(c.Command, "--%s: %w", flag, err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSuffix(line, "\r"), nil
 }

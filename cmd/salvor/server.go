@@ -98,11 +98,9 @@ func rescueBody(c *call) (any, error) {
 		return nil, err
 	}
 	if file, _ := c.Flags().GetString("password-file"); file != "" {
-		text, err := readArgument(c.InOrStdin(), file, maxPassword)
-		if err != nil {
-			return nil, usagef(c.Command, "--password-file: %w", err)
+		if password, err = passwordIn(c, "password-file", file); err != nil {
+			return nil, err
 		}
-		password, _, _ = strings.Cut(string(text), "\n")
 	}
 	if password != "" {
 		body["adminPass"] = password
@@ -354,17 +352,4 @@ func newServerSet(e *endpoint) *cobra.Command {
 	cmd.Flags().StringArray("property", nil, "KEY=VALUE; may be repeated")
 	cmd.Flags().String("state", "", "active or error: for administrators, where the state is wrong")
 	return cmd
-}
-
-// textPairs are pairs whose values are text whatever they look like.
-func textPairs(cmd *cobra.Command, flag string, words []string) (map[string]string, error) {
-	out := map[string]string{}
-	for _, w := range words {
-		key, value, ok := strings.Cut(w, "=")
-		if !ok || key == "" {
-			return nil, usagef(cmd, "--%s %q: want KEY=VALUE", flag, key)
-		}
-		out[key] = value
-	}
-	return out, nil
 }

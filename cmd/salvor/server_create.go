@@ -134,7 +134,7 @@ func serverNetworks(c *call) (any, error) {
 		out = append(out, client.Record{"uuid": id})
 	}
 	for _, n := range nics {
-		words, err := textPairs(c.Command, "nic", splitWords(n))
+		words, err := textPairs(c.Command, "nic", strings.Split(n, ","))
 		if err != nil {
 			return nil, err
 		}
@@ -308,7 +308,7 @@ func newConsoleCommand() *cobra.Command {
 			if err := c.api.Ask(c.context(), client.Compute, http.MethodPost, "/servers/"+url.PathEscape(id)+"/action", nil, client.Record{"os-getConsoleOutput": want}, &got); err != nil {
 				return err
 			}
-			for _, line := range splitLines(got.Output) {
+			for _, line := range strings.Split(strings.TrimRight(got.Output, "\n"), "\n") {
 				fmt.Fprintln(c.OutOrStdout(), harmless(line))
 			}
 			return nil

@@ -66,7 +66,7 @@ func newRegion(tb testing.TB, hosts, servers int) *region {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &region{tb: tb, s: s, services: compute.New(s, s, d.Key, compute.Options{}, time.Now)}
+	r := &region{tb: tb, s: s, services: compute.New(s, s, compute.Options{}, time.Now)}
 	authority, err := host.OpenAuthority(tb.Context(), s, time.Now)
 	if err != nil {
 		tb.Fatal(err)

@@ -92,7 +92,7 @@ func (w *world) conduct() {
 	w.Helper()
 	st, key := storetest.SQLite(w.T)
 	w.store = st
-	w.services = compute.New(st, st, key, compute.Options{SoftOffTimeout: 2 * time.Second, RescueImagePath: w.at("c/isos")}, time.Now)
+	w.services = compute.New(st, st, compute.Options{SoftOffTimeout: 2 * time.Second, RescueImagePath: w.at("c/isos")}, time.Now)
 	driven := &ganeti.Clusters{Find: func(ctx context.Context, id string) (*compute.Cluster, error) { return st.Clusters().Get(ctx, nil, id) }}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	con := conductor.New(conductor.Config{Store: st, Compute: w.services, Key: key, Log: log, Now: time.Now,
