@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,13 +39,14 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/record"
+	"salvor/test/program"
 )
 
 // cloud is a world whose servers become what is asked of them, with the other faces that clients use.
 type cloud struct {
 	*world
 	url    string
-	client *client
+	client *program.OpenStack
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -312,50 +312,24 @@ func (c *cloud) gophercloudLists(client *gophercloud.ServiceClient, id string, m
 // debian starts Debian's openstack client; its commands speak the microversion.
 func (c *cloud) debian(version string) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "testdata/commands.py")
-	cmd.Env = []string{
-		"HOME=" + c.TempDir(), "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OS_IDENTITY_API_VERSION=3", "OS_AUTH_TYPE=password", "OS_AUTH_URL=" + c.url + "/identity",
-		"OS_USERNAME=ann", "OS_PASSWORD=x", "OS_PROJECT_NAME=lab", "OS_USER_DOMAIN_ID=default", "OS_PROJECT_DOMAIN_ID=default", "PYTHONWARNINGS=ignore",
-	}
+	env := []string{"OS_USERNAME=ann", "OS_PROJECT_NAME=lab"}
 	if version != "" {
-		cmd.Env = append(cmd.Env, "OS_COMPUTE_API_VERSION="+version)
+		env = append(env, "OS_COMPUTE_API_VERSION="+version)
 	}
-	cmd.Stderr = c.log
-	in, err := cmd.StdinPipe()
-	c.must(err)
-	out, err := cmd.StdoutPipe()
-	c.must(err)
-	c.must(cmd.Start())
-	c.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-		cancel()
-	})
-	c.client = &client{json.NewEncoder(in), json.NewDecoder(out)}
-}
-
-// client is a running openstack client.
-type client struct {
-	in  *json.Encoder
-	out *json.Decoder
+	c.client = program.NewOpenStack(c.TB, c.url+"/identity", c.log, env...)
 }
 
 // openstack runs a command and gives what it says.
 func (c *cloud) openstack(args ...string) any {
 	c.Helper()
-	c.must(c.client.in.Encode(args))
-	var answer [3]any
-	if err := c.client.out.Decode(&answer); err != nil {
-		c.Fatalf("openstack %s: %v; %s (it is Debian's package python3-openstackclient)", strings.Join(args, " "), err, c.log)
-	}
-	if answer[0] != 0.0 {
-		c.Fatalf("openstack %s: %v", strings.Join(args, " "), answer)
+	said := c.client.Run(c.TB, args...)
+	if said.Status != 0 {
+		c.Fatalf("openstack %s: %+v; %s", strings.Join(args, " "), said, c.log)
 	}
 	var out any
 	if args[len(args)-1] == "json" {
-		if err := json.Unmarshal([]byte(answer[1].(string)), &out); err != nil {
-			c.Fatalf("openstack %s says %v: %v", strings.Join(args, " "), answer, err)
+		if err := json.Unmarshal([]byte(said.Out), &out); err != nil {
+			c.Fatalf("openstack %s says %+v: %v", strings.Join(args, " "), said, err)
 		}
 	}
 	return out

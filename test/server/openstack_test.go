@@ -1,85 +1,31 @@
 package server
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"salvor/test/program"
 	"strings"
 	"testing"
-	"time"
 
 	_ "embed"
 )
 
-//go:embed client.py
-var script string
-
-// client is Debian's openstack, in one process for all commands.
+// client is Debian's openstack.
 type client struct {
 	*testing.T
-	in  io.Writer
-	out *bufio.Scanner
+	command *program.OpenStack
 }
 
 func newClient(t *testing.T, url string) *client {
 	t.Helper()
-	if _, err := os.Stat("/usr/lib/python3/dist-packages/openstackclient"); err != nil {
-		t.Fatal("no openstack client: install the package python3-openstackclient")
-	}
-	dir := t.TempDir()
-	cmd := exec.Command("/usr/bin/python3", "-c", script)
-	cmd.Env = []string{
-		"PATH=/usr/bin:/bin", "HOME=" + dir, "PYTHONWARNINGS=ignore", "PYTHONDONTWRITEBYTECODE=1", "no_proxy=*",
-		"OS_AUTH_URL=" + url + "/identity/v3", "OS_IDENTITY_API_VERSION=3", "OS_COMPUTE_API_VERSION=2.88", "OS_USERNAME=operator", "OS_PASSWORD=any", "OS_PROJECT_NAME=rescuers",
-		"OS_USER_DOMAIN_ID=default", "OS_PROJECT_DOMAIN_ID=default",
-	}
-	cmd.Dir, cmd.Stderr, cmd.WaitDelay = dir, os.Stderr, 5*time.Second
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 4<<20)
-	return &client{t, in, lines}
-}
-
-type answer struct {
-	Status   int
-	Out, Err string
+	return &client{t, program.NewOpenStack(t, url+"/identity/v3", os.Stderr, "OS_COMPUTE_API_VERSION=2.88", "OS_USERNAME=operator", "OS_PROJECT_NAME=rescuers")}
 }
 
 // try runs a command.
-func (c *client) try(words ...string) answer {
+func (c *client) try(words ...string) program.Said {
 	c.Helper()
-	line, err := json.Marshal(words)
-	if err != nil {
-		c.Fatal(err)
-	}
-	if _, err := c.in.Write(append(line, '\n')); err != nil {
-		c.Fatal(err)
-	}
-	if !c.out.Scan() {
-		c.Fatalf("openstack %s: no answer: %v", strings.Join(words, " "), c.out.Err())
-	}
-	var a answer
-	if err := json.Unmarshal(c.out.Bytes(), &a); err != nil {
-		c.Fatal(err)
-	}
-	return a
+	return c.command.Run(c.T, words...)
 }
 
 // run runs a command that must succeed and gives what it printed.
