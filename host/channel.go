@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"salvor/compute"
@@ -33,9 +34,10 @@ func (w *work) unlock(ctx context.Context) (compute.Result, error) {
 	if len(line) >= agent.MaxUnlock {
 		return compute.Result{}, problem.Invalidf("unlock of server %s: its credential and addresses take %d bytes; a rescue system takes %d", w.order.ServerID, len(line), agent.MaxUnlock)
 	}
+	line = append(line, '\n')
 	var last error
 	for {
-		fingerprint, err := ask(ctx, w.path(channelFile), append(line, '\n'))
+		fingerprint, err := ask(ctx, w.path(channelFile), line)
 		if err == nil {
 			return compute.Result{Fingerprint: fingerprint}, nil
 		}
@@ -65,15 +67,21 @@ func (w *work) networkData() json.RawMessage {
 	return nil
 }
 
-// ask writes the line to the guest until it answers or the connection breaks.
+// ask writes the line to the guest until it answers or the connection breaks. Nobody writes or holds the line after its return.
 func ask(ctx context.Context, socket string, line []byte) (string, error) {
 	c, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return "", problem.Unavailablef("the guest's channel: %w", err)
 	}
-	defer c.Close()
+	ctx, stop := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	go func() {
+	var writer sync.WaitGroup
+	defer func() {
+		stop()
+		_ = c.Close()
+		writer.Wait()
+	}()
+	writer.Go(func() {
 		for {
 			_ = c.SetWriteDeadline(time.Now().Add(resend))
 			// A half-written line would spoil the next one, so a write that fails ends the connection.
@@ -85,7 +93,7 @@ func ask(ctx context.Context, socket string, line []byte) (string, error) {
 				return
 			}
 		}
-	}()
+	})
 	lines := bufio.NewScanner(c)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)
 	for lines.Scan() {

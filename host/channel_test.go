@@ -1,0 +1,39 @@
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestAskLeavesNobodyBehind: who still wrote the credential, or held it, after the answer would do so for ten seconds more.
+func TestAskLeavesNobodyBehind(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	socket := filepath.Join(t.TempDir(), "channel")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = bufio.NewReader(c).ReadBytes('\n')
+			fmt.Fprint(c, "{\"version\":1,\"fingerprint\":\"SHA256:abc\",\"agent\":\"salvor-agent/0.1.0\"}\n")
+			c.Close()
+		}
+		served <- err
+	}()
+	if fingerprint, err := ask(t.Context(), socket, []byte("{}\n")); err != nil || fingerprint != "SHA256:abc" {
+		t.Errorf("%q, %v", fingerprint, err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	l.Close()
+	goleak.VerifyNone(t, before)
+}
