@@ -17,6 +17,8 @@ const (
 	AgentHost HostKind = "agent"
 	// GanetiHost is a node of a Ganeti cluster, driven over RAPI by a conductor.
 	GanetiHost HostKind = "ganeti"
+	// IronicHost is an endpoint of the Bare Metal API: each of its servers is a node of it, driven by a conductor.
+	IronicHost HostKind = "ironic"
 )
 
 // Host is a machine that runs servers.
@@ -43,6 +45,12 @@ type Host struct {
 	ForcedDown     bool
 	Zone           string
 	Inventory      Inventory
+	// NodeID is the node of the bare metal inventory that it is, whose BMC fences it; empty: none is known.
+	NodeID string
+	// Group is the name of its host group; empty: DefaultHostGroup.
+	Group string
+	// Fences counts its fences: the epoch of the newest receipt.
+	Fences int64
 	// Used is what its servers claim; placement raises it, in the transaction that gives a server its host.
 	UsedVCPUs, UsedRAM, UsedDisk int
 }
@@ -78,8 +86,8 @@ type DiskStore struct {
 
 // HostFilter narrows a list of hosts.
 type HostFilter struct {
-	Name, ClusterID string
-	Kind            HostKind
+	Name, ClusterID, NodeID, Group string
+	Kind                           HostKind
 }
 
 // Cluster is a Ganeti cluster.
@@ -163,6 +171,15 @@ const (
 	Look Verb = "look"
 	// Discard throws the root disk away, for Prepare to make it anew.
 	Discard Verb = "discard"
+	// Probe tells what the host sees of Args.Probes; its order names no server, but the host itself, and epoch 0.
+	Probe Verb = "probe"
+	// MigrateBegin (source), MigratePrepare (destination), MigratePerform (source), MigrateFinish (destination) and MigrateConfirm
+	// (source) bring a running guest over; each passes Result.Cookie on as the next one's Args.Cookie.
+	MigrateBegin   Verb = "migrate begin"
+	MigratePrepare Verb = "migrate prepare"
+	MigratePerform Verb = "migrate perform"
+	MigrateFinish  Verb = "migrate finish"
+	MigrateConfirm Verb = "migrate confirm"
 )
 
 // Order is one thing that a host is told to do.
@@ -199,6 +216,16 @@ type Args struct {
 	KeepDisks bool      `json:"keep_disks,omitempty"`
 	Disk      *SpecDisk `json:"disk,omitempty"`
 	Lines     int       `json:"lines,omitempty"`
+	// Found, of Prepare: the disks must be there, proven; none is made.
+	Found bool `json:"found,omitempty"`
+	// Fresh, of Define: a guest of that UUID or name with another epoch is problem.Conflict: it is not ours to change.
+	Fresh  bool        `json:"fresh,omitempty"`
+	Probes []DiskProbe `json:"probes,omitempty"`
+	// Cookie and Peer of a live migration: what the other side answered, and where it listens.
+	Cookie []byte `json:"cookie,omitempty"`
+	Peer   string `json:"peer,omitempty"`
+	// Cancel, of MigrateFinish and MigrateConfirm: the step before failed; the guest stays at, or goes back to, the source.
+	Cancel bool `json:"cancel,omitempty"`
 }
 
 // OrderSecret is what an order's arguments must not show.
@@ -222,6 +249,10 @@ type Result struct {
 	Console     string `json:"console,omitempty"`
 	// Soft tells whether a soft power-off was enough.
 	Soft bool `json:"soft,omitempty"`
+	// Sights answer Probe, one for each of Args.Probes.
+	Sights []DiskSight `json:"sights,omitempty"`
+	Cookie []byte      `json:"cookie,omitempty"`
+	Peer   string      `json:"peer,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.
@@ -230,6 +261,8 @@ type Lease struct {
 	// RenewedAt is when the newest renewal was answered.
 	RenewedAt time.Time
 	Renewals  int64
+	// Watchdog is the hardware watchdog that the newest renewal named as armed; empty: none.
+	Watchdog string
 }
 
 // Periods of the lease: hosts renew every RenewEvery; one that is silent for Suspect is shown as down.

@@ -122,6 +122,31 @@ type Renewal struct {
 	Guests       []Guest
 	HasGuests    bool // Guests were sent, though there may be none
 	Did          []Deed
+	// Watchdog, Stopped, Cleaned and Neighbours are told as wire/host says.
+	Watchdog   string
+	Stopped    bool
+	Cleaned    []Cleaned
+	Neighbours []Neighbour
+}
+
+// Cleaned is the end of a clean-up of the server at that epoch; Error: why it could not be done.
+type Cleaned struct {
+	ServerID string
+	Epoch    int64
+	Error    string
+}
+
+// Neighbour is a host as another one sees it.
+type Neighbour struct {
+	HostID, Address string
+	Reached         bool
+}
+
+// Clean is what a host is told to do with what it has of a server that it lost. Only a guest below Epoch is touched.
+type Clean struct {
+	Do    CleanUp
+	Epoch int64
+	Spec  *Spec
 }
 
 // Deed is what a host did without an order.
@@ -134,6 +159,10 @@ type Deed struct {
 type Renewed struct {
 	Resend  bool
 	Servers map[string]WantedServer
+	// Hold, Stop, SelfFence, Clean and Look are told as wire/host says.
+	Hold, Stop, SelfFence bool
+	Clean                 map[string]Clean
+	Look                  []Neighbour
 }
 
 // WantedServer is how a server should be.

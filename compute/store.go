@@ -23,8 +23,16 @@ type Store interface {
 	Clusters() record.Table[Cluster, ClusterFilter]
 	JoinTokens() record.Table[JoinToken, JoinTokenFilter]
 	RescueImages() record.Table[rescue.Image, rescue.ImageFilter]
+	HostGroups() record.Table[HostGroup, HostGroupFilter]
+	Receipts() record.Table[Receipt, ReceiptFilter]
+	Plans() record.Table[Plan, PlanFilter]
+	Moves() record.Table[Move, MoveFilter]
 	OrderStore
 	LeaseStore
+
+	// UseReceipt holds the row of an open receipt until the transaction ends, so that a move and the admission of the host's
+	// next boot have one winner; problem.Conflict if it is closed.
+	UseReceipt(tx job.Tx, id string) error
 
 	// UseRescueImage locks the row of an undeleted rescue image until the transaction ends, so that a rescue and a removal of the
 	// same image have one winner; problem.NotFound if it is gone.

@@ -81,3 +81,28 @@ type Watcher interface {
 type Autostarter interface {
 	SetAutostart(ctx context.Context, id string, on bool) error
 }
+
+// Migrator brings a running guest over to another host of the same kind without its noticing. Each step is asked on the side that
+// it names, in this order, and passes its cookie on to the next. A guest that has left, or come, is no error.
+type Migrator interface {
+	// Begin, on the source, says what the guest is.
+	Begin(ctx context.Context, id string) (cookie []byte, err error)
+	// Prepare, on the destination, listens at listen (an address) for the guest that d says; peer is where.
+	Prepare(ctx context.Context, d Domain, listen string, cookie []byte) (answer []byte, peer string, err error)
+	// Perform, on the source, sends the guest to peer; it runs on all the while.
+	Perform(ctx context.Context, id, peer string, cookie []byte) (answer []byte, err error)
+	// Finish, on the destination, lets the guest run there; with cancelled it throws away what came.
+	Finish(ctx context.Context, d Domain, cookie []byte, cancelled bool) (answer []byte, err error)
+	// Confirm, on the source, ends what is left there; with cancelled the guest goes on there.
+	Confirm(ctx context.Context, id string, cookie []byte, cancelled bool) error
+}
+
+// Mover moves guests between the hosts of a cluster that knows them all.
+type Mover interface {
+	// SetOffline tells the cluster that the host of that name is dead (or is not any more). Who calls it has proven it.
+	SetOffline(ctx context.Context, host string, offline bool) error
+	// Failover starts a guest whose host is offline on another one, to (empty: the cluster chooses), and tells where it is.
+	Failover(ctx context.Context, id, to string) (host string, err error)
+	// Migrate moves a guest of a living host: live, or off and on again.
+	Migrate(ctx context.Context, id, to string, live bool) (host string, err error)
+}

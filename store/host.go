@@ -22,24 +22,30 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 	table: "host", word: "host", head: ofRecord[compute.Host],
 	num: func(h *compute.Host) *int64 { return &h.Num },
 	columns: []string{"name", "kind", "cluster_id", "zone", "boot_id", "serial", "revoked", "disabled", "forced_down",
-		"used_vcpus", "used_ram", "used_disk"},
+		"used_vcpus", "used_ram", "used_disk", "node_id", "host_group"},
 	fields: func(h *compute.Host) []any {
 		return []any{&h.Name, &h.Kind, &h.ClusterID, &h.Zone, &h.BootID, &h.Serial, &h.Revoked, &h.Disabled, &h.ForcedDown,
-			&h.UsedVCPUs, &h.UsedRAM, &h.UsedDisk}
+			&h.UsedVCPUs, &h.UsedRAM, &h.UsedDisk, &h.NodeID, &h.Group}
 	},
 	body: func(h *compute.Host) any {
 		return &struct {
 			DisabledReason, Key *string
 			RevokedAt           *time.Time
 			Inventory           *compute.Inventory
-		}{&h.DisabledReason, &h.Key, &h.RevokedAt, &h.Inventory}
+			Fences              *int64
+		}{&h.DisabledReason, &h.Key, &h.RevokedAt, &h.Inventory, &h.Fences}
 	},
-	keys: []key[compute.Host]{{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
-		return "A host " + h.Name + " of cluster " + h.ClusterID + " already exists."
-	}}},
+	keys: []key[compute.Host]{
+		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
+			return "A host " + h.Name + " of cluster " + h.ClusterID + " already exists."
+		}},
+		{[]string{"node_id"}, func(h *compute.Host) string { return "Node " + h.NodeID + " is another host already." }},
+	},
 	narrow: func(c *clause, f compute.HostFilter) {
 		c.equal("t.name", f.Name)
 		c.rare("t.cluster_id", f.ClusterID)
+		c.rare("t.node_id", f.NodeID)
+		c.rare("t.host_group", f.Group)
 		c.equal("t.kind", string(f.Kind))
 	},
 }
@@ -111,7 +117,7 @@ func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 			}
 			var args []any
 			for _, l := range leases[n : n+size] {
-				args = append(args, l.HostID, l.BootID, micros(l.RenewedAt), l.Renewals)
+				args = append(args, l.HostID, l.BootID, micros(l.RenewedAt), l.Renewals, l.Watchdog)
 			}
 			_, err = tx.exec(saveLeases[size == leaseSlice], args...)
 			n += size
@@ -145,12 +151,13 @@ var saveLeases = map[bool]string{true: saveLeasesText(leaseSlice), false: saveLe
 func saveLeasesText(n int) string {
 	rows := make([]string, n)
 	for i := range rows {
-		rows[i] = fmt.Sprintf("($%d, $%d, CAST($%d AS BIGINT), CAST($%d AS BIGINT))", 4*i+1, 4*i+2, 4*i+3, 4*i+4)
+		rows[i] = fmt.Sprintf("($%d, $%d, CAST($%d AS BIGINT), CAST($%d AS BIGINT), $%d)", 5*i+1, 5*i+2, 5*i+3, 5*i+4, 5*i+5)
 	}
-	return `WITH v (host_id, boot_id, renewed_at, renewals) AS (VALUES ` + strings.Join(rows, ", ") + `)
-		INSERT INTO host_lease (host_id, boot_id, renewed_at, renewals)
-		SELECT v.host_id, v.boot_id, v.renewed_at, v.renewals FROM v JOIN host h ON h.id = v.host_id WHERE TRUE
-		ON CONFLICT (host_id) DO UPDATE SET boot_id = excluded.boot_id, renewed_at = excluded.renewed_at, renewals = excluded.renewals
+	return `WITH v (host_id, boot_id, renewed_at, renewals, watchdog) AS (VALUES ` + strings.Join(rows, ", ") + `)
+		INSERT INTO host_lease (host_id, boot_id, renewed_at, renewals, watchdog)
+		SELECT v.host_id, v.boot_id, v.renewed_at, v.renewals, v.watchdog FROM v JOIN host h ON h.id = v.host_id WHERE TRUE
+		ON CONFLICT (host_id) DO UPDATE SET boot_id = excluded.boot_id, renewed_at = excluded.renewed_at, renewals = excluded.renewals,
+		watchdog = excluded.watchdog
 		WHERE host_lease.renewed_at <= excluded.renewed_at`
 }
 
@@ -160,11 +167,11 @@ func (s *Store) Leases(ctx context.Context) (map[string]compute.Lease, error) {
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
 		var l compute.Lease
 		var renewed int64
-		err := r.Scan(&l.HostID, &l.BootID, &renewed, &l.Renewals)
+		err := r.Scan(&l.HostID, &l.BootID, &renewed, &l.Renewals, &l.Watchdog)
 		l.RenewedAt = moment(renewed)
 		out[l.HostID] = l
 		return err
-	}, `SELECT host_id, boot_id, renewed_at, renewals FROM host_lease`)
+	}, `SELECT host_id, boot_id, renewed_at, renewals, watchdog FROM host_lease`)
 	if err != nil {
 		return nil, fmt.Errorf("read the leases of hosts: %w", err)
 	}

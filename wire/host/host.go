@@ -44,6 +44,28 @@ type Renewal struct {
 	Guests    json.RawMessage `json:"guests,omitempty"`    // [compute.Guest]
 	// Did are what reconciliation mended on its own, in words by server id.
 	Did []Deed `json:"did,omitempty"`
+	// Watchdog is the identity of the hardware watchdog that is armed to reset the host when its lease lapses; empty: none is.
+	Watchdog string `json:"watchdog,omitempty"`
+	// Stopped: the host was told to stop its guests, and none of ours runs.
+	Stopped bool `json:"stopped,omitempty"`
+	// Cleaned are the clean-ups that were done, or why they could not be.
+	Cleaned []Cleaned `json:"cleaned,omitempty"`
+	// Neighbours tells which of the hosts that it was asked to look at answer.
+	Neighbours []Neighbour `json:"neighbours,omitempty"`
+}
+
+// Cleaned is the end of a clean-up of the server at that epoch.
+type Cleaned struct {
+	ServerID string `json:"server_id"`
+	Epoch    int64  `json:"epoch"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Neighbour is another host: where it is, and in a renewal whether it answers there.
+type Neighbour struct {
+	HostID  string `json:"host_id"`
+	Address string `json:"address"`
+	Reached bool   `json:"reached,omitempty"`
 }
 
 // Deed is what a host did without an order.
@@ -58,6 +80,27 @@ type Renewed struct {
 	Resend bool `json:"resend,omitempty"`
 	// Servers are what should be on this host, where Guests were sent: what is not in it is left alone.
 	Servers map[string]Wanted `json:"servers,omitempty"`
+	// Hold: the host is fenced, or came back from it: it starts nothing, takes no orders and holds no lease; it shows its guests and
+	// cleans up.
+	Hold bool `json:"hold,omitempty"`
+	// Stop: end all guests of ours and tell so by Stopped.
+	Stop bool `json:"stop,omitempty"`
+	// SelfFence: guests are to be ended and the watchdog armed as compute.SelfFence... say, from this answer on.
+	SelfFence bool `json:"self_fence,omitempty"`
+	// Clean is what to do with servers that this host lost, by server id, until it is told as Cleaned.
+	Clean map[string]Clean `json:"clean,omitempty"`
+	// Look at these hosts and tell in the next renewal whether they answer.
+	Look []Neighbour `json:"look,omitempty"`
+}
+
+// Clean is what to do with a server that another host has, or may have.
+type Clean struct {
+	// Do is a compute.CleanUp.
+	Do string `json:"do"`
+	// Epoch is the server's now: only a guest of a lower one is touched.
+	Epoch int64 `json:"epoch"`
+	// Spec is a compute.Spec, of which the disks are taken that go.
+	Spec json.RawMessage `json:"spec,omitempty"`
 }
 
 // Wanted is how a server should be.

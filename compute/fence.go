@@ -1,0 +1,118 @@
+package compute
+
+import (
+	"time"
+
+	"salvor/record"
+)
+
+// Evidence is a way in which it was proven that nothing of a host's runs any more, or can write any more.
+type Evidence string
+
+const (
+	// PowerCut: the BMC of the node that the host is read twice that it is off.
+	PowerCut Evidence = "power"
+	// StorageRevoked: the storage lets the host's initiators in no more, and none of their connections remains.
+	StorageRevoked Evidence = "storage"
+	// SelfFenced: the lease lapsed for SelfFenceEvidence, and its newest renewal named an armed hardware watchdog.
+	SelfFenced Evidence = "self-fence"
+	// Acknowledged: the host, alive, was told to stop its guests and told that none runs.
+	Acknowledged Evidence = "acknowledgement"
+	// Attested: a person said so, with name and words.
+	Attested Evidence = "attestation"
+)
+
+// Clocks of the self-fence, from the moment at which the newest renewal that was answered was sent (host) or answered (control plane).
+const (
+	// SelfFenceKill is when a host ends its guests.
+	SelfFenceKill = 8 * time.Second
+	// SelfFenceWatchdog is when its hardware watchdog resets it.
+	SelfFenceWatchdog = 12 * time.Second
+	// SelfFenceEvidence is when the control plane takes the silence as proof.
+	SelfFenceEvidence = 15 * time.Second
+)
+
+// Proof is one piece of evidence, in words for people.
+type Proof struct {
+	Evidence Evidence  `json:"evidence"`
+	Text     string    `json:"text"`
+	At       time.Time `json:"at"`
+}
+
+// Receipt is the record of a fence. A host has at most one that is open; no server leaves a host that died without one.
+type Receipt struct {
+	record.Record
+	Num    int64
+	HostID string
+	// BootID of the boot that was fenced; it is never admitted by this fence's end, unless the host stopped its guests itself.
+	BootID string
+	// Epoch counts the fences of the host.
+	Epoch  int64
+	Proofs []Proof
+	// By is who asked for the fence (empty: salvor itself); Words are those of an attestation.
+	By, Words string
+	// ClosedAt is when it ended; Closed says why: the host was admitted again (then BackBootID is its boot), or the evidence was contradicted.
+	ClosedAt   time.Time
+	Closed     string
+	BackBootID string
+}
+
+// Open tells whether servers may be moved by it.
+func (r *Receipt) Open() bool { return r.ClosedAt.IsZero() }
+
+// Has tells whether it rests on this evidence, among others.
+func (r *Receipt) Has(e Evidence) bool {
+	for _, p := range r.Proofs {
+		if p.Evidence == e {
+			return true
+		}
+	}
+	return false
+}
+
+// ReceiptFilter narrows a list of receipts.
+type ReceiptFilter struct {
+	HostID string
+	// Open keeps those that are open.
+	Open bool
+}
+
+// ReimagePolicy says whether a server whose disk died with its host may be made anew from its image: its data are lost.
+type ReimagePolicy string
+
+const (
+	// ReimageAsk: only servers that are named.
+	ReimageAsk    ReimagePolicy = "ask"
+	ReimageNever  ReimagePolicy = "never"
+	ReimageAlways ReimagePolicy = "always"
+)
+
+// HostGroup is what operators decide for several hosts at once. A host without a group follows DefaultHostGroup.
+type HostGroup struct {
+	record.Record
+	Num  int64
+	Name string
+	// Healing: a host of the group that is dead is fenced and evacuated without anybody asking.
+	Healing bool
+	// SelfFence: its hosts end their guests when their lease lapses.
+	SelfFence bool
+	// Require lists evidence that a receipt must rest on; empty: any one.
+	Require []Evidence
+	Reimage ReimagePolicy
+	// MaxHosts are healed within HealCycle; MaxShare is the percentage of all hosts of the group above which so many silent ones mean that
+	// it is the control plane that is cut off.
+	MaxHosts, MaxShare int
+	// Parallel bounds how many servers of a host are moved at a time.
+	Parallel int
+}
+
+// HostGroupFilter narrows a list of host groups.
+type HostGroupFilter struct{ Name string }
+
+// HealCycle is the time in which at most MaxHosts hosts of a group are healed.
+const HealCycle = 10 * time.Minute
+
+// DefaultHostGroup is the group of hosts that have none.
+func DefaultHostGroup() *HostGroup {
+	return &HostGroup{Name: "", Reimage: ReimageAsk, MaxHosts: 1, MaxShare: 50, Parallel: 16}
+}

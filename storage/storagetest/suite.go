@@ -1,0 +1,2 @@
+// Package storagetest is the contract suite of storages.
+package storagetest
