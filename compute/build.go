@@ -100,7 +100,7 @@ func machineWords(properties map[string]string) map[string]string {
 func specOf(srv *Server, p *parts) (*Blueprint, error) {
 	b := &Blueprint{Spec: Spec{
 		ServerID: srv.ID, Name: srv.Name, GuestName: srv.GuestName, Epoch: srv.Epoch, VCPUs: srv.Flavor.VCPUs, RAM: srv.Flavor.RAM,
-		Firmware: srv.Firmware, Machine: machineWords(srv.ImageProperties), NICs: srv.NICs, Drive: srv.ConfigDrive,
+		Firmware: srv.Firmware, Initiator: GuestInitiator(srv.HostID, srv.ID), Machine: machineWords(srv.ImageProperties), NICs: srv.NICs, Drive: srv.ConfigDrive,
 	}}
 	for _, d := range srv.Disks {
 		out := SpecDisk{Name: d.Name, BootIndex: d.BootIndex}

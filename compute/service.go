@@ -1,8 +1,10 @@
 package compute
 
 import (
+	"context"
 	"time"
 
+	"salvor/job"
 	"salvor/record"
 )
 
@@ -28,6 +30,8 @@ type Options struct {
 	RescueImagePath string
 	// HeadURL tells whether a URL answers HEAD with 200; nil: it is not asked.
 	HeadURL func(url string) error
+	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.
+	ReleaseNode func(ctx context.Context, tx job.Tx, nodeID string) error
 }
 
 // Services are all that changes servers and what they are made of.

@@ -11,6 +11,8 @@ type Spec struct {
 	VCPUs     int      `json:"vcpus"`
 	RAM       int      `json:"ram_mib"`
 	Firmware  Firmware `json:"firmware"`
+	// Initiator is the name by which the guest logs in to volumes, where the host has none for all of its guests.
+	Initiator string `json:"initiator,omitempty"`
 	// Machine is what the properties of the image ask for: "hw_machine_type", "hw_disk_bus", "hw_vif_model"...
 	Machine map[string]string `json:"machine,omitempty"`
 	Disks   []SpecDisk        `json:"disks"`

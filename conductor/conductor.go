@@ -16,6 +16,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/storage"
 )
 
 // Store is what operations need of a store.
@@ -39,6 +40,8 @@ type Config struct {
 	Hypervisors Hypervisors
 	// Clusters are watched; nil: there are none.
 	Clusters Clusters
+	// Storage serves the volumes of servers; nil: it is not spoken to.
+	Storage storage.Storage
 	// RescueImagePath is the directory of rescue images on the hosts that Hypervisors drive.
 	RescueImagePath string
 	// Alive is asked before each request to a BMC or an agent; nil: always.

@@ -86,6 +86,9 @@ func (n *Node) admitPower(target PowerTarget) error {
 	if n.DisablePowerOff && (target.Ends() == PowerOff || target == SoftReboot) {
 		return problem.Invalidf("Node %s has disable_power_off set: it is not switched off; it may be asked for rebooting.", n.ID)
 	}
+	if err := n.heldOff(); err != nil && target.Ends() == PowerOn {
+		return err
+	}
 	switch n.ProvisionState {
 	case Cleaning, CleanWait:
 		return invalidState(n, string(target))

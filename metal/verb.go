@@ -43,6 +43,8 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 		return t, invalidState(n, word)
 	case n.Reservation != "":
 		return t, Locked(n)
+	case n.Hold != "" && switchesOn(t.Job):
+		return t, n.heldOff()
 	case n.Protected && (v == Delete || v == Rebuild):
 		return t, problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)
 	case n.Retired && v == Provide:
@@ -51,6 +53,11 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 		return t, problem.Invalidf("The %s operation can't be performed on node %s because it's in maintenance mode.", v, n.ID)
 	}
 	return t, nil
+}
+
+// switchesOn tells whether a job of that kind may switch the machine on.
+func switchesOn(kind job.Kind) bool {
+	return kind != "" && kind != "manage" && kind != "adopt"
 }
 
 func maintenanceForbids(v Verb) bool {

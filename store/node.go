@@ -46,6 +46,7 @@ type nodeBody struct {
 	BootNumber        int64             `json:"boot_number,omitempty"`
 	Plan              *metal.BootPlan   `json:"plan,omitempty"`
 	Rescue            *rescue.Session   `json:"rescue,omitempty"`
+	Hold              string            `json:"hold,omitempty"`
 }
 
 // sealed pairs the objects that may hold secrets in the record with those in the body.
@@ -68,7 +69,7 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
 		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
 		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
-		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue}
+		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue, Hold: n.Hold}
 	for _, o := range b.sealed(n) {
 		if len(*o.plain) == 0 {
 			continue
@@ -95,7 +96,7 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	n.Traits, n.AutomatedClean, n.Interfaces = b.Traits, b.AutomatedClean, b.Interfaces
 	n.MaintenanceReason, n.ProtectedReason, n.RetiredReason = b.MaintenanceReason, b.ProtectedReason, b.RetiredReason
 	n.CleanStep, n.DeployStep, n.ServiceStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.ServiceStep, b.BootMode, b.SecureBoot
-	n.BootNumber, n.Plan, n.Rescue = b.BootNumber, b.Plan, b.Rescue
+	n.BootNumber, n.Plan, n.Rescue, n.Hold = b.BootNumber, b.Plan, b.Rescue, b.Hold
 	for _, o := range b.sealed(n) {
 		plain, err := s.open(*o.row, "node:"+n.ID+":"+o.name, secret.IsKey)
 		if err != nil {

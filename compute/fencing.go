@@ -1,0 +1,55 @@
+package compute
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// maxWords bounds the words of an attestation.
+const maxWords = 1000
+
+// Fence begins the fence of a host and returns its job. With words it is also attested by who asks, should nothing prove it.
+// Conflict while an operation on the host goes on.
+func (s *Hosts) Fence(ctx context.Context, ident string, a FenceArgs, who Who) (jobID string, err error) {
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return "", err
+	}
+	a.Words = strings.TrimSpace(a.Words)
+	switch {
+	case len(a.Words) > maxWords || strings.ContainsAny(a.Words, "\x00\n\r"):
+		return "", problem.Invalidf("fence host %s: the words of an attestation are one line of at most %d characters", h.Name, maxWords)
+	case h.Kind == IronicHost:
+		return "", problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to fence", h.Name)
+	}
+	err = s.jobs.Do(ctx, func(tx job.Tx) error {
+		jobID, err = s.insertFence(tx, h, a, who)
+		return err
+	})
+	return jobID, err
+}
+
+func (s *Hosts) insertFence(tx job.Tx, h *Host, a FenceArgs, who Who) (string, error) {
+	open, err := s.jobs.Unended(tx, HostSubject(h.ID))
+	if err != nil {
+		return "", err
+	}
+	for _, j := range open {
+		if j.Class == job.Operation {
+			return "", problem.Conflictf("host %s: a %s is going on (job %s); wait for its end, or cancel its plan", h.Name, j.Kind, j.ID)
+		}
+	}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return "", err
+	}
+	j := &job.Job{Kind: JobFence, Class: job.Operation, Subject: HostSubject(h.ID), Args: raw, RequestID: who.RequestID, User: who.User}
+	if err := s.jobs.Insert(tx, j); err != nil {
+		return "", err
+	}
+	return j.ID, s.noteHost(tx, h.ID, who.Asker, "asked to be fenced")
+}

@@ -1,0 +1,87 @@
+package metal
+
+import (
+	"context"
+	"encoding/json"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// A node that is a host of servers is held off once it is fenced: whoever switched it on would start
+// servers that live elsewhere by then.
+
+// JobCut switches a held node off by force and proves it: a command whose answer is a Cut.
+const JobCut job.Kind = "cut power"
+
+// CutArgs are the arguments of JobCut.
+type CutArgs struct {
+	// Tell is woken at the end.
+	Tell job.Subject `json:"tell"`
+}
+
+// Cut is what JobCut answers.
+type Cut struct {
+	// Reads are the two readings that were made after the machine was off.
+	Reads []Power `json:"reads"`
+	// Was is the power before.
+	Was Power `json:"was"`
+}
+
+// heldOff refuses what would switch a held node on.
+func (n *Node) heldOff() error {
+	if n.Hold == "" {
+		return nil
+	}
+	return problem.Conflictf("Node %s is held off: %s.", n.ID, n.Hold)
+}
+
+// Hold keeps a node off until Release; words say why and what ends it. What it had to do with the power before is given up.
+func (s *Nodes) Hold(ctx context.Context, tx job.Tx, nodeID, words string) error {
+	n, err := s.store.Node(ctx, tx, nodeID)
+	if err != nil || n.Hold == words {
+		return err
+	}
+	n.Hold = words
+	if err := s.store.SaveNode(tx, n); err != nil {
+		return err
+	}
+	return s.note(tx, n.ID, record.Asker{}, "request", "held off: "+words)
+}
+
+// Release lets a node be switched on again; what is not held, or is gone, is no error.
+func (s *Nodes) Release(ctx context.Context, tx job.Tx, nodeID string) error {
+	n, err := s.store.Node(ctx, tx, nodeID)
+	if problem.Is(err, problem.NotFound) || err == nil && n.Hold == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n.Hold = ""
+	if err := s.store.SaveNode(tx, n); err != nil {
+		return err
+	}
+	return s.note(tx, n.ID, record.Asker{}, "request", "no longer held off")
+}
+
+// CutPower inserts JobCut with that id for a node, ahead of all that is asked of it later; Conflict while somebody works on it. A node
+// that must not be switched off is Invalid.
+func (s *Nodes) CutPower(ctx context.Context, tx job.Tx, nodeID, id string, tell job.Subject) error {
+	n, err := s.store.Node(ctx, tx, nodeID)
+	if err != nil {
+		return err
+	}
+	if n.DisablePowerOff {
+		return problem.Invalidf("node %s has disable_power_off set: it is not switched off", n.ID)
+	}
+	if n.Reservation != "" {
+		return Locked(n)
+	}
+	raw, err := json.Marshal(CutArgs{Tell: tell})
+	if err != nil {
+		return err
+	}
+	return s.jobs.Insert(tx, &job.Job{ID: id, Kind: JobCut, Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw})
+}
