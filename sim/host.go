@@ -32,7 +32,11 @@ type Config struct {
 	Token           secret.Value
 	// StateDir keeps the host between two lives.
 	StateDir, Name string
-	Log            *slog.Logger
+	// Stores are directories of disks; none: one in the state directory.
+	Stores []host.Store
+	// BootID tells the boots of the machine apart; nil: it has this machine's.
+	BootID func() (string, error)
+	Log    *slog.Logger
 }
 
 // Host is a simulated VM host.
@@ -52,6 +56,7 @@ func StartHost(ctx context.Context, c Config, machine hypervisor.Hypervisor) (*H
 	}
 	a, err := host.Open(host.Config{
 		StateDir: c.StateDir, Controller: c.Controller, Token: c.Token, Name: c.Name, Hypervisor: machine, RescueDir: c.StateDir, Version: "salvor-sim", Log: c.Log,
+		Stores: c.Stores, BootID: c.BootID,
 	})
 	if err != nil {
 		return nil, err
