@@ -158,6 +158,8 @@ type Service struct {
 	ForcedDown *bool
 	Revoked    *bool
 	Zone       *string
+	// NodeID is the node of the bare metal inventory that the host is, Group the name of its host group; empty: none.
+	NodeID, Group *string
 }
 
 // SetService changes what operators say of a host.
@@ -212,6 +214,9 @@ func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv Inventor
 		}
 		if len(found) == 0 {
 			out = &Host{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, Name: name, Kind: GanetiHost, ClusterID: clusterID, Inventory: inv}
+			if cl, err := s.store.Clusters().Get(ctx, tx, clusterID); err == nil && cl.Kind == IronicCluster {
+				out.Kind = IronicHost
+			}
 			return s.store.Hosts().Insert(tx, out)
 		}
 		out = found[0]
@@ -320,7 +325,7 @@ func (l *liveness) is(h *Host) bool {
 	switch {
 	case h.ForcedDown || h.Revoked:
 		return false
-	case h.Kind == GanetiHost:
+	case h.ClusterID != "":
 		return !slices.Contains(l.ill, h.ClusterID)
 	}
 	return l.at.Sub(l.hosts.leases.newest(l.stored[h.ID], h.ID).RenewedAt) < Suspect

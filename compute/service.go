@@ -46,6 +46,7 @@ type Services struct {
 	Clusters     *Clusters
 	JoinTokens   *JoinTokens
 	RescueImages *RescueImages
+	HostGroups   *HostGroups
 }
 
 // Services of kinds that have no rules beyond those of their records.
@@ -56,6 +57,8 @@ type (
 	Networks = record.Collection[Network, NetworkFilter]
 	Volumes  = record.Collection[Volume, VolumeFilter]
 	Clusters = record.Collection[Cluster, ClusterFilter]
+	// HostGroups are what operators decide for several hosts at once.
+	HostGroups = record.Collection[HostGroup, HostGroupFilter]
 )
 
 // core is what the services share.
@@ -84,6 +87,7 @@ func New(store Store, jobs record.Jobs, opts Options, now func() time.Time) *Ser
 	s.Networks = newNetworks(c)
 	s.Volumes = newVolumes(c)
 	s.Clusters = newClusters(c)
+	s.HostGroups = newHostGroups(c)
 	return s
 }
 
