@@ -46,6 +46,9 @@ func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, 
 		if a.Action == Delete && srv.Task == Deleting {
 			return nil // asked before
 		}
+		if err := metalRefuses(srv, &a); err != nil {
+			return err
+		}
 		if st.rule, err = Allow(srv, a.Action, a.manner(), who.Admin); err != nil {
 			return err
 		}
@@ -102,7 +105,7 @@ func (s *Servers) insert(tx job.Tx, st *step) error {
 			return err
 		}
 	}
-	j, err := newJob(st.server.ID, st.rule.Job, st.args, st.secret, st.who.Asker)
+	j, err := newJob(st.server.ID, st.server.jobKind(st.rule.Job), st.args, st.secret, st.who.Asker)
 	if err != nil {
 		return err
 	}

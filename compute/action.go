@@ -118,9 +118,11 @@ type VolumeArgs struct {
 	Device   string `json:"device"`
 }
 
-// JobSecret is the JSON in the secret of JobCreate and JobRebuild.
+// JobSecret is the JSON in the secret of JobCreate, JobRebuild and JobMetalRescue.
 type JobSecret struct {
 	Hash string `json:"hash,omitempty"` // crypt(3), of the system's first password
+	// Password of a machine's rescue system, in clear: who drives the machine hashes it.
+	Password string `json:"password,omitempty"`
 }
 
 // StateError tells that a server's state, its task, its lock or its session forbids an action. Faces put it in their own words.

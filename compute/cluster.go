@@ -70,6 +70,10 @@ func checkCluster(cl *Cluster) error {
 	switch {
 	case cl.Name == "" || len(cl.Name) > 255 || record.IsUUID(cl.Name):
 		return problem.Invalidf("a cluster needs a name of at most 255 characters that is no UUID")
+	case cl.Kind == IronicCluster:
+		return checkEndpoint(cl)
+	case cl.Kind != "" && cl.Kind != GanetiCluster:
+		return problem.Invalidf("cluster %s: kind %.50q: want %s or %s", cl.Name, cl.Kind, GanetiCluster, IronicCluster)
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "":
 		return problem.Invalidf("cluster %s: RAPI's address must be https://MASTER[:5080], without user and query", cl.Name)
 	case cl.User == "" || cl.Password.Empty():
@@ -78,6 +82,36 @@ func checkCluster(cl *Cluster) error {
 		return problem.Invalidf("cluster %s: either a CA or insecure", cl.Name)
 	}
 	return nil
+}
+
+// checkEndpoint holds the record of an endpoint of the Bare Metal API to its form.
+func checkEndpoint(cl *Cluster) error {
+	if cl.Login == "" {
+		cl.Login = LoginNone
+	}
+	users := cl.User != "" && !cl.Password.Empty()
+	switch {
+	case cl.URL != SelfURL && !webURL(cl.URL):
+		return problem.Invalidf("endpoint %s: the address must be %s, or a URL with http or https and without user and query", cl.Name, SelfURL)
+	case cl.Insecure && cl.CA != "":
+		return problem.Invalidf("endpoint %s: either a CA or insecure", cl.Name)
+	case cl.Login == LoginNone && (cl.User != "" || !cl.Password.Empty()):
+		return problem.Invalidf("endpoint %s: a user needs a way to log in: %s or %s", cl.Name, LoginBasic, LoginKeystone)
+	case cl.Login == LoginNone, cl.Login == LoginBasic && users:
+		return nil
+	case cl.Login == LoginKeystone && users && webURL(cl.AuthURL) && cl.Project != "":
+		return nil
+	case cl.Login == LoginBasic:
+		return problem.Invalidf("endpoint %s: %s needs a user and a password", cl.Name, cl.Login)
+	case cl.Login == LoginKeystone:
+		return problem.Invalidf("endpoint %s: %s needs its URL, a user, a password and a project", cl.Name, cl.Login)
+	}
+	return problem.Invalidf("endpoint %s: login %.50q: want %s, %s or %s", cl.Name, cl.Login, LoginNone, LoginBasic, LoginKeystone)
+}
+
+func webURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil && u.RawQuery == ""
 }
 
 // forgetHosts removes the nodes of a cluster that is removed; servers must be gone before.
@@ -165,6 +199,9 @@ func (s *Servers) AskAdoption(ctx context.Context, cluster string, a ClusterAdop
 	if err != nil {
 		return "", err
 	}
+	if cl.Kind == IronicCluster {
+		return "", problem.Invalidf("adopt: %s is an endpoint of the Bare Metal API: make a server with a flavor that asks for one of its machines", cl.Name)
+	}
 	return s.question(ctx, cl, JobClusterAdopt, a, who)
 }
 
@@ -186,6 +223,9 @@ func (s *Servers) AskReconcile(ctx context.Context, cluster string, fix bool, wh
 		return nil, err
 	}
 	for _, cl := range all {
+		if cl.Kind == IronicCluster {
+			continue // its watch follows what its nodes say
+		}
 		id, err := s.question(ctx, cl, JobClusterReconcile, ReconcileArgs{Fix: fix}, who)
 		if err != nil {
 			return nil, err

@@ -244,7 +244,7 @@ func (s *Servers) insertServer(tx job.Tx, c *creation, srv *Server) error {
 	if !c.hash.Empty() {
 		hash = JobSecret{Hash: c.hash.Reveal()}
 	}
-	j, err := newJob(srv.ID, JobCreate, CreateArgs{Host: c.Host}, hash, c.who.Asker)
+	j, err := newJob(srv.ID, srv.jobKind(JobCreate), CreateArgs{Host: c.Host}, hash, c.who.Asker)
 	if err != nil {
 		return err
 	}
@@ -286,6 +286,9 @@ func systemOf(p map[string]string) (system, family string) {
 
 // disks lists the server's disks in the order in which its guest sees them, and reserves the volumes among them.
 func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server) error {
+	if err := c.checkMetalDisks(); err != nil {
+		return err
+	}
 	prefix := diskPrefix(srv.ImageProperties)
 	if c.image != nil {
 		size := c.flavor.Disk
@@ -306,7 +309,7 @@ func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server
 		return problem.Invalidf("Block Device Mapping is Invalid: the server has nothing to boot from; name an image, or a volume with boot index 0")
 	}
 	for _, extra := range []int{c.flavor.Ephemeral, (c.flavor.Swap + 1023) / 1024} {
-		if extra == 0 {
+		if extra == 0 || srv.Metal() { // a machine has the disks it has
 			continue
 		}
 		if len(srv.Disks) >= maxDisks {

@@ -28,7 +28,7 @@ type Host struct {
 	Num  int64
 	Name string // the host name it last told; proves nothing
 	Kind HostKind
-	// ClusterID of a GanetiHost.
+	// ClusterID of a GanetiHost, and of an IronicHost, which is the only one of its endpoint.
 	ClusterID string
 	// BootID of the boot that holds the lease; a new one is admitted by a renewal.
 	BootID string
@@ -73,6 +73,8 @@ type Inventory struct {
 	// AgentVersion of "salvor host".
 	AgentVersion string `json:"agent_version,omitempty"`
 	UptimeS      int64  `json:"uptime_s,omitempty"`
+	// Machines of an IronicHost that may be taken, by their resource class ("CUSTOM_BAREMETAL").
+	Machines map[string]int `json:"machines,omitempty"`
 }
 
 // DiskStore is a directory of disks; hosts that show the same marker share it.
@@ -90,13 +92,35 @@ type HostFilter struct {
 	Kind                           HostKind
 }
 
-// Cluster is a Ganeti cluster.
+// ClusterKind says what answers at a cluster's address.
+type ClusterKind string
+
+const (
+	GanetiCluster ClusterKind = "ganeti" // the RAPI of a Ganeti cluster
+	IronicCluster ClusterKind = "ironic" // the Bare Metal API, whose nodes are servers
+)
+
+// Logins of an IronicCluster.
+const (
+	LoginNone     = "none"
+	LoginBasic    = "http_basic"
+	LoginKeystone = "keystone"
+)
+
+// SelfURL is the address of an IronicCluster that is this control plane's own Bare Metal API.
+const SelfURL = "self"
+
+// Cluster is something that runs servers and that conductors drive over its API: a Ganeti cluster, or an endpoint of the Bare Metal API.
 type Cluster struct {
 	record.Record
-	Name     string
-	URL      string // https://master:5080
-	User     string
-	Password secret.Value // sealed at rest
+	Name string
+	Kind ClusterKind // empty: GanetiCluster
+	URL  string      // https://master:5080, http://ironic:6385, SelfURL
+	// Login of an IronicCluster: with User and Password for LoginBasic, and AuthURL, Project and Domain beside them for LoginKeystone.
+	Login                    string
+	AuthURL, Project, Domain string
+	User                     string
+	Password                 secret.Value // sealed at rest
 	// CA is PEM; empty: the system's. Insecure takes any certificate.
 	CA       string
 	Insecure bool

@@ -21,10 +21,15 @@ type Needs struct {
 	Bridges          []string
 	Zone             string
 	Host             string // UUID or name; empty: any
+	// Class of the machine that it is to be; empty: it is a guest.
+	Class string
 }
 
 // needsOf reads them from a server.
 func needsOf(s *Server, host string) Needs {
+	if m, metal := s.Flavor.Metal(); metal {
+		return Needs{Zone: s.Zone, Host: host, Class: m.Class} // a machine claims itself, at its endpoint
+	}
 	n := Needs{VCPUs: s.Flavor.VCPUs, RAM: s.Flavor.RAM, Firmware: s.Firmware, Zone: s.Zone, Host: host}
 	for _, d := range s.Disks {
 		if d.VolumeID == "" {
@@ -57,6 +62,12 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 		return "forced down"
 	case !up:
 		return "down"
+	case n.Class == "" && h.Kind == IronicHost:
+		return "it has whole machines, and the flavor asks for none"
+	case n.Class != "" && h.Kind != IronicHost:
+		return "it has no machines of class " + n.Class
+	case n.Class != "" && i.Machines[n.Class] == 0:
+		return "no machine of class " + n.Class + " is available"
 	case n.Zone != "" && h.Zone != n.Zone && !(h.Zone == "" && n.Zone == DefaultZone):
 		return "not in zone " + n.Zone
 	case h.Kind == GanetiHost && n.Host == "" && (n.Zone == "" || n.Zone == DefaultZone):
@@ -74,6 +85,9 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 // lacks tells which of the things that a host either has or has not is missing.
 func (n *Needs) lacks(h *Host) string {
 	i := &h.Inventory
+	if h.Kind == IronicHost {
+		return ""
+	}
 	if len(i.Firmware) > 0 && n.Firmware != "" && !slices.Contains(i.Firmware, n.Firmware) {
 		return "no " + string(n.Firmware) + " firmware"
 	}

@@ -243,17 +243,18 @@ func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*
 			return
 		}
 		srv.Fault = &Fault{Code: 500, Message: j.Problem, CreatedAt: s.now()}
-		switch j.Kind {
+		kind := plainKind(j.Kind)
+		switch kind {
 		case JobReconcile: // it is tried again
 		case JobPower, JobAttach, JobDetach:
 			srv.Wanted = srv.Power
 		default:
 			srv.State = Errored
 		}
-		if (j.Kind == JobRescue || j.Kind == JobUnrescue) && srv.InSession() {
+		if (kind == JobRescue || kind == JobUnrescue) && srv.InSession() {
 			srv.Rescue.State = rescue.Failed
 		}
-		if j.Kind == JobDelete {
+		if kind == JobDelete {
 			srv.Task = NoTask
 		}
 		if change != nil {
@@ -288,7 +289,7 @@ func (s *Servers) beginDeletion(ctx context.Context, tx job.Tx, srv *Server) err
 			return nil
 		}
 	}
-	j, err := newJob(srv.ID, JobDelete, nil, nil, record.Asker{})
+	j, err := newJob(srv.ID, srv.jobKind(JobDelete), nil, nil, record.Asker{})
 	if err != nil {
 		return err
 	}
@@ -320,7 +321,7 @@ func (s *Servers) tendDeletion(ctx context.Context, id string) error {
 			return err
 		}
 		for i := range open {
-			if open[i].Kind == JobDelete {
+			if plainKind(open[i].Kind) == JobDelete {
 				return nil
 			}
 		}

@@ -81,7 +81,7 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 	if err := checkRequest(st.Rescue); err != nil {
 		return err
 	}
-	src, err := s.images.Select(ctx, tx, st.Rescue, st.server, st.who)
+	src, err := s.rescueSource(ctx, tx, st, cred)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 	} else {
 		n.Saved = rescue.Boot{Power: savedPower(st.server), Mode: string(st.server.Firmware)}
 	}
-	if src.Access != rescue.NoAccess {
+	if src.Access != rescue.NoAccess && src.Access != rescue.ByNode {
 		keys := slices.Clone(st.Rescue.Keys)
 		if own := st.server.PublicKey; own != "" && !slices.Contains(keys, own) {
 			keys = append(keys, own)
@@ -113,6 +113,16 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 	}
 	st.server.Rescue = n
 	return nil
+}
+
+// rescueSource is what the session boots. A machine has a ramdisk of its own, and its endpoint wants the password as it is: it lies in
+// the job until it was handed on, and nowhere else.
+func (s *Servers) rescueSource(ctx context.Context, tx job.Tx, st *step, cred *password) (*rescue.Source, error) {
+	if !st.server.Metal() {
+		return s.images.Select(ctx, tx, st.Rescue, st.server, st.who)
+	}
+	st.secret = JobSecret{Password: cred.clear.Reveal()}
+	return metalSource(), nil
 }
 
 // Bounds of a request.

@@ -212,7 +212,7 @@ func (s *Servers) volumeFailed(ctx context.Context, tx job.Tx, j *job.Job) error
 // volumesReset puts the volumes of a job right that was given up for a reset. Nobody knows whether the host has taken the volume that
 // it was told to attach: that one is given to nobody before an operator has looked.
 func (s *Servers) volumesReset(ctx context.Context, tx job.Tx, srv *Server, j *job.Job) error {
-	if j.Kind == JobCreate {
+	if plainKind(j.Kind) == JobCreate {
 		return s.takeVolumes(ctx, tx, srv)
 	}
 	if j.Kind != JobAttach && j.Kind != JobDetach {

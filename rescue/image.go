@@ -30,6 +30,8 @@ const (
 	ByChannel Access = "channel"
 	// ByConfigDrive: cloud-init in it reads the hash and the keys from a config drive.
 	ByConfigDrive Access = "config-drive"
+	// ByNode: the machine's own endpoint hands the password on.
+	ByNode Access = "node"
 	// NoAccess: it takes no password; none is returned.
 	NoAccess Access = "none"
 )

@@ -61,11 +61,13 @@ var clusters = &kind[compute.Cluster, compute.ClusterFilter]{
 	fields:  func(l *compute.Cluster) []any { return []any{&l.Name} },
 	body: func(l *compute.Cluster) any {
 		return &struct {
-			URL, User, CA, Problem *string
-			Password               plain
-			Insecure               *bool
-			Seen                   *int64
-		}{&l.URL, &l.User, &l.CA, &l.Problem, plain{&l.Password}, &l.Insecure, &l.Seen}
+			URL, User, CA, Problem          *string
+			Kind                            *compute.ClusterKind
+			Login, AuthURL, Project, Domain *string
+			Password                        plain
+			Insecure                        *bool
+			Seen                            *int64
+		}{&l.URL, &l.User, &l.CA, &l.Problem, &l.Kind, &l.Login, &l.AuthURL, &l.Project, &l.Domain, plain{&l.Password}, &l.Insecure, &l.Seen}
 	},
 	secret: func(key string) bool { return key == "Password" },
 	names:  []string{"name"},
