@@ -25,9 +25,11 @@ var (
 	cleanNet     = network{"cleaning", "br-clean", netip.MustParsePrefix("10.76.0.1/24"), netip.MustParsePrefix("fd76::1/64"), true}
 	rescueNet    = network{"rescuing", "br-rescue", netip.MustParsePrefix("10.79.0.1/24"), netip.MustParsePrefix("fd79::1/64"), true}
 	tenantNet    = network{"tenant", "br-tenant", netip.MustParsePrefix("10.78.0.1/24"), netip.Prefix{}, false}
-	bmcNet       = network{"bmc", "br-bmc", netip.MustParsePrefix("10.75.0.1/24"), netip.Prefix{}, false}
+	// storageNet is the VM hosts' own road to what serves volumes.
+	storageNet = network{"storage", "br-store", netip.MustParsePrefix("10.74.0.1/24"), netip.Prefix{}, false}
+	bmcNet     = network{"bmc", "br-bmc", netip.MustParsePrefix("10.75.0.1/24"), netip.Prefix{}, false}
 
-	networks = []network{provisionNet, cleanNet, rescueNet, tenantNet, bmcNet}
+	networks = []network{provisionNet, cleanNet, rescueNet, tenantNet, storageNet, bmcNet}
 )
 
 func (n network) addresses() []netip.Prefix {
@@ -44,7 +46,7 @@ func (n network) status() NetworkStatus {
 
 // setupNetworks makes the bridges, and one tap per machine on the tenant bridge: where an active
 // machine lives. It must run in the lab's own network namespace.
-func setupNetworks(machines []machineSpec) error {
+func setupNetworks(machines []machineSpec, hosts []hostSpec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find loopback: %w", err)
@@ -55,6 +57,11 @@ func setupNetworks(machines []machineSpec) error {
 	for _, n := range networks {
 		if err := addBridge(n); err != nil {
 			return fmt.Errorf("make bridge %s: %w", n.Bridge, err)
+		}
+	}
+	for _, h := range hosts {
+		if err := addAddress(bmcNet.Bridge, h.on(bmcNet)); err != nil {
+			return fmt.Errorf("give %s the BMC address of %s: %w", bmcNet.Bridge, h.Name, err)
 		}
 	}
 	for _, m := range machines {

@@ -99,9 +99,12 @@ func (l *Lab) Status(ctx context.Context) (Status, error) {
 		m := &s.Machines[i]
 		m.Disk, m.SerialLog = filepath.Join(l.dir, m.Disk), filepath.Join(l.dir, m.SerialLog)
 	}
+	if len(s.Hosts) > 0 {
+		s.Shared = filepath.Join(l.dir, sharedDir)
+	}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		h.Dir, h.Socket = filepath.Join(l.dir, h.Dir), filepath.Join(l.dir, h.Socket)
+		h.Dir, h.Socket, h.ServiceLog = filepath.Join(l.dir, h.Dir), filepath.Join(l.dir, h.Socket), filepath.Join(l.dir, h.ServiceLog)
 	}
 	return s, nil
 }
@@ -145,11 +148,13 @@ func (l *Lab) Down(ctx context.Context) error {
 		l.leash.Close()
 	}
 	// A lab that does not even listen is ended by force at once.
+	defer removeFreezers(l.dir)
 	if _, err := l.ask(ctx, request{Op: opDown}); err == nil {
 		if gone, err := awaitEnd(ctx, process, downTimeout); gone || err != nil {
 			return err
 		}
 	}
+	removeFreezers(l.dir) // a frozen host would not let its namespace end
 	if err := unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("lab down: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -28,6 +29,7 @@ const (
 	opFault   operation = "fault"
 	opChassis operation = "chassis"
 	opExec    operation = "exec"
+	opHost    operation = "host"
 )
 
 type request struct {
@@ -100,6 +102,8 @@ func (w *world) converse(ctx context.Context, conn *net.UnixConn) {
 		if m, err = w.find(req.Machine); err == nil {
 			a.Output, err = chassisCommand(ctx, m.chassis, req.Args)
 		}
+	case opHost:
+		err = w.hostVerb(ctx, req.Machine, HostVerb(strings.Join(req.Args, " ")))
 	case opExec:
 		a.Exit, err = w.exec(ctx, req, line)
 	default:

@@ -7,6 +7,10 @@
 // ends, even by kill -9, the kernel ends every machine and BMC with it. Requests to a living lab
 // go over one unix socket: status, faults, down, and commands to be run inside the namespaces.
 //
+// A VM host of the lab is such a tree again, inside: a libvirt daemon and its guests in namespaces whose
+// first process a Redfish BMC can kill and start anew, with a boot id of their own. Its cables can be
+// cut and all of it be frozen.
+//
 // The package knows QEMU, the two BMC protocols from the server's side, and the layout of the
 // networks. It must not know salvor's own control plane: to the lab, salvor is one more program
 // that speaks to its BMCs and serves boot files on its bridges.

@@ -20,6 +20,7 @@ const (
 	Fault503      FaultKind = "503"       // Redfish only: each request is answered 503
 	FaultRubbish  FaultKind = "rubbish"   // Redfish only: 200 with a body that is no JSON
 	FaultLiePower FaultKind = "lie-power" // power requests succeed, read back as done, and do nothing
+	FaultLieOff   FaultKind = "lie-off"   // the power is read as off whatever it is, and power requests succeed and do nothing
 )
 
 // Fault is a kind with its delay, if it has one.
@@ -42,12 +43,12 @@ func ParseFault(s string) (Fault, error) {
 		}
 		f.Delay = d
 		return f, nil
-	case FaultNone, FaultDown, FaultHang, Fault503, FaultRubbish, FaultLiePower:
+	case FaultNone, FaultDown, FaultHang, Fault503, FaultRubbish, FaultLiePower, FaultLieOff:
 		if !hasArg {
 			return f, nil
 		}
 	}
-	return Fault{}, problem.Invalidf("fault %q: want down, hang, slow=DURATION, 503, rubbish, lie-power or none", s)
+	return Fault{}, problem.Invalidf("fault %q: want down, hang, slow=DURATION, 503, rubbish, lie-power, lie-off or none", s)
 }
 
 func (f Fault) String() string {
@@ -82,6 +83,9 @@ func (f *faulty) set(fault Fault) {
 	power := f.Chassis.Power()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if fault.Kind == FaultLieOff {
+		power = PowerOff
+	}
 	f.fault, f.claimed = fault, power
 }
 
@@ -89,15 +93,23 @@ func (f *faulty) set(fault Fault) {
 func (f *faulty) Power() Power {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fault.Kind == FaultLiePower {
+	if f.lies() {
 		return f.claimed
 	}
 	return f.Chassis.Power()
 }
 
+func (f *faulty) lies() bool {
+	return f.fault.Kind == FaultLiePower || f.fault.Kind == FaultLieOff
+}
+
 // Do acts, or claims to have acted.
 func (f *faulty) Do(ctx context.Context, action Action) error {
 	f.mu.Lock()
+	if f.fault.Kind == FaultLieOff {
+		f.mu.Unlock()
+		return nil
+	}
 	if f.fault.Kind == FaultLiePower {
 		switch action {
 		case ActionOn, ActionRestart:

@@ -9,11 +9,11 @@ import (
 
 // The hidden parts of the program that a lab runs: words that follow Spec.Program.
 const (
-	hiddenInit    = "init"    // DIR: pid 1 of the namespaces
-	hiddenWorld   = "world"   // DIR: the lab itself
-	hiddenChassis = "chassis" // DIR MACHINE MC VERB ...: chassis program of an IPMI BMC
-	hiddenExec    = "exec-in" // DIR PROGRAM ARGS...: run a program inside
-	hiddenHost    = "host"    // DIR ADDRESS: pid 1 of a VM host's namespaces
+	hiddenInit    = "init"      // DIR: pid 1 of the namespaces
+	hiddenWorld   = "world"     // DIR: the lab itself
+	hiddenChassis = "chassis"   // DIR MACHINE MC VERB ...: chassis program of an IPMI BMC
+	hiddenExec    = "exec-in"   // DIR PROGRAM ARGS...: run a program inside
+	hiddenHost    = "host-init" // DIR: pid 1 of a VM host's namespaces
 )
 
 // HiddenWords are the first arguments that Hidden handles.
@@ -38,10 +38,7 @@ func Hidden(args []string) (status int, handled bool) {
 		}
 		err = runChassis(args[1], args[2], args[3:])
 	case hiddenHost:
-		if len(args) < 3 {
-			return 0, false
-		}
-		err = runHost(args[1], args[2])
+		err = runHost(args[1])
 	case hiddenExec:
 		status, err = (&Lab{dir: args[1]}).Exec(context.Background(), Command{
 			Args: args[2:], Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

@@ -61,6 +61,7 @@ func Up(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := cleanDir(dir); err != nil {
 		return nil, err
 	}
+	removeFreezers(dir)
 	p := plan{Spec: spec, Layout: spec.machineSpecs(), VMHosts: spec.hostSpecs()}
 	if spec.Disk == TenantDisk && spec.Machines > 0 {
 		if p.Boot, err = tenantBoot(ctx, cacheDir(spec.StateDir), onDisk); err != nil {

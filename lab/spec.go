@@ -48,12 +48,14 @@ type Spec struct {
 	Name     string `json:"name"`     // "default"; labs with different names live side by side
 	Machines int    `json:"machines"` // 1, or none in a lab with Hosts
 	// Hosts is how many VM hosts there are, each a libvirt daemon in namespaces of its own; only for root.
-	Hosts    int      `json:"hosts,omitempty"`
-	BMC      BMCType  `json:"bmc"`      // redfish
-	Firmware Firmware `json:"firmware"` // bios
-	Memory   int      `json:"memory"`   // MiB per machine, 512
-	Disk     DiskKind `json:"disk"`     // tenant
-	Accel    string   `json:"accel"`    // tcg
+	Hosts int `json:"hosts,omitempty"`
+	// NoDiskLocks has their QEMUs take no locks on files: nothing but who uses them protects shared disks then.
+	NoDiskLocks bool     `json:"no_disk_locks,omitempty"`
+	BMC         BMCType  `json:"bmc"`      // redfish
+	Firmware    Firmware `json:"firmware"` // bios
+	Memory      int      `json:"memory"`   // MiB per machine, 512
+	Disk        DiskKind `json:"disk"`     // tenant
+	Accel       string   `json:"accel"`    // tcg
 	// Initiator gives the machines an adapter that boots from iSCSI by itself, set up through their Redfish BMC.
 	Initiator bool   `json:"initiator"`
 	StateDir  string `json:"-"` // as of DefaultStateDir

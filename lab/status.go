@@ -10,17 +10,31 @@ type Status struct {
 	Networks []NetworkStatus `json:"networks"`
 	Machines []MachineStatus `json:"machines"`
 	Hosts    []HostStatus    `json:"hosts,omitempty"`
+	Shared   string          `json:"shared,omitempty"` // a directory for disks that all hosts see
 }
 
-// HostStatus is one VM host of the lab.
+// HostStatus is one VM host of the lab. User and password open its BMC, as MachineStatus says.
 type HostStatus struct {
 	Name    string `json:"name"`
 	UUID    string `json:"uuid"`
-	PID     int    `json:"pid"`     // of its first process, as seen inside the lab
+	PID     int    `json:"pid"`     // of its first process, as seen inside the lab; 0: it is off
+	BootID  string `json:"boot_id"` // of its present life
 	Address string `json:"address"` // on the provisioning network, where it reaches a control plane
-	Bridge  string `json:"bridge"`  // for guests, as it is called inside the host
-	Dir     string `json:"dir"`     // its /run and all that libvirt keeps, as seen from outside
-	Socket  string `json:"socket"`  // of its libvirt, as seen from outside
+	// StorageAddress is its own on the storage network.
+	StorageAddress string `json:"storage_address"`
+	Bridge         string `json:"bridge"` // for guests, as it is called inside the host
+	Dir            string `json:"dir"`    // its /run and all that libvirt keeps, as seen from outside
+	Socket         string `json:"socket"` // of its libvirt, as seen from outside
+	// ServiceLog is what the program writes that it was told to run as a service.
+	ServiceLog string `json:"service_log"`
+	BMC        string `json:"bmc"` // base URL of its Redfish service
+	SystemID   string `json:"system_id"`
+	User       string `json:"user"`
+	Password   string `json:"password"`
+	Power      Power  `json:"power"` // what is true, whatever its BMC says
+	Fault      string `json:"fault"` // of its BMC
+	Cut        bool   `json:"cut"`   // from the provisioning and the tenant network
+	Frozen     bool   `json:"frozen"`
 }
 
 // NetworkStatus is one bridge of the lab.

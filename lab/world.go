@@ -68,6 +68,9 @@ func runWorld(dir string) error {
 		}()
 	}
 	<-ctx.Done()
+	for _, h := range w.hosts {
+		h.end()
+	}
 	for _, m := range w.machines {
 		m.change.Lock()
 		m.stop()
@@ -85,7 +88,7 @@ func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.Can
 	if err := readPlan(".", &w.plan); err != nil {
 		return nil, err
 	}
-	if err := setupNetworks(w.plan.Layout); err != nil {
+	if err := setupNetworks(w.plan.Layout, w.plan.VMHosts); err != nil {
 		return nil, explainNetworkError(err)
 	}
 	if _, err := startDHCP(w.plan.Layout, log); err != nil {
@@ -107,17 +110,25 @@ func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.Can
 		w.order = append(w.order, spec.Name)
 	}
 	for _, spec := range w.plan.VMHosts {
-		h, err := w.startHost(ctx, spec)
+		h, err := w.newHost(spec)
 		if err != nil {
 			return nil, err
 		}
 		w.hosts = append(w.hosts, h)
+	}
+	if err := w.startHosts(ctx); err != nil {
+		return nil, err
 	}
 	if err := w.listen(ctx); err != nil {
 		return nil, err
 	}
 	for _, name := range w.order {
 		if err := w.machines[name].bmc.start(); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range w.hosts {
+		if err := h.bmc.start(); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +166,7 @@ func (w *world) newInmate(ctx context.Context, spec machineSpec) (*inmate, error
 }
 
 func (w *world) setFault(machine, text string) error {
-	m, err := w.find(machine)
+	chassis, bmc, err := w.behind(machine)
 	if err != nil {
 		return err
 	}
@@ -163,14 +174,28 @@ func (w *world) setFault(machine, text string) error {
 	if err != nil {
 		return err
 	}
-	before := m.chassis.current()
-	m.chassis.set(fault)
-	if err := m.bmc.setFault(fault); err != nil {
-		m.chassis.set(before)
+	before := chassis.current()
+	chassis.set(fault)
+	if err := bmc.setFault(fault); err != nil {
+		chassis.set(before)
 		return err
 	}
 	w.log.Info("fault", "machine", machine, "fault", fault.String())
 	return nil
+}
+
+// behind finds the BMC of a machine or of a VM host.
+func (w *world) behind(name string) (*faulty, bmc, error) {
+	for _, h := range w.hosts {
+		if h.spec.Name == name {
+			return h.chassis, h.bmc, nil
+		}
+	}
+	m, err := w.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.chassis, m.bmc, nil
 }
 
 func (w *world) find(machine string) (*inmate, error) {

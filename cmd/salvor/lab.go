@@ -22,7 +22,7 @@ Where the system lets only root make namespaces, bridges or taps, run it with su
 	}
 	cmd.PersistentFlags().StringVar(&spec.StateDir, "state-dir", "", "state directory (default "+lab.DefaultStateDir()+")")
 	cmd.PersistentFlags().StringVar(&spec.Name, "name", "default", "name of the lab")
-	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabImageCommand(&spec))
+	cmd.AddCommand(newLabUpCommand(&spec), newLabDownCommand(&spec), newLabStatusCommand(&spec), newLabExecCommand(&spec), newLabFaultCommand(&spec), newLabHostCommand(&spec), newLabImageCommand(&spec))
 	for _, word := range lab.HiddenWords {
 		cmd.AddCommand(newLabHiddenCommand(word))
 	}
@@ -42,7 +42,8 @@ func newLabUpCommand(spec *lab.Spec) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&spec.Machines, "machines", 1, "number of machines; 0 is right with --hosts")
-	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own (root only)")
+	f.IntVar(&spec.Hosts, "hosts", 0, "number of VM hosts, each a libvirt daemon in namespaces of its own behind a Redfish BMC (root only)")
+	f.BoolVar(&spec.NoDiskLocks, "no-disk-locks", false, "the hosts' QEMUs take no locks on files: nothing else protects a shared disk")
 	f.StringVar((*string)(&spec.BMC), "bmc", string(lab.Redfish), "what the BMCs speak: redfish or ipmi")
 	f.StringVar((*string)(&spec.Firmware), "firmware", string(lab.BIOS), "bios or uefi")
 	f.BoolVar(&spec.Initiator, "initiator", false, "give the machines an adapter that boots from iSCSI by itself (redfish only)")
@@ -120,13 +121,56 @@ func newLabExecCommand(spec *lab.Spec) *cobra.Command {
 
 func newLabFaultCommand(spec *lab.Spec) *cobra.Command {
 	return &cobra.Command{
-		Use: "fault MACHINE down|hang|slow=DURATION|503|rubbish|lie-power|none", Short: "Make a machine's BMC fail, or mend it", Args: cobra.ExactArgs(2),
+		Use: "fault MACHINE down|hang|slow=DURATION|503|rubbish|lie-power|lie-off|none", Short: "Make the BMC of a machine or VM host fail, or mend it", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lab.Attach(spec.StateDir, spec.Name)
 			if err != nil {
 				return err
 			}
 			return l.Fault(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+// newLabHostCommand is what happens to the VM hosts of a lab, and what they run.
+func newLabHostCommand(spec *lab.Spec) *cobra.Command {
+	cmd := &cobra.Command{Use: "host", Short: "Power, cables, hangs and the service of a lab's VM hosts"}
+	for _, v := range []struct {
+		verb  lab.HostVerb
+		short string
+	}{
+		{lab.HostOn, "Power a VM host on, whatever its BMC does: it boots with a new boot id"},
+		{lab.HostOff, "Cut a VM host's power, whatever its BMC does: all of it ends at once, guests too"},
+		{lab.HostCut, "Take its cables to the provisioning and the tenant network out; its storage stays"},
+		{lab.HostPlug, "Put the cables back"},
+		{lab.HostFreeze, "Stop every process of a VM host at once, guests too"},
+		{lab.HostThaw, "Have a frozen VM host go on"},
+	} {
+		cmd.AddCommand(&cobra.Command{
+			Use: string(v.verb) + " HOST", Short: v.short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				l, err := lab.Attach(spec.StateDir, spec.Name)
+				if err != nil {
+					return err
+				}
+				return l.HostDo(cmd.Context(), args[0], v.verb)
+			},
+		})
+	}
+	cmd.AddCommand(newLabServiceCommand(spec))
+	return cmd
+}
+
+func newLabServiceCommand(spec *lab.Spec) *cobra.Command {
+	return &cobra.Command{
+		Use: "service HOST [-- PROGRAM [ARG...]]", Short: "What a VM host runs from each boot on, started again when it ends; without a program: nothing",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := lab.Attach(spec.StateDir, spec.Name)
+			if err != nil {
+				return err
+			}
+			return l.HostService(cmd.Context(), args[0], args[1:], os.Environ())
 		},
 	}
 }
