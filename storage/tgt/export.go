@@ -1,0 +1,140 @@
+package tgt
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"salvor/problem"
+	"salvor/storage"
+)
+
+// exportLUN is where a volume is in its target; LUN 0 is the daemon's own.
+const exportLUN = 1
+
+var volumeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
+// file is where a volume lies.
+func (t *Tgt) file(volumeID string) (string, error) {
+	if t.opts.Files == "" {
+		return "", problem.Unsupportedf("volumes are not exported here: [storage]tgt_files names no files")
+	}
+	if !volumeForm.MatchString(volumeID) {
+		return "", problem.Invalidf("%.120q is no id of a volume", volumeID)
+	}
+	return strings.ReplaceAll(t.opts.Files, VolumeWord, volumeID), nil
+}
+
+// Export is storage.Exporter's.
+func (t *Tgt) Export(ctx context.Context, volumeID, initiator string) (storage.Export, error) {
+	ctx, cancel := context.WithTimeout(ctx, methodBound)
+	defer cancel()
+	e := storage.Export{VolumeID: volumeID, Portal: t.opts.Portal, IQN: targets + strings.ToLower(volumeID), LUN: exportLUN}
+	path, err := t.file(volumeID)
+	if err == nil {
+		err = checkInitiator(initiator)
+	}
+	if err != nil {
+		return e, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return e, problem.NotFoundf("export volume %s: %w", volumeID, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.export(ctx, e.IQN, path, initiator); err != nil {
+		return e, fmt.Errorf("storage: export volume %s to %s: %w", volumeID, initiator, err)
+	}
+	return e, nil
+}
+
+func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
+	x, err := t.find(ctx, name)
+	if problem.Is(err, problem.NotFound) {
+		x, err = t.make(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(x.luns, func(l lun) bool { return l.number == exportLUN })
+	switch {
+	case at >= 0 && x.luns[at].path != path:
+		return problem.Conflictf("target %s shows %s, not %s", name, x.luns[at].path, path)
+	case at < 0:
+		if _, err := t.run(ctx, "--op", "new", "--mode", "logicalunit", "--tid", strconv.Itoa(x.tid), "--lun", strconv.Itoa(exportLUN), "-b", path); err != nil {
+			return err
+		}
+	}
+	for _, other := range x.allowed {
+		if other != initiator && initiatorForm.MatchString(other) {
+			if err := t.expel(ctx, x, other); err != nil {
+				return err
+			}
+		}
+	}
+	return t.admit(ctx, x, initiator)
+}
+
+// make adds a target that nobody may log in to.
+func (t *Tgt) make(ctx context.Context, name string) (*target, error) {
+	all, err := t.targets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tid := 1
+	for _, x := range all {
+		tid = max(tid, x.tid+1)
+	}
+	if _, err := t.run(ctx, "--op", "new", "--mode", "target", "--tid", strconv.Itoa(tid), "-T", name); err != nil {
+		return nil, err
+	}
+	return t.find(ctx, name)
+}
+
+// expel takes an initiator off one target.
+func (t *Tgt) expel(ctx context.Context, x *target, initiator string) error {
+	if err := t.binding(ctx, "unbind", x.tid, "name", initiator); err != nil {
+		return err
+	}
+	return t.drop(ctx, initiator, x.name)
+}
+
+// Unexport is storage.Exporter's.
+func (t *Tgt) Unexport(ctx context.Context, volumeID, initiator string) error {
+	ctx, cancel := context.WithTimeout(ctx, methodBound)
+	defer cancel()
+	_, err := t.file(volumeID)
+	if err == nil {
+		err = checkInitiator(initiator)
+	}
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.unexport(ctx, targets+strings.ToLower(volumeID), initiator); err != nil && !problem.Is(err, problem.NotFound) {
+		return fmt.Errorf("storage: unexport volume %s from %s: %w", volumeID, initiator, err)
+	}
+	return nil
+}
+
+func (t *Tgt) unexport(ctx context.Context, name, initiator string) error {
+	x, err := t.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(x.allowed, initiator) {
+		if err := t.expel(ctx, x, initiator); err != nil {
+			return err
+		}
+	}
+	if x, err = t.find(ctx, name); err != nil || len(x.allowed) > 0 {
+		return err
+	}
+	_, err = t.run(ctx, "--op", "delete", "--mode", "target", "--tid", strconv.Itoa(x.tid))
+	return err
+}
