@@ -1,0 +1,52 @@
+//go:build e2e
+
+package evacuate
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"salvor/lab"
+	"salvor/test/evacuate/journal"
+)
+
+// makeImages writes the image of a server whose only program keeps a journal, and a volume with a journal only.
+func makeImages(t *testing.T, dir string) (system, volume string) {
+	t.Helper()
+	program := filepath.Join(dir, "guest")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", program, "./journal/guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the guest: %v\n%s", err, out)
+	}
+	system, volume = filepath.Join(dir, "system.img"), filepath.Join(dir, "volume.img")
+	if err := lab.MakeAppliance(t.Context(), dir, system, program, journal.Size); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(volume, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{system, volume} {
+		addHead(t, path)
+	}
+	return system, volume
+}
+
+func addHead(t *testing.T, path string) {
+	t.Helper()
+	disk, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if err := disk.Truncate(journal.Size); err != nil {
+		t.Fatal(err)
+	}
+	head := make([]byte, journal.Sector)
+	journal.Head(head)
+	if _, err := disk.WriteAt(head, journal.Start); err != nil {
+		t.Fatal(err)
+	}
+}

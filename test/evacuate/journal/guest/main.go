@@ -1,0 +1,101 @@
+// Command guest is the only program of a guest that proves where it runs: it writes a journal to each disk that has
+// the head of one, and says so on the serial line.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"salvor/test/evacuate/journal"
+)
+
+const (
+	// pace is the time between two entries.
+	pace = 20 * time.Millisecond
+	// disks may come late.
+	patience = 10 * time.Second
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Println("JOURNAL ends:", err)
+	}
+	// The end of the first process would be a kernel's panic, and a new boot: an honest end is silence.
+	select {}
+}
+
+func run() error {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	boot, err := uuid.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	found := map[string]bool{}
+	failed := make(chan error)
+	for end := time.Now().Add(patience); time.Now().Before(end) || len(found) == 0; time.Sleep(100 * time.Millisecond) {
+		disks, err := filepath.Glob("/sys/block/vd*")
+		if err != nil {
+			return err
+		}
+		for _, d := range disks {
+			name := filepath.Base(d)
+			if found[name] {
+				continue
+			}
+			w, err := open("/dev/"+name, boot)
+			if err != nil {
+				fmt.Println("JOURNAL", name, err)
+				continue
+			}
+			found[name] = true
+			if w != nil {
+				fmt.Printf("JOURNAL %s boot %s begins at entry %d\n", name, boot, w.Next())
+				go func() { failed <- write(name, w) }()
+			}
+		}
+	}
+	return <-failed
+}
+
+// open is nil for a disk without a journal.
+func open(path string, boot uuid.UUID) (*journal.Writer, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_DIRECT|unix.O_SYNC|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	disk := os.NewFile(uintptr(fd), path)
+	// Memory of the kernel's own giving begins at a page, as devices that go past caches want it.
+	buf, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := disk.ReadAt(buf[:journal.Sector], journal.Start); {
+	case errors.Is(err, io.EOF), err == nil && !journal.IsHead(buf):
+		return nil, disk.Close() // too small for one, or without one
+	case err != nil:
+		return nil, err
+	}
+	return journal.NewWriter(disk, boot, buf)
+}
+
+func write(name string, w *journal.Writer) error {
+	for turn := time.NewTicker(pace); ; <-turn.C {
+		if err := w.Write(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if w.Done()%50 == 0 {
+			fmt.Printf("JOURNAL %s counter %d\n", name, w.Done())
+		}
+	}
+}
