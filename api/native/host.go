@@ -50,11 +50,20 @@ func (s *server) hosts() []api.Route {
 				Reason   *string `json:"disabled_reason"`
 				Revoked  *bool   `json:"revoked"`
 				Zone     *string `json:"zone"`
+				Down     *bool   `json:"forced_down"`
+				Node     *string `json:"node"` // UUID or name; empty: none
+				Group    *string `json:"group"`
 			}
 			if err := c.ReadInto(&b); err != nil {
 				return err
 			}
-			h, err := hosts.SetService(c.R.Context(), c.Arg("ident"), compute.Service{Disabled: b.Disabled, Reason: b.Reason, Revoked: b.Revoked, Zone: b.Zone}, c.Asker())
+			node, err := s.nodeID(c, b.Node)
+			if err != nil {
+				return err
+			}
+			h, err := hosts.SetService(c.R.Context(), c.Arg("ident"), compute.Service{
+				Disabled: b.Disabled, Reason: b.Reason, Revoked: b.Revoked, Zone: b.Zone, ForcedDown: b.Down, NodeID: node, Group: b.Group,
+			}, c.Asker())
 			if err != nil {
 				return err
 			}
@@ -111,9 +120,28 @@ func viewToken(j *compute.JoinToken) map[string]any {
 	}
 }
 
-// viewHosts reads the lives of all hosts by one query.
+// nodeID gives the UUID of the node that a host is said to be; empty: none, nil: it was not said.
+func (s *server) nodeID(c *api.Call, ident *string) (*string, error) {
+	if ident == nil || *ident == "" {
+		return ident, nil
+	}
+	if s.Nodes == nil {
+		return nil, problem.Unsupportedf("There are no nodes here.")
+	}
+	n, err := s.Nodes.Node(c.R.Context(), *ident)
+	if err != nil {
+		return nil, err
+	}
+	return &n.ID, nil
+}
+
+// viewHosts reads the lives, the fences and the moves of all hosts by one query each.
 func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, error) {
 	lives, err := s.Services.Hosts.Lives(c.R.Context())
+	if err != nil {
+		return nil, err
+	}
+	fences, err := s.fences(c)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +154,11 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 		if h.Disabled {
 			status = "disabled"
 		}
+		f := fences.of(h.ID)
 		out[i] = map[string]any{
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
 			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "zone": h.Zone,
+			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": f.suspects(h, life), "moves_open": f.open, "moves_uncleaned": f.uncleaned,
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
 			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
 		}

@@ -1,5 +1,6 @@
-// Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts
-// and their join tokens, Ganeti clusters, networks. It knows JSON and the services of servers, and no
+// Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts,
+// their groups and join tokens, what becomes of the servers of one that died (fences, plans,
+// moves), Ganeti clusters, networks. It knows JSON and the services of servers, and no
 // store, no hypervisor and no conductor: what must be asked of a cluster is a job's row.
 package native
 
@@ -21,6 +22,8 @@ type Config struct {
 	Services *compute.Services
 	// Nodes are the machines whose rescue sessions are listed beside those of servers; nil: none are.
 	Nodes Nodes
+	// Jobs tell of what was asked of hosts.
+	Jobs Jobs
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
 	JoinToken      func(secret.Value) secret.Value
 	Auth           api.Authenticator
@@ -36,7 +39,7 @@ const root = "/salvor/v1"
 // New makes the handler of all below /salvor/v1.
 func New(c Config) http.Handler {
 	s := &server{c}
-	routes := slices.Concat(s.rescueImages(), s.hosts(), s.clusters(), s.networks(), s.servers())
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.evacuation(), s.clusters(), s.networks(), s.servers())
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
@@ -88,14 +91,16 @@ const maxPage = 1000
 func (k collection[R, F]) routes() []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: k.path, Do: k.page},
-		{Method: http.MethodGet, Path: k.path + "/{ident}", Do: func(c *api.Call) error {
-			r, err := k.get(c, c.Arg("ident"))
-			if err != nil {
-				return err
-			}
-			return k.show(c, http.StatusOK, r)
-		}},
+		{Method: http.MethodGet, Path: k.path + "/{ident}", Do: k.one},
 	}
+}
+
+func (k collection[R, F]) one(c *api.Call) error {
+	r, err := k.get(c, c.Arg("ident"))
+	if err != nil {
+		return err
+	}
+	return k.show(c, http.StatusOK, r)
 }
 
 func (k collection[R, F]) show(c *api.Call, status int, r *R) error {

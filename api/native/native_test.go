@@ -20,6 +20,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 	"salvor/secret"
@@ -59,11 +60,21 @@ func (w *world) List(_ context.Context, f metal.NodeFilter, _ record.Page) (out 
 	return out, nil
 }
 
+// Node finds one by name.
+func (w *world) Node(_ context.Context, ident string) (*metal.Node, error) {
+	for _, n := range w.nodes {
+		if n.Name == ident || n.ID == ident {
+			return n, nil
+		}
+	}
+	return nil, problem.NotFoundf("Node %s could not be found.", ident)
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Jobs: s, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"

@@ -12,8 +12,10 @@ import (
 	"salvor/rescue"
 )
 
-// Nodes lists machines.
+// Nodes reads machines.
 type Nodes interface {
+	// Node reads one by UUID or name.
+	Node(ctx context.Context, ident string) (*metal.Node, error)
 	List(ctx context.Context, f metal.NodeFilter, p record.Page) ([]*metal.Node, error)
 }
 

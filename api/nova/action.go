@@ -37,7 +37,6 @@ func (c *call) ask(srv *compute.Server, a compute.Act) error {
 var absent = map[string]string{
 	"createImage": "images are not made of servers", "createBackup": "backups are not made",
 	"resize": "servers keep their flavor", "confirmResize": "servers keep their flavor", "revertResize": "servers keep their flavor",
-	"migrate": "servers stay on their host", "os-migrateLive": "servers stay on their host", "evacuate": "servers stay on their host",
 	"shelve": "servers are not shelved", "shelveOffload": "servers are not shelved", "unshelve": "servers are not shelved",
 	"changePassword": "nothing runs in a server that could change its password; rescue it", "restore": "servers are deleted at once",
 	"addSecurityGroup": "there is no packet filter; security groups are told as they were at creation", "removeSecurityGroup": "there is no packet filter; security groups are told as they were at creation",
@@ -63,11 +62,14 @@ func actions() map[string]action {
 	return map[string]action{
 		"os-start": plain(compute.Start), "os-stop": plain(compute.Stop), "pause": plain(compute.Pause), "unpause": plain(compute.Unpause),
 		"suspend": plain(compute.Suspend), "resume": plain(compute.Resume), "unlock": plain(compute.UnlockServer), "unrescue": plain(compute.Unrescue),
-		"forceDelete": plain(compute.Delete),
-		"reboot":      {need: member, schema: object(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
-		"lock":        {need: member, schema: lockRule, do: (*call).lock},
-		"rescue":      {need: member, schema: nullable(object(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
-		"rebuild":     {need: member, schema: rebuildSchema, do: (*call).rebuild},
+		"forceDelete":    plain(compute.Delete),
+		"reboot":         {need: member, schema: object(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
+		"lock":           {need: member, schema: lockRule, do: (*call).lock},
+		"rescue":         {need: member, schema: nullable(object(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
+		"rebuild":        {need: member, schema: rebuildSchema, do: (*call).rebuild},
+		"evacuate":       {need: admin, schema: evacuateSchema, do: (*call).evacuate},
+		"migrate":        {need: admin, schema: migrateSchema, do: (*call).migrate},
+		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: (*call).migrateLive},
 		"os-resetState": {
 			need: admin, schema: object(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
 		},

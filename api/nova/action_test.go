@@ -205,7 +205,7 @@ func TestLockReason(t *testing.T) {
 func TestActionsThatAreNot(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
-	for _, body := range []string{`{"resize": {"flavorRef": "1"}}`, `{"createImage": {"name": "x"}}`, `{"addSecurityGroup": {"name": "x"}}`, `{"migrate": null}`} {
+	for _, body := range []string{`{"resize": {"flavorRef": "1"}}`, `{"createImage": {"name": "x"}}`, `{"addSecurityGroup": {"name": "x"}}`, `{"shelve": null}`} {
 		if name, words := w.want(501, "POST", "/servers/"+id+"/action", "", body).fault(); name != "notImplemented" || words == "" {
 			t.Error(words)
 		}

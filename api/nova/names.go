@@ -32,7 +32,7 @@ type directory struct {
 }
 
 // hostName is what answers about servers tell of a host.
-type hostName struct{ name, zone, status string }
+type hostName struct{ name, zone, status, address string }
 
 // get gives the names, at most namesAge old.
 func (n *names) get(ctx context.Context) (*directory, error) {
@@ -56,7 +56,7 @@ func (n *names) get(ctx context.Context) (*directory, error) {
 	}
 	fresh := &directory{hosts: make(map[string]hostName, len(hosts)), networks: make(map[string]string, len(networks))}
 	for _, h := range hosts {
-		fresh.hosts[h.ID] = hostName{h.Name, zoneOf(h.Zone), hostStatus(h, lives[h.ID])}
+		fresh.hosts[h.ID] = hostName{h.Name, zoneOf(h.Zone), hostStatus(h, lives[h.ID]), h.Inventory.Address}
 	}
 	for _, net := range networks {
 		fresh.networks[net.ID] = net.Name

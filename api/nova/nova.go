@@ -102,7 +102,7 @@ type route struct {
 func (s *server) routes() []api.Route {
 	var out []api.Route
 	for _, r := range slices.Concat(
-		s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.networkRoutes(), s.otherRoutes(),
+		s.serverRoutes(), s.attachmentRoutes(), s.flavorRoutes(), s.keypairRoutes(), s.hostRoutes(), s.migrationRoutes(), s.networkRoutes(), s.otherRoutes(),
 	) {
 		out = append(out, api.Route{Method: r.method, Path: current + r.path, Open: r.need == anyone, Do: s.through(r)})
 	}

@@ -20,11 +20,9 @@ func (s *server) otherRoutes() []route {
 		{method: "GET", path: "/os-quota-sets/{project}/defaults", need: reader, do: (*call).quota},
 		{method: "GET", path: "/os-quota-sets/{project}/detail", need: reader, do: (*call).quotaDetail},
 		{method: "GET", path: "/os-aggregates", need: admin, do: none("aggregates")},
-		{method: "GET", path: "/os-migrations", need: admin, do: none("migrations")},
 		{method: "GET", path: "/os-server-groups", need: reader, do: none("server_groups")},
 		{method: "GET", path: "/os-security-groups", need: reader, do: none("security_groups")},
 		{method: "GET", path: "/os-floating-ips", need: reader, do: none("floating_ips")},
-		{method: "GET", path: "/servers/{server}/migrations", need: admin, since: 23, do: (*call).listServerMigrations},
 		{method: "GET", path: "/os-simple-tenant-usage", need: admin, do: (*call).listUsage},
 		{method: "GET", path: "/os-simple-tenant-usage/{project}", need: reader, do: (*call).projectUsage},
 	}
@@ -33,13 +31,6 @@ func (s *server) otherRoutes() []route {
 // none answers with an empty list: there are no such things here.
 func none(key string) func(*call) error {
 	return func(c *call) error { return c.json(http.StatusOK, obj{key: []any{}}) }
-}
-
-func (c *call) listServerMigrations() error {
-	if _, err := c.server(); err != nil {
-		return err
-	}
-	return none("migrations")(c)
 }
 
 // extensions are those whose fields and paths clients look for.

@@ -18,6 +18,8 @@ var taskStatuses = map[compute.VMState]map[compute.Task]string{
 	compute.Active:  {compute.Rebooting: "REBOOT", compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
 	compute.Stopped: {compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
 	compute.Errored: {compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
+	// Nova evacuates none of these and has no word for it; who waits for the end must not take the beginning for it.
+	compute.Paused: {compute.Rebuilding: "REBUILD"}, compute.Suspended: {compute.Rebuilding: "REBUILD"}, compute.Rescued: {compute.Rebuilding: "REBUILD"},
 }
 
 func statusOf(srv *compute.Server) string {

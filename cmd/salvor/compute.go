@@ -165,7 +165,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			ImportHosts: p.cfg.Image.ImportHosts, Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
-		"/salvor": native.New(native.Config{Services: p.services, Nodes: p.nodes, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, Nodes: p.nodes, Jobs: p.store, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	if own {
 		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})

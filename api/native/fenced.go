@@ -1,0 +1,99 @@
+package native
+
+import (
+	"fmt"
+	"strings"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/record"
+)
+
+// fenced is what hosts show of their fences: the open receipt, and what it waits for.
+type fenced struct {
+	receipt         *compute.Receipt
+	plan            string // that is running
+	open, uncleaned int    // moves away from the host
+}
+
+type fences map[string]*fenced
+
+func (f fences) of(host string) *fenced {
+	if f[host] == nil {
+		f[host] = &fenced{}
+	}
+	return f[host]
+}
+
+// fences reads those of all hosts.
+func (s *server) fences(c *api.Call) (fences, error) {
+	ctx, out := c.R.Context(), fences{}
+	receipts, err := s.Services.Hosts.Receipts(ctx, compute.ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range receipts {
+		out.of(r.HostID).receipt = r
+	}
+	plans, err := s.Services.Hosts.Plans(ctx, compute.PlanFilter{State: compute.PlanRunning}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range plans {
+		out.of(p.HostID).plan = p.ID
+	}
+	for _, which := range []struct {
+		filter compute.MoveFilter
+		count  func(*fenced) *int
+	}{
+		{compute.MoveFilter{Open: true}, func(f *fenced) *int { return &f.open }},
+		{compute.MoveFilter{Uncleaned: true}, func(f *fenced) *int { return &f.uncleaned }},
+	} {
+		moves, err := s.Services.Servers.Moves(ctx, which.filter, record.Page{})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range moves {
+			*which.count(out.of(m.SourceID))++
+		}
+	}
+	return out, nil
+}
+
+// view is null of a host that is not fenced.
+func (f *fenced) view() any {
+	if f.receipt == nil {
+		return nil
+	}
+	evidence := make([]string, len(f.receipt.Proofs))
+	for i, p := range f.receipt.Proofs {
+		evidence[i] = string(p.Evidence)
+	}
+	return map[string]any{
+		"receipt": f.receipt.ID, "since": moment(f.receipt.CreatedAt), "by": f.receipt.By, "words": f.receipt.Words, "how": evidence,
+		"proofs": f.receipt.Proofs, "waits_for": f.waitsFor(),
+	}
+}
+
+// waitsFor says what must come before the host is taken back.
+func (f *fenced) waitsFor() string {
+	var words []string
+	if f.plan != "" {
+		words = append(words, "the end of plan "+f.plan)
+	}
+	if f.open > 0 {
+		words = append(words, fmt.Sprintf("the end of %d moves", f.open))
+	}
+	if f.uncleaned > 0 {
+		words = append(words, fmt.Sprintf("the host, to clean up after %d servers that were moved", f.uncleaned))
+	}
+	if len(words) == 0 {
+		return "the host to come back"
+	}
+	return strings.Join(words, "; ")
+}
+
+// suspects tells whether a host should live, as far as anybody has said, and does not.
+func (f *fenced) suspects(h *compute.Host, l compute.Life) bool {
+	return h.Kind == compute.AgentHost && !l.Up && l.Renewals > 0 && f.receipt == nil && !h.ForcedDown && !h.Revoked
+}

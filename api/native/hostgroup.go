@@ -1,0 +1,98 @@
+package native
+
+import (
+	"net/http"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/record"
+)
+
+// hostGroup is the body of a creation and of a change; what is absent stays as it is.
+type hostGroup struct {
+	Name      *string             `json:"name"`
+	Healing   *bool               `json:"healing"`
+	SelfFence *bool               `json:"self_fence"`
+	Require   *[]compute.Evidence `json:"require"`
+	Reimage   *string             `json:"reimage"`
+	MaxHosts  *int                `json:"max_hosts"`
+	MaxShare  *int                `json:"max_share"`
+	Parallel  *int                `json:"parallel"`
+}
+
+func (b *hostGroup) fill(g *compute.HostGroup) error {
+	put(&g.Name, b.Name)
+	put(&g.Healing, b.Healing)
+	put(&g.SelfFence, b.SelfFence)
+	put(&g.Require, b.Require)
+	put((*string)(&g.Reimage), b.Reimage)
+	put(&g.MaxHosts, b.MaxHosts)
+	put(&g.MaxShare, b.MaxShare)
+	put(&g.Parallel, b.Parallel)
+	return nil
+}
+
+func put[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func (s *server) hostGroups() []api.Route {
+	groups := s.Services.HostGroups
+	k := collection[compute.HostGroup, compute.HostGroupFilter]{
+		path: "/host-groups", many: "host_groups",
+		list: func(c *api.Call, f compute.HostGroupFilter, p record.Page) ([]*compute.HostGroup, error) {
+			return groups.List(c.R.Context(), f, p)
+		},
+		get: func(c *api.Call, ident string) (*compute.HostGroup, error) { return groups.Get(c.R.Context(), ident) },
+		filter: func(c *api.Call) (compute.HostGroupFilter, error) {
+			return compute.HostGroupFilter{Name: c.Query.Get("name")}, nil
+		},
+		view: func(_ *api.Call, all []*compute.HostGroup) ([]map[string]any, error) {
+			out := make([]map[string]any, len(all))
+			for i, g := range all {
+				out[i] = map[string]any{
+					"id": g.ID, "number": g.Num, "name": g.Name, "healing": g.Healing, "self_fence": g.SelfFence, "require": append([]compute.Evidence{}, g.Require...),
+					"reimage": g.Reimage, "max_hosts": g.MaxHosts, "max_share": g.MaxShare, "parallel": g.Parallel,
+					"created_at": moment(g.CreatedAt), "updated_at": moment(g.UpdatedAt),
+				}
+			}
+			return out, nil
+		},
+		id: func(g *compute.HostGroup) string { return g.ID },
+	}
+	return append(k.routes(),
+		api.Route{Method: http.MethodPost, Path: k.path, Do: func(c *api.Call) error {
+			var b hostGroup
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			g := compute.DefaultHostGroup()
+			if err := b.fill(g); err != nil {
+				return err
+			}
+			if err := groups.Create(c.R.Context(), g, c.Asker()); err != nil {
+				return err
+			}
+			return k.show(c, http.StatusCreated, g)
+		}},
+		api.Route{Method: http.MethodPatch, Path: k.path + "/{ident}", Do: func(c *api.Call) error {
+			var b hostGroup
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			g, err := groups.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)
+			if err != nil {
+				return err
+			}
+			return k.show(c, http.StatusOK, g)
+		}},
+		api.Route{Method: http.MethodDelete, Path: k.path + "/{ident}", Do: func(c *api.Call) error {
+			if err := groups.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusNoContent)
+		}},
+	)
+}

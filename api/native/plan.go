@@ -1,0 +1,137 @@
+package native
+
+import (
+	"net/http"
+
+	"salvor/api"
+	"salvor/compute"
+	"salvor/record"
+)
+
+func (s *server) planCollection() collection[compute.Plan, compute.PlanFilter] {
+	hosts := s.Services.Hosts
+	return collection[compute.Plan, compute.PlanFilter]{
+		path: "/plans", many: "plans",
+		list: func(c *api.Call, f compute.PlanFilter, p record.Page) ([]*compute.Plan, error) {
+			return hosts.Plans(c.R.Context(), f, p)
+		},
+		get: func(c *api.Call, ident string) (*compute.Plan, error) { return hosts.Plan(c.R.Context(), ident) },
+		filter: func(c *api.Call) (f compute.PlanFilter, err error) {
+			f.State = compute.PlanState(c.Query.Get("state"))
+			f.HostID, err = s.hostOf(c, c.Query.Get("host"))
+			return f, err
+		},
+		view: s.viewPlans,
+		id:   func(p *compute.Plan) string { return p.ID },
+	}
+}
+
+func (s *server) plans() []api.Route {
+	k := s.planCollection()
+	return append(k.routes(),
+		api.Route{Method: http.MethodPost, Path: k.path, Do: s.draftPlan},
+		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/run", Do: func(c *api.Call) error {
+			var b struct {
+				Consent []string `json:"consent"`
+			}
+			if err := c.ReadInto(&b); err != nil {
+				return err
+			}
+			p, err := s.Services.Hosts.RunPlan(c.R.Context(), c.Arg("ident"), b.Consent, who(c))
+			if err != nil {
+				return err
+			}
+			return s.showPlan(c, http.StatusAccepted, p)
+		}},
+		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/cancel", Do: func(c *api.Call) error {
+			p, err := s.Services.Hosts.CancelPlan(c.R.Context(), c.Arg("ident"), who(c))
+			if err != nil {
+				return err
+			}
+			return s.showPlan(c, http.StatusAccepted, p)
+		}},
+	)
+}
+
+// draftPlan says what would become of a host's servers, and does nothing else.
+func (s *server) draftPlan(c *api.Call) error {
+	var b struct {
+		Host       string   `json:"host"`
+		Dest       string   `json:"destination"`
+		Servers    []string `json:"servers"`
+		Consent    []string `json:"consent"`
+		ReimageAll bool     `json:"reimage_all"`
+		Drain      bool     `json:"drain"`
+		Parallel   int      `json:"parallel"`
+	}
+	if err := c.ReadInto(&b); err != nil {
+		return err
+	}
+	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanWish{
+		Host: b.Host, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
+	}, who(c))
+	if err != nil {
+		return err
+	}
+	return s.showPlan(c, http.StatusCreated, p)
+}
+
+func (s *server) showPlan(c *api.Call, status int, p *compute.Plan) error {
+	return s.planCollection().show(c, status, p)
+}
+
+// viewPlans reads the names of hosts once, and the moves of each plan that was run.
+func (s *server) viewPlans(c *api.Call, all []*compute.Plan) ([]map[string]any, error) {
+	names, err := s.hostNames(c)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]map[string]any, len(all))
+	for i, p := range all {
+		moves := map[string]*compute.Move{}
+		if p.State != compute.PlanDrafted {
+			found, err := s.Services.Servers.Moves(c.R.Context(), compute.MoveFilter{PlanID: p.ID}, record.Page{})
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range found {
+				moves[m.ServerID] = m
+			}
+		}
+		out[i] = viewPlan(p, names, moves)
+	}
+	return out, nil
+}
+
+func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*compute.Move) map[string]any {
+	count := map[compute.Disposition]int{compute.KeepDisk: 0, compute.Reattach: 0, compute.Reimage: 0, compute.Cannot: 0}
+	items := make([]map[string]any, len(p.Items))
+	unconsented := 0
+	for i := range p.Items {
+		it := &p.Items[i]
+		count[it.Disposition]++
+		if it.NeedsConsent && !it.Consented {
+			unconsented++
+		}
+		items[i] = map[string]any{
+			"server_id": it.ServerID, "name": it.Name, "project": it.Project, "priority": it.Priority, "disposition": it.Disposition,
+			"destination_id": it.DestID, "destination": names[it.DestID], "why": it.Why, "needs_consent": it.NeedsConsent, "consented": it.Consented,
+			"state": it.State, "power": it.Power, "in_rescue": it.InRescue, "move_id": it.MoveID, "problem": it.Problem, "move_state": "", "words": "",
+		}
+		if m := moves[it.ServerID]; m != nil {
+			dest := names[m.DestID]
+			items[i]["move_id"], items[i]["move_state"], items[i]["words"] = m.ID, m.State, m.Words
+			if m.DestID != "" {
+				items[i]["destination_id"], items[i]["destination"] = m.DestID, dest
+			}
+			if it.Problem == "" {
+				items[i]["problem"] = m.Problem
+			}
+		}
+	}
+	return map[string]any{
+		"id": p.ID, "number": p.Num, "host_id": p.HostID, "host": names[p.HostID], "state": p.State, "by": p.By, "drain": p.Drain, "parallel": p.Parallel,
+		"missing": p.Missing, "one_more": p.OneMore, "one_more_why": p.OneMoreWhy, "items": items, "unconsented": unconsented, "dispositions": count,
+		"created_at": moment(p.CreatedAt), "ended_at": moment(p.EndedAt),
+	}
+}

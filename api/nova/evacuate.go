@@ -1,0 +1,90 @@
+package nova
+
+import (
+	"net/http"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// evacuateSchema is that of every microversion. What a later one left out is refused there as anything unknown is: who still says
+// that the storage is shared must not believe that it was heard.
+var evacuateSchema = object(
+	prop{name: "host", rule: text(1, 255)},
+	prop{name: "adminPass", rule: hidden(1024)},
+	prop{name: "onSharedStorage", until: 13, required: true, rule: boolean},
+	prop{name: "force", since: 29, until: 67, rule: boolean},
+)
+
+// evacuate moves a server away from a host that is down. It answers 200, until 2.13 with the password.
+func (c *call) evacuate(srv *compute.Server, args any) error {
+	o := args.(obj)
+	shared, _ := boolOf(o["onSharedStorage"])
+	force, _ := boolOf(o["force"])
+	wish := compute.MoveWish{DestHost: field(o, "host"), Force: force}
+	switch {
+	case shared && field(o, "adminPass") != "":
+		return problem.Invalidf("admin password can't be changed on existing disk")
+	case force && wish.DestHost == "":
+		return problem.Invalidf("Can't force to a non-provided destination")
+	}
+	if c.Minor < 29 {
+		wish.Force = wish.DestHost != "" // a host that was named was not judged then
+	}
+	if _, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, wish, c.who); err != nil {
+		return err
+	}
+	return c.Empty(http.StatusOK)
+}
+
+var (
+	migrateSchema = func(at string, v any, minor int) error {
+		if minor < 56 {
+			return nil // there was nothing to ask for, and nothing was looked at
+		}
+		return nullable(object(prop{name: "host", rule: nullable(text(1, 255))}))(at, v, minor)
+	}
+	blocks            = oneOf("auto")
+	migrateLiveSchema = object(
+		prop{name: "host", required: true, rule: nullable(text(1, 255))},
+		prop{name: "block_migration", required: true, rule: func(at string, v any, minor int) error {
+			if _, ok := v.(string); ok && minor >= 25 && blocks(at, v, minor) == nil {
+				return nil
+			}
+			return boolean(at, v, minor)
+		}},
+		prop{name: "disk_over_commit", until: 24, required: true, rule: boolean},
+		prop{name: "force", since: 30, until: 67, rule: boolean},
+	)
+)
+
+// migrate moves a server whose host lives: off, elsewhere, on again.
+func (c *call) migrate(srv *compute.Server, args any) error {
+	o, _ := args.(obj)
+	wish := compute.MigrationWish{}
+	if c.Minor >= 56 {
+		wish.DestHost = field(o, "host")
+	}
+	return c.moveAway(srv, wish)
+}
+
+// migrateLive moves a server while it runs. Whether its disks are copied follows from where they lie, whatever block_migration says.
+func (c *call) migrateLive(srv *compute.Server, args any) error {
+	o := args.(obj)
+	wish := compute.MigrationWish{DestHost: field(o, "host"), Live: true}
+	if force, _ := boolOf(o["force"]); force && wish.DestHost == "" {
+		return problem.Invalidf("Can't force to a non-provided destination")
+	}
+	return c.moveAway(srv, wish)
+}
+
+func (c *call) moveAway(srv *compute.Server, wish compute.MigrationWish) error {
+	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, wish, c.who)
+	switch {
+	case problem.Is(err, problem.NotFound) && wish.DestHost != "": // the path itself was found
+		return problem.Invalidf("Compute host %s could not be found.", shorten(wish.DestHost))
+	case err != nil:
+		return err
+	}
+	return c.Empty(http.StatusAccepted)
+}
