@@ -27,9 +27,9 @@ type Storage interface {
 	// Allow lets an initiator log in to a target, beside those that may already. A target that let everybody in lets in only those
 	// that are named from then on.
 	Allow(ctx context.Context, target, initiator string) error
-	// Revoke takes the initiator's leave away on every target and drops its connections. It returns only when it has read back that
-	// none remains; until then, or if the initiator may still come back as anybody, it is an error.
-	Revoke(ctx context.Context, initiator string) error
+	// Revoke takes these initiators' leave away on every target and drops their connections. It returns only when it has read back
+	// that none remains; until then, or if one may still come back as anybody, it is an error.
+	Revoke(ctx context.Context, initiators ...string) error
 	// Sessions lists the connections there are.
 	Sessions(ctx context.Context) ([]Session, error)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -108,21 +109,26 @@ func confirm(verb, field, said, want string) error {
 }
 
 // Revoke is storage.Storage's. What the command says of it is held against the sessions that it lists after that.
-func (h *Hook) Revoke(ctx context.Context, initiator string) error {
-	var said struct{ Revoked string }
-	if err := h.call(ctx, &said, "revoke", initiator); err != nil {
+func (h *Hook) Revoke(ctx context.Context, initiators ...string) error {
+	if len(initiators) == 0 {
+		return nil
+	}
+	var said struct{ Revoked []string }
+	if err := h.call(ctx, &said, "revoke", initiators...); err != nil {
 		return err
 	}
-	if err := confirm("revoke", "revoked", said.Revoked, initiator); err != nil {
-		return err
+	for _, initiator := range initiators {
+		if !slices.Contains(said.Revoked, initiator) {
+			return problem.Unavailablef("storage hook: revoke: its answer does not name %s as revoked", initiator)
+		}
 	}
 	all, err := h.Sessions(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range all {
-		if s.Initiator == initiator {
-			return problem.Unavailablef("storage hook: revoke %s: it is still connected to %s", initiator, s.Target)
+		if slices.Contains(initiators, s.Initiator) {
+			return problem.Unavailablef("storage hook: revoke %s: it is still connected to %s", s.Initiator, s.Target)
 		}
 	}
 	return nil

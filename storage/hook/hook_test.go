@@ -21,7 +21,9 @@ allow)
 	test -d "allowed/$2" || { echo "no target $2" >&2; exit 1; }
 	: > "allowed/$2/$3"; printf '{"allowed": "%s"}\n' "$3" ;;
 revoke)
-	rm -f allowed/*/"$2" sessions/*/"$2"; printf '{"revoked": "%s"}\n' "$2" ;;
+	shift; printf '{"revoked": ['; comma=
+	for i; do rm -f allowed/*/"$i" sessions/*/"$i"; printf '%s"%s"' "$comma" "$i"; comma=,; done
+	printf ']}\n' ;;
 sessions)
 	printf '{"sessions": ['; comma=
 	for f in sessions/*/*; do
@@ -40,14 +42,14 @@ unexport)
 esac
 `
 
-// command writes a program into a folder of its own.
+// command has the shell run a script from a folder of its own.
 func command(t *testing.T, text string) *Hook {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "array")
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(Options{Command: path, Timeout: 10 * time.Second})
+	h, err := New(Options{Command: "/bin/sh", Args: []string{path}, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,7 @@ func command(t *testing.T, text string) *Hook {
 func TestContract(t *testing.T) {
 	t.Parallel()
 	h := command(t, array)
-	dir := filepath.Dir(h.opts.Command)
+	dir := filepath.Dir(h.opts.Args[0])
 	for _, path := range []string{"allowed/a", "allowed/b", "sessions/a", "sessions/b", "volumes"} {
 		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
 			t.Fatal(err)
@@ -83,14 +85,14 @@ func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, told string }{
 		"says nothing":           {"exit 0", "not the JSON"},
-		"empty object":           {"echo '{}'", `names "" as revoked`},
-		"names another":          {`echo '{"revoked": "iqn.2026-11.test:other"}'`, "not iqn.2026-11.test:one"},
+		"empty object":           {"echo '{}'", "does not name iqn.2026-11.test:one"},
+		"names another":          {`echo '{"revoked": ["iqn.2026-11.test:other"]}'`, "does not name iqn.2026-11.test:one"},
 		"no JSON":                {"echo done", "not the JSON"},
-		"two answers":            {`echo '{"revoked": "iqn.2026-11.test:one"} {}'`, "more behind"},
+		"two answers":            {`echo '{"revoked": ["iqn.2026-11.test:one"]} {}'`, "more behind"},
 		"fails":                  {"echo 'array is away' >&2; exit 3", "array is away"},
 		"floods":                 {"head -c 5000000 /dev/zero", "more than"},
-		"revoked, but connected": {`case $1 in revoke) echo '{"revoked": "iqn.2026-11.test:one"}';; *) echo '{"sessions": [{"target": "a", "initiator": "iqn.2026-11.test:one"}]}';; esac`, "still connected to a"},
-		"no list of sessions":    {`case $1 in revoke) echo '{"revoked": "iqn.2026-11.test:one"}';; *) echo '{}';; esac`, "no list of sessions"},
+		"revoked, but connected": {`case $1 in revoke) echo '{"revoked": ["iqn.2026-11.test:one"]}';; *) echo '{"sessions": [{"target": "a", "initiator": "iqn.2026-11.test:one"}]}';; esac`, "still connected to a"},
+		"no list of sessions":    {`case $1 in revoke) echo '{"revoked": ["iqn.2026-11.test:one"]}';; *) echo '{}';; esac`, "no list of sessions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -100,7 +100,7 @@ func (t *Tgt) expel(ctx context.Context, x *target, initiator string) error {
 	if err := t.binding(ctx, "unbind", x.tid, "name", initiator); err != nil {
 		return err
 	}
-	return t.drop(ctx, initiator, x.name)
+	return t.drop(ctx, setOf([]string{initiator}), x.name)
 }
 
 // Unexport is storage.Exporter's.

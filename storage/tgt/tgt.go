@@ -181,44 +181,59 @@ func (t *Tgt) admit(ctx context.Context, x *target, initiator string) error {
 
 // Revoke is storage.Storage's. A target that admits addresses lets whoever comes from there in by any name: that is told, after
 // all else was taken away.
-func (t *Tgt) Revoke(ctx context.Context, initiator string) error {
+func (t *Tgt) Revoke(ctx context.Context, initiators ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, methodBound)
 	defer cancel()
-	if err := checkInitiator(initiator); err != nil {
-		return err
+	for _, i := range initiators {
+		if err := checkInitiator(i); err != nil {
+			return err
+		}
 	}
-	if err := t.revoke(ctx, initiator); err != nil {
-		return fmt.Errorf("storage: revoke %s: %w", initiator, err)
+	if err := t.revoke(ctx, setOf(initiators)); err != nil {
+		return fmt.Errorf("storage: revoke %s: %w", strings.Join(initiators[:min(len(initiators), 3)], ", "), err)
 	}
 	return nil
 }
 
-func (t *Tgt) revoke(ctx context.Context, initiator string) error {
+func setOf(names []string) map[string]bool {
+	out := make(map[string]bool, len(names))
+	for _, n := range names {
+		out[n] = true
+	}
+	return out
+}
+
+func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 	all, err := t.targets(ctx)
 	if err != nil {
 		return err
 	}
 	for _, x := range all {
-		if slices.Contains(x.allowed, initiator) {
-			if err := t.binding(ctx, "unbind", x.tid, "name", initiator); err != nil {
+		for _, bound := range x.allowed {
+			if !initiators[bound] {
+				continue
+			}
+			if err := t.binding(ctx, "unbind", x.tid, "name", bound); err != nil {
 				return err
 			}
 		}
 	}
-	for reading := 0; reading < 2; reading++ {
-		if err := t.drop(ctx, initiator); err != nil {
-			return err
-		}
-		if reading == 0 && !pause(ctx, settle) {
+	for reading := range 2 {
+		if reading > 0 && !pause(ctx, settle) {
 			return problem.Unavailablef("no time was left to look again")
+		}
+		if err := t.drop(ctx, initiators); err != nil {
+			return err
 		}
 	}
 	if all, err = t.targets(ctx); err != nil {
 		return err
 	}
 	for _, x := range all {
-		if slices.Contains(x.allowed, initiator) {
-			return problem.Unavailablef("target %s still allows it", x.name)
+		for _, bound := range x.allowed {
+			if initiators[bound] {
+				return problem.Unavailablef("target %s still allows %s", x.name, bound)
+			}
 		}
 		if at := x.address(); at != "" {
 			return problem.Conflictf("target %s admits %s by address, so the initiator could come back by any name: "+
@@ -229,8 +244,8 @@ func (t *Tgt) revoke(ctx context.Context, initiator string) error {
 	return nil
 }
 
-// drop ends the connections of an initiator, on these targets or on all, and returns when none is left.
-func (t *Tgt) drop(ctx context.Context, initiator string, only ...string) error {
+// drop ends the connections of initiators, on these targets or on all, and returns when none is left.
+func (t *Tgt) drop(ctx context.Context, initiators map[string]bool, only ...string) error {
 	for end := time.Now().Add(dropBound); ; {
 		all, err := t.targets(ctx)
 		if err != nil {
@@ -246,7 +261,7 @@ func (t *Tgt) drop(ctx context.Context, initiator string, only ...string) error 
 				return err
 			}
 			for _, c := range list {
-				if c.initiator != initiator {
+				if !initiators[c.initiator] {
 					continue
 				}
 				left++
@@ -258,7 +273,7 @@ func (t *Tgt) drop(ctx context.Context, initiator string, only ...string) error 
 			return nil
 		}
 		if time.Now().After(end) || !pause(ctx, 50*time.Millisecond) {
-			return problem.Unavailablef("%d of its connections remain", left)
+			return problem.Unavailablef("%d connections remain", left)
 		}
 	}
 }
