@@ -43,14 +43,22 @@ type Host struct {
 	Disabled       bool
 	DisabledReason string
 	ForcedDown     bool
-	Zone           string
-	Inventory      Inventory
+	// ForcedDownBy is who said so.
+	ForcedDownBy string
+	Zone         string
+	Inventory    Inventory
 	// NodeID is the node of the bare metal inventory that it is, whose BMC fences it; empty: none is known.
 	NodeID string
 	// Group is the name of its host group; empty: DefaultHostGroup.
 	Group string
 	// Fences counts its fences: the epoch of the newest receipt.
 	Fences int64
+	// Fenced: that receipt is open. It is written with the receipt, in one transaction.
+	Fenced bool
+	// Unseen: its guests have not been looked at since they were ended by us or by a fence: those that should run are started.
+	Unseen bool
+	// Strays are guests with our mark of which no record says what they do there; they are left alone until an operator says.
+	Strays []string
 	// Used is what its servers claim; placement raises it, in the transaction that gives a server its host.
 	UsedVCPUs, UsedRAM, UsedDisk int
 }
@@ -90,6 +98,8 @@ type DiskStore struct {
 type HostFilter struct {
 	Name, ClusterID, NodeID, Group string
 	Kind                           HostKind
+	// ForcedDown keeps those that are.
+	ForcedDown bool
 }
 
 // ClusterKind says what answers at a cluster's address.

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -97,4 +98,86 @@ func (s *Hosts) Group(ctx context.Context, tx job.Tx, h *Host) (*HostGroup, erro
 		return DefaultHostGroup(), nil
 	}
 	return s.store.HostGroups().Get(ctx, tx, h.Group)
+}
+
+// follow links a host with its node and its group.
+func (s *Hosts) follow(ctx context.Context, tx job.Tx, h *Host, v Service, said *[]string) error {
+	if v.NodeID != nil && *v.NodeID != h.NodeID {
+		id := strings.ToLower(*v.NodeID)
+		if id != "" && !record.IsUUID(id) {
+			return problem.Invalidf("host %s: %.100q is no UUID of a node", orID(h), *v.NodeID)
+		}
+		if id != "" {
+			others, err := s.store.Hosts().List(ctx, tx, HostFilter{NodeID: id}, pageOf(1))
+			if err != nil {
+				return err
+			}
+			if len(others) > 0 && others[0].ID != h.ID {
+				return problem.Conflictf("node %s is host %s already; unlink that one first", id, orID(others[0]))
+			}
+		}
+		h.NodeID = id
+		*said = append(*said, "is node "+orNone(id))
+	}
+	if v.Group == nil || *v.Group == h.Group {
+		return nil
+	}
+	if *v.Group != "" {
+		g, err := s.store.HostGroups().Get(ctx, tx, *v.Group)
+		if problem.Is(err, problem.NotFound) {
+			return problem.Invalidf("host %s: there is no host group %.100s; create it first", orID(h), *v.Group)
+		}
+		if err != nil {
+			return err
+		}
+		// Of this and of the group's removal one comes first: both write its row.
+		if err := s.store.HostGroups().Save(tx, g); err != nil {
+			return record.ErrChanged
+		}
+		h.Group = g.Name
+	} else {
+		h.Group = ""
+	}
+	*said = append(*said, "in host group "+orNone(h.Group))
+	return nil
+}
+
+// forceDown keeps who says that a host is down. It is taken back only when nothing of what was moved away is left to clean up there.
+func (s *Hosts) forceDown(ctx context.Context, tx job.Tx, h *Host, down *bool, who record.Asker) error {
+	switch {
+	case down == nil || *down == h.ForcedDown:
+		return nil
+	case *down:
+		if h.ForcedDownBy = who.User; h.ForcedDownBy == "" {
+			h.ForcedDownBy = "an operator"
+		}
+		return nil
+	}
+	for _, f := range []MoveFilter{{SourceID: h.ID, Kind: Evacuation, Uncleaned: true}, {SourceID: h.ID, Kind: Evacuation, Open: true}} {
+		left, err := s.store.Moves().List(ctx, tx, f, pageOf(1))
+		switch {
+		case err != nil:
+			return err
+		case len(left) > 0 && f.Open:
+			return problem.Invalidf("Unable to force up host %s while server %s is being evacuated from it: wait for the end of its move, or cancel it.", orID(h), left[0].ServerID)
+		case len(left) > 0:
+			return problem.Invalidf("Unable to force up host %s as `done` evacuation migration records remain associated with the host. "+
+				"Ensure the compute service has been restarted, allowing these records to move to `completed` before retrying this request.", orID(h))
+		}
+	}
+	h.ForcedDownBy, h.Unseen = "", true // what it stopped for us is started again
+	if !h.Fenced || h.Kind == AgentHost {
+		return nil // one with an agent is admitted by its next renewal
+	}
+	up := *h
+	up.ForcedDown = false
+	if why, err := s.keptOut(ctx, tx, &up); err != nil || why != "" {
+		return cmp.Or(err, problem.Invalidf("Unable to force up host %s: %s", orID(h), why))
+	}
+	receipt, err := s.Receipt(ctx, tx, h.ID)
+	if err != nil {
+		return err
+	}
+	receipt.Closed, h.Fenced = "admitted", false
+	return s.saveClosed(tx, receipt)
 }

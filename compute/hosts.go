@@ -22,10 +22,17 @@ type Hosts struct {
 	servers *Servers
 	leases  leases
 	roster  roster
+	ear     ear
+	// register says of which hosts there is something to say.
+	register register
+	// look lists the neighbours that a host is asked to look at, sighted is told what it saw; nil: nobody asks.
+	look    func(hostID string) []Neighbour
+	sighted func(hostID string, seen []Neighbour)
 }
 
 func newHosts(c *core, s *Servers) *Hosts {
-	return &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases()}
+	return &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases(),
+		ear: ear{since: c.now(), heard: map[string]word{}}}
 }
 
 // Host reads one by UUID or name; a name that several hosts have is Conflict.
@@ -177,7 +184,13 @@ func (s *Hosts) SetService(ctx context.Context, ident string, v Service, who rec
 			}
 		}
 		set(&h.Disabled, v.Disabled, "disabled", "enabled")
+		if err := s.forceDown(ctx, tx, h, v.ForcedDown, who); err != nil {
+			return err
+		}
 		set(&h.ForcedDown, v.ForcedDown, "forced down", "no longer forced down")
+		if err := s.follow(ctx, tx, h, v, &said); err != nil {
+			return err
+		}
 		if v.Revoked != nil && *v.Revoked && !h.Revoked {
 			h.RevokedAt, h.Serial = s.now(), ""
 		}
@@ -267,7 +280,7 @@ type Life struct {
 	Servers int
 }
 
-// Lives reads which hosts live, by host: renewed within Suspect and not forced down; hosts of clusters live while their
+// Lives reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
 // cluster answers.
 func (s *Hosts) Lives(ctx context.Context) (map[string]Life, error) {
 	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{})
@@ -323,7 +336,7 @@ func (s *Hosts) ups(ctx context.Context, tx job.Tx) (*liveness, error) {
 
 func (l *liveness) is(h *Host) bool {
 	switch {
-	case h.ForcedDown || h.Revoked:
+	case h.ForcedDown || h.Revoked || h.Fenced:
 		return false
 	case h.ClusterID != "":
 		return !slices.Contains(l.ill, h.ClusterID)

@@ -38,6 +38,15 @@ type held struct {
 	revokedAt time.Time
 	name      string
 	readAt    time.Time
+	// group, fenced, forcedDown, unseen and strays are the row's.
+	group                      string
+	fenced, forcedDown, unseen bool
+	strays                     []string
+	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
+	stopTold bool
+	stopped  time.Time
+	// ours are the guests with our mark that it told last, of this boot; nil: they are not known.
+	ours map[string]bool
 	// told: inventory and guests of this boot have been taken in.
 	inventory, guests bool
 	// started: the host has started, and has not told its guests since.
@@ -196,6 +205,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 	row, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if problem.Is(err, problem.NotFound) {
 		s.leases.drop(hostID)
+		s.ear.drop(hostID)
 		return held{}, problem.NotFoundf("host %s is not known: it has to join", short(hostID))
 	}
 	if err != nil {
@@ -203,6 +213,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 	}
 	s.leases.with(hostID, func(k *held) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
+		k.group, k.fenced, k.forcedDown, k.unseen, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Strays
 		if k.lease.BootID != row.BootID {
 			k.lease, k.inventory, k.guests = Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
 		}
@@ -214,10 +225,11 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 // maxTold bounds what one renewal may bring.
 const maxTold = 10000
 
-// Renew keeps a host's lease and takes in what it tells. A new boot id is admitted and gets the open orders.
+// Renew keeps a host's lease and takes in what it tells. A new boot id is admitted and gets the open orders; not so that of a host
+// that is fenced, or forced down (see standing).
 func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Renewed, error) {
-	if r.BootID == "" || len(r.BootID) > 64 || len(r.Guests) > maxTold || len(r.Did) > maxTold {
-		return Renewed{}, problem.Invalidf("renewal of host %s: a boot id of at most 64 characters and at most %d guests and deeds are taken", hostID, maxTold)
+	if r.BootID == "" || len(r.BootID) > 64 || len(r.Guests) > maxTold || len(r.Did) > maxTold || len(r.Cleaned) > maxTold {
+		return Renewed{}, problem.Invalidf("renewal of host %s: a boot id of at most 64 characters and at most %d guests, deeds and clean-ups are taken", hostID, maxTold)
 	}
 	h, err := s.known(ctx, hostID)
 	if err != nil {
@@ -226,16 +238,39 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if h.revoked {
 		return Renewed{}, revoked(hostID)
 	}
+	if err := s.takeCleaned(ctx, hostID, r.Cleaned); err != nil {
+		return Renewed{}, err
+	}
+	stands, err := s.standing(ctx, hostID, h, r)
+	switch {
+	case err != nil:
+		return Renewed{}, err
+	case stands == holding:
+		return s.hold(ctx, hostID, r)
+	case stands == stopping:
+		return s.stop(ctx, hostID, r)
+	}
+	return s.renew(ctx, hostID, r)
+}
+
+// renew is Renew of a host that is neither fenced nor forced down.
+func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
+	h := s.leases.get(hostID)
 	rebooted := h.lease.BootID != r.BootID
 	var left open
+	var err error
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started); err != nil {
+		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || h.unseen); err != nil {
 			return Renewed{}, err
 		}
 	}
-	if rebooted || r.Inventory != nil || r.Name != "" && r.Name != h.name {
-		if err := s.takeIn(ctx, hostID, r, rebooted); err != nil {
+	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil || r.Name != "" && r.Name != h.name || h.unseen && r.HasGuests {
+		fenced, err := s.takeIn(ctx, hostID, r, rebooted, lapsed)
+		if err != nil {
 			return Renewed{}, err
+		}
+		if fenced { // at this very moment
+			return s.hold(ctx, hostID, r)
 		}
 	}
 	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
@@ -253,36 +288,74 @@ func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal, left open
 			return out, err
 		}
 	}
-	s.leases.with(hostID, func(h *held) {
-		if h.lease.BootID != r.BootID {
-			h.inventory, h.guests, h.started = false, false, true
-		}
-		if r.HasGuests {
-			h.started, h.toldAt = false, s.now()
-		}
-		h.lease = Lease{HostID: hostID, BootID: r.BootID, RenewedAt: s.now(), Renewals: h.lease.Renewals + 1}
-		h.fresh = true
-		h.inventory = h.inventory || r.Inventory != nil
-		h.guests = h.guests || r.HasGuests
-		out.Resend = !h.inventory || !h.guests || s.now().Sub(h.toldAt) > tellAgain
-	})
-	return out, nil
+	if out.Clean, err = s.cleanUps(ctx, hostID, r, out.Servers); err != nil {
+		return out, err
+	}
+	if s.look != nil {
+		out.Look = s.look(hostID)
+	}
+	if s.sighted != nil && len(r.Neighbours) > 0 {
+		s.sighted(hostID, r.Neighbours)
+	}
+	return out, s.count(ctx, hostID, r, &out)
 }
 
-// takeIn writes what is new of a host into its row.
-func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted bool) error {
-	return s.change(ctx, func(tx job.Tx) error {
+// count keeps the lease of a renewal that is answered now. One that could not be stored where others see it is none.
+func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewed) error {
+	group := s.leases.get(hostID).group
+	_, _, fencing, err := s.consult(ctx)
+	if err != nil {
+		return err
+	}
+	out.SelfFence = fencing[group]
+	watchdog := ""
+	if out.SelfFence { // told otherwise, it disarms it
+		watchdog = r.Watchdog
+	}
+	now := s.now()
+	stored, _, _ := s.ear.of(hostID)
+	var lease Lease
+	s.leases.with(hostID, func(h *held) {
+		if h.lease.BootID != r.BootID {
+			h.inventory, h.guests, h.started, h.ours = false, false, true, nil
+		}
+		if r.HasGuests && !out.Stop {
+			h.started, h.toldAt = false, now
+		}
+		h.lease = Lease{HostID: hostID, BootID: r.BootID, RenewedAt: now, Renewals: max(h.lease.Renewals, stored.count) + 1, Watchdog: watchdog}
+		h.fresh, h.stopTold = true, out.Stop
+		if !out.Stop {
+			h.stopped = time.Time{}
+		}
+		h.inventory = h.inventory || r.Inventory != nil
+		h.guests = h.guests || r.HasGuests
+		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > tellAgain
+		lease = h.lease
+	})
+	s.ear.change(hostID, func(w *word) { w.at, w.watchdog = now, watchdog })
+	return s.lend(ctx, lease)
+}
+
+// takeIn writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
+// lapsed writes its row in any case, and its lease before: of that and of a receipt by its silence one comes first.
+func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, lapsed bool) (fenced bool, err error) {
+	if rebooted || lapsed {
+		if err := s.announce(ctx, hostID, r.BootID); err != nil {
+			return false, err
+		}
+	}
+	err = s.change(ctx, func(tx job.Tx) error {
 		h, err := s.store.Hosts().Get(ctx, tx, hostID)
 		if err != nil {
 			return err
 		}
-		changed := false
+		if fenced = h.Fenced; fenced {
+			return nil
+		}
+		changed := lapsed
 		if rebooted && h.BootID != r.BootID {
-			changed, h.BootID = true, r.BootID
-			if err := s.store.MoveOrders(tx, hostID, r.BootID); err != nil {
-				return err
-			}
-			if err := s.noteHost(tx, hostID, record.Asker{}, "a new boot of the host holds the lease"); err != nil {
+			changed = true
+			if err := s.takeBoot(tx, h, r.BootID, "a new boot of the host holds the lease"); err != nil {
 				return err
 			}
 		}
@@ -292,11 +365,27 @@ func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted b
 		if r.Inventory != nil && !sameInventory(h.Inventory, *r.Inventory) {
 			changed, h.Inventory = true, *r.Inventory
 		}
+		if h.Unseen && r.HasGuests && !h.ForcedDown {
+			changed, h.Unseen = true, false
+		}
 		if !changed {
 			return nil
 		}
 		return s.saveHost(tx, h)
 	})
+	if err == nil {
+		s.leases.forget(hostID)
+	}
+	return fenced, err
+}
+
+// takeBoot gives a boot of a host the lease and the orders.
+func (c *core) takeBoot(tx job.Tx, h *Host, bootID, text string) error {
+	h.BootID = bootID
+	if err := c.store.MoveOrders(tx, h.ID, bootID); err != nil {
+		return err
+	}
+	return c.noteHost(tx, h.ID, record.Asker{}, text)
 }
 
 // sameInventory leaves out what changes by itself.
@@ -354,30 +443,40 @@ func (s *Hosts) FlushLeases(ctx context.Context) error {
 		return nil
 	}
 	slices.SortFunc(due, func(a, b Lease) int { return strings.Compare(a.HostID, b.HostID) })
-	err := s.store.SaveLeases(ctx, due)
-	if err != nil {
+	if err := s.store.SaveLeases(ctx, due); err != nil {
 		s.leases.putBack(due)
+		s.ear.lost()
+		return err
 	}
-	return err
+	s.stored(due)
+	return nil
 }
 
-// RunLeases writes leases in batches until ctx ends, and tends what is due (see Servers.Tend). onError is told of what failed;
-// it is no end.
+// RunLeases writes leases in batches and hears those of other processes until ctx ends, and tends what is due (see Servers.Tend, and
+// tendReceipts). onError is told of what failed; it is no end.
 func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
+	var tending sync.WaitGroup
+	tending.Go(func() { s.each(ctx, onError, s.servers.Tend, s.tendReceipts) })
+	s.each(ctx, onError, s.FlushLeases, s.keepListening) // in time, however long it takes to tend
+	tending.Wait()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
+	defer cancel()
+	if err := s.FlushLeases(bounded); err != nil {
+		onError(err)
+	}
+}
+
+// each does all of these each flushEvery.
+func (s *Hosts) each(ctx context.Context, onError func(error), all ...func(context.Context) error) {
 	turn := time.NewTicker(flushEvery)
 	defer turn.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
-			defer cancel()
-			if err := s.FlushLeases(bounded); err != nil {
-				onError(err)
-			}
 			return
 		case <-turn.C:
 		}
-		for _, do := range []func(context.Context) error{s.FlushLeases, s.servers.Tend} {
+		for _, do := range all {
 			if err := do(ctx); err != nil && ctx.Err() == nil {
 				onError(err)
 			}

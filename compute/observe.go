@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -154,6 +155,9 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 			return errBusy // what was seen may be older than what was done since
 		}
 		if v.mend != "" {
+			if host, err := s.store.Hosts().Get(ctx, tx, srv.HostID); err != nil || host.Fenced || host.ForcedDown {
+				return cmp.Or(err, errBusy) // nothing is begun there any more
+			}
 			j, err := newJob(srv.ID, JobReconcile, PowerArgs{Power: v.mend, Why: v.why}, nil, record.Asker{})
 			if err != nil {
 				return err

@@ -2,6 +2,9 @@ package compute
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,7 +32,8 @@ func (s *Hosts) Receipts(ctx context.Context, f ReceiptFilter, p record.Page) ([
 }
 
 // GiveReceipt writes the receipt of a host that was fenced by these proofs. One that is open is returned as it is. problem.Conflict
-// says what the host's group requires and is missing.
+// says what the host's group requires and is missing, or which proof a word of the host speaks against. tx is run again after
+// record.ErrChanged.
 func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []Proof, by, words string) (*Receipt, error) {
 	r, err := s.Receipt(ctx, tx, hostID)
 	if err == nil || !problem.Is(err, problem.NotFound) {
@@ -39,23 +43,178 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	if err != nil {
 		return nil, err
 	}
-	h.Fences++
-	r = &Receipt{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: hostID, BootID: h.BootID, Epoch: h.Fences, Proofs: proofs, By: by, Words: words}
-	if err := s.store.Receipts().Insert(tx, r); err != nil {
+	if err := s.believe(h, proofs); err != nil {
 		return nil, err
 	}
-	return r, s.saveHost(tx, h)
+	if proofs, err = s.complete(ctx, tx, h, proofs); err != nil {
+		return nil, err
+	}
+	h.Fences++
+	h.Fenced = true
+	r = &Receipt{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: hostID, BootID: h.BootID, Epoch: h.Fences, Proofs: proofs,
+		By: by, Words: words}
+	if err := s.store.Receipts().Insert(tx, r); err != nil {
+		if problem.Is(err, problem.Conflict) {
+			err = record.ErrChanged // another one was given at this very moment
+		}
+		return nil, err
+	}
+	if err := s.saveHost(tx, h); err != nil {
+		return nil, err
+	}
+	// What the host says next is looked at in the store, whether or not this is committed.
+	s.leases.with(hostID, func(k *held) { k.fenced = true })
+	var said []string
+	for _, p := range proofs {
+		said = append(said, string(p.Evidence)+" ("+p.Text+")")
+	}
+	return r, s.noteHost(tx, hostID, record.Asker{User: by}, "fenced: "+strings.Join(said, "; "))
+}
+
+// believe refuses a proof that the host is off, if it was heard after that.
+func (s *Hosts) believe(h *Host, proofs []Proof) error {
+	heard, _, known := s.ear.of(h.ID)
+	for i := range proofs {
+		p := &proofs[i]
+		if p.At.IsZero() {
+			p.At = s.now()
+		}
+		off := p.Evidence == PowerCut || p.Evidence == Attested || p.Evidence == SelfFenced
+		if known && off && heard.at.After(p.At) {
+			return problem.Conflictf("host %s renewed its lease after it was said to be off (%s: %s): that is no proof; its BMC may be another machine's",
+				orID(h), p.Evidence, p.Text)
+		}
+	}
+	return nil
+}
+
+// complete adds what is known besides to proofs that are not all that the host's group requires.
+func (s *Hosts) complete(ctx context.Context, tx job.Tx, h *Host, proofs []Proof) ([]Proof, error) {
+	g, err := s.Group(ctx, tx, h)
+	if err != nil {
+		return nil, err
+	}
+	missing := lacking(g, proofs)
+	if len(missing) > 0 {
+		more, _, err := s.evidence(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		proofs = slices.Clone(proofs)
+		for _, p := range more {
+			if slices.Contains(missing, p.Evidence) {
+				proofs = append(proofs, p)
+			}
+		}
+		missing = lacking(g, proofs)
+	}
+	switch {
+	case len(missing) > 0:
+		return nil, problem.Conflictf("host %s is not fenced: its group %s requires evidence of %s besides; run: salvor fence %s", orID(h), g.Name, wordsOf(missing), orID(h))
+	case len(proofs) == 0:
+		return nil, problem.Conflictf("host %s is not fenced: nothing proves that it is off; run: salvor fence %s", orID(h), orID(h))
+	}
+	return proofs, nil
+}
+
+// lacking lists what a group requires beside these proofs.
+func lacking(g *HostGroup, proofs []Proof) (out []Evidence) {
+	for _, e := range g.Require {
+		if !slices.ContainsFunc(proofs, func(p Proof) bool { return p.Evidence == e }) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // EnsureReceipt gives the open receipt of a host, or one by what is known now: an operator's word that it is down once its lease has
 // lapsed, its own acknowledgement, or the lapse of a self-fence. Else problem.Conflict says what is missing. The host must have been
-// read in tx.
+// read in tx, which is run again after record.ErrChanged.
 func (s *Hosts) EnsureReceipt(ctx context.Context, tx job.Tx, h *Host) (*Receipt, error) {
-	return s.Receipt(ctx, tx, h.ID)
+	r, err := s.Receipt(ctx, tx, h.ID)
+	if err == nil || !problem.Is(err, problem.NotFound) {
+		return r, err
+	}
+	proofs, why, err := s.evidence(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if len(proofs) == 0 {
+		return nil, problem.Conflictf("host %s is not fenced: %s; run: salvor fence %s", orID(h), why, orID(h))
+	}
+	by, words := "", ""
+	if h.ForcedDown {
+		by, words = h.ForcedDownBy, "forced down"
+	}
+	return s.GiveReceipt(ctx, tx, h.ID, proofs, by, words)
 }
 
-// Silence tells for how long this process has not heard of a host though it could have, on its own monotonic clock, and which hardware
-// watchdog the newest renewal named. known is false of a host that never held a lease, and while the store does not answer.
-func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
-	return 0, "", false
+// evidence lists what is known of a host's end without asking anybody; why tells what is missing where that is nothing.
+func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why string, err error) {
+	if err := s.listen(ctx); err != nil {
+		return nil, "", err
+	}
+	silent, watchdog, leased := s.Silence(h.ID)
+	lapsed, ago := leased && silent >= Suspect, "its lease lapsed, it was heard last "+silent.Round(time.Second).String()+" ago"
+	if !leased || h.Kind != AgentHost {
+		lapsed, ago = h.Kind != AgentHost || s.listening() >= Suspect, "it holds no lease"
+	}
+	add := func(e Evidence, format string, args ...any) {
+		proofs = append(proofs, Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
+	}
+	told := s.leases.get(h.ID)
+	if h.ForcedDown && lapsed {
+		add(Attested, "forced down by %s; %s", h.ForcedDownBy, ago)
+	}
+	if h.ForcedDown && !told.stopped.IsZero() && told.lease.BootID == h.BootID {
+		add(Acknowledged, "it was told to stop its guests, and told that none runs")
+	}
+	if leased && watchdog != "" && silent >= SelfFenceEvidence {
+		add(SelfFenced, "silent for %s with watchdog %s armed to reset it after %s", silent.Round(time.Second), watchdog, SelfFenceWatchdog)
+	}
+	switch {
+	case len(proofs) > 0:
+	case h.ForcedDown && leased:
+		why = "it still held its lease " + silent.Round(time.Second).String() + " ago; it is told to stop its guests, and has not told that none runs"
+	case h.ForcedDown:
+		why = "this control plane has listened for " + s.listening().Round(time.Second).String() + " only"
+	case !lapsed && leased:
+		why = "it holds its lease"
+	case leased && watchdog == "":
+		why = ago + ", but its newest renewal named no armed watchdog: that is a suspicion, no proof"
+	case leased:
+		why = ago + "; with its watchdog that is proof after " + SelfFenceEvidence.String()
+	default:
+		why = "nothing proves that it is off"
+	}
+	return proofs, why, nil
+}
+
+// tendReceipts gives hosts that are forced down their receipt once their lease has lapsed.
+func (s *Hosts) tendReceipts(ctx context.Context) error {
+	down, err := s.store.Hosts().List(ctx, nil, HostFilter{ForcedDown: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, h := range down {
+		if silent, _, leased := s.Silence(h.ID); h.Fenced || h.Kind == IronicHost || leased && silent < Suspect {
+			continue
+		}
+		if err := s.ensure(ctx, h.ID); err != nil && !problem.Is(err, problem.Conflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensure is EnsureReceipt of a host that is forced down, in a transaction of its own.
+func (s *Hosts) ensure(ctx context.Context, hostID string) error {
+	return s.change(ctx, func(tx job.Tx) error {
+		h, err := s.store.Hosts().Get(ctx, tx, hostID)
+		if err != nil || !h.ForcedDown || h.Fenced {
+			return err
+		}
+		_, err = s.EnsureReceipt(ctx, tx, h)
+		return err
+	})
 }

@@ -33,6 +33,8 @@ type Store interface {
 	// UseReceipt holds the row of an open receipt until the transaction ends, so that a move and the admission of the host's
 	// next boot have one winner; problem.Conflict if it is closed.
 	UseReceipt(tx job.Tx, id string) error
+	// MoveSources lists the hosts from which a move goes on, or has left something to clean up, in one query.
+	MoveSources(ctx context.Context) ([]string, error)
 
 	// UseRescueImage locks the row of an undeleted rescue image until the transaction ends, so that a rescue and a removal of the
 	// same image have one winner; problem.NotFound if it is gone.
@@ -85,7 +87,7 @@ type OrderStore interface {
 
 // LeaseStore keeps hosts' leases apart from their records: a renewal costs no version.
 type LeaseStore interface {
-	// SaveLeases writes many at once.
+	// SaveLeases writes many at once. Each raises the stored count of renewals, also one that is older by the clock.
 	SaveLeases(ctx context.Context, leases []Lease) error
 	// Leases reads all, keyed by host, in one query.
 	Leases(ctx context.Context) (map[string]Lease, error)

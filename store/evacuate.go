@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -165,4 +167,20 @@ var moves = &kind[compute.Move, compute.MoveFilter]{
 			c.and("t.state = 'done'")
 		}
 	},
+}
+
+// MoveSources is compute.Store's.
+func (s *Store) MoveSources(ctx context.Context) ([]string, error) {
+	var out []string
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var id string
+		err := r.Scan(&id)
+		out = append(out, id)
+		return err
+	}, `SELECT source_id FROM server_move WHERE state IN ('accepted', 'pre-migrating', 'running')
+		UNION SELECT source_id FROM server_move WHERE state = 'done'`)
+	if err != nil {
+		return nil, fmt.Errorf("list hosts with moves: %w", err)
+	}
+	return out, nil
 }

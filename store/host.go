@@ -29,11 +29,13 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 	},
 	body: func(h *compute.Host) any {
 		return &struct {
-			DisabledReason, Key *string
-			RevokedAt           *time.Time
-			Inventory           *compute.Inventory
-			Fences              *int64
-		}{&h.DisabledReason, &h.Key, &h.RevokedAt, &h.Inventory, &h.Fences}
+			DisabledReason, ForcedDownBy, Key *string
+			RevokedAt                         *time.Time
+			Inventory                         *compute.Inventory
+			Fences                            *int64
+			Fenced, Unseen                    *bool
+			Strays                            *[]string
+		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.RevokedAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
 	},
 	keys: []key[compute.Host]{
 		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
@@ -47,6 +49,9 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 		c.rare("t.node_id", f.NodeID)
 		c.rare("t.host_group", f.Group)
 		c.equal("t.kind", string(f.Kind))
+		if f.ForcedDown {
+			c.and("t.forced_down")
+		}
 	},
 }
 
@@ -104,7 +109,8 @@ var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
 // leaseSlice is how many leases one statement writes; the rest goes one by one, so that two texts are prepared.
 const leaseSlice = 100
 
-// SaveLeases is compute.LeaseStore's. A lease of a host that is gone is dropped, and one that is older than the row's changes nothing.
+// SaveLeases is compute.LeaseStore's. A lease of a host that is gone is dropped, and one that is older than the row's takes nothing back.
+// But it counts: clocks of processes differ, and whoever waits for a host's silence sees each word of it by the count.
 func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 	// Two processes that save the same hosts wait for each other in one order.
 	leases = slices.Clone(leases)
@@ -158,9 +164,14 @@ func saveLeasesText(n int) string {
 	return `WITH v (host_id, boot_id, renewed_at, renewals, watchdog) AS (VALUES ` + strings.Join(rows, ", ") + `)
 		INSERT INTO host_lease (host_id, boot_id, renewed_at, renewals, watchdog)
 		SELECT v.host_id, v.boot_id, v.renewed_at, v.renewals, v.watchdog FROM v JOIN host h ON h.id = v.host_id WHERE TRUE
-		ON CONFLICT (host_id) DO UPDATE SET boot_id = excluded.boot_id, renewed_at = excluded.renewed_at, renewals = excluded.renewals,
-		watchdog = excluded.watchdog
-		WHERE host_lease.renewed_at <= excluded.renewed_at`
+		ON CONFLICT (host_id) DO UPDATE SET boot_id = ` + ifNewer("boot_id") + `, renewed_at = ` + ifNewer("renewed_at") + `,
+		watchdog = CASE WHEN excluded.watchdog = '' THEN '' ELSE ` + ifNewer("watchdog") + ` END,
+		renewals = CASE WHEN excluded.renewals > host_lease.renewals THEN excluded.renewals ELSE host_lease.renewals + 1 END`
+}
+
+// ifNewer is the column of the newer lease.
+func ifNewer(column string) string {
+	return fmt.Sprintf("CASE WHEN host_lease.renewed_at <= excluded.renewed_at THEN excluded.%[1]s ELSE host_lease.%[1]s END", column)
 }
 
 // Leases is compute.LeaseStore's.

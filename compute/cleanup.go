@@ -1,0 +1,290 @@
+package compute
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+const (
+	// maxCleans bounds how many clean-ups a host is told at once; the next ones are told when those are done.
+	maxCleans = 64
+	// maxStrays bounds how many are kept in the host's row.
+	maxStrays = 100
+	// settledAfter is how old the last change of a server must be before a guest of it that should not be there is one to ask about:
+	// what a host tells of its guests may be older.
+	settledAfter = time.Minute
+)
+
+// cleanUps tells a host that holds its lease what it has of servers that it lost. here are the servers that should be on it, where it
+// told its guests.
+func (s *Hosts) cleanUps(ctx context.Context, hostID string, r Renewal, here map[string]WantedServer) (map[string]Clean, error) {
+	_, sources, _, err := s.consult(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]Clean{}
+	if sources[hostID] {
+		if out, err = s.owed(ctx, hostID); err != nil {
+			return nil, err
+		}
+	}
+	if r.HasGuests {
+		staying := make(map[string]bool, len(here))
+		for id := range here {
+			staying[id] = true
+		}
+		err = s.judgeStrays(ctx, hostID, oursOf(r.Guests), staying, out)
+	}
+	return out, err
+}
+
+// owed lists what the records of moves say that a host has to do with servers that it lost.
+func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, error) {
+	out := map[string]Clean{}
+	done, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, Uncleaned: true}, pageOf(maxCleans))
+	if err != nil {
+		return nil, err
+	}
+	var source *Host
+	if len(done) > 0 {
+		if source, err = s.store.Hosts().Get(ctx, nil, hostID); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range done {
+		c, err := s.verdict(ctx, source, m)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			out[m.ServerID] = *c
+		}
+	}
+	going, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, Open: true}, pageOf(0))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range going {
+		out[m.ServerID] = Clean{Do: CleanWait, Epoch: m.Epoch}
+	}
+	return out, nil
+}
+
+// verdict is what the source of a finished move does with what it has of the server; nil: nothing, for the server is there again.
+func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move) (*Clean, error) {
+	out := &Clean{Do: m.Clean, Epoch: m.Epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: m.Epoch}}
+	if out.Do == "" {
+		out.Do = CleanGuest
+	}
+	srv, err := s.store.Servers().Get(ctx, nil, m.ServerID)
+	if problem.Is(err, problem.NotFound) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if srv.HostID == source.ID && srv.State != Deleted {
+		return nil, s.endMove(ctx, m, func(now *Move) { now.State = MoveCompleted }, "")
+	}
+	var dest *Host
+	if srv.HostID != "" && srv.HostID != source.ID {
+		if dest, err = s.store.Hosts().Get(ctx, nil, srv.HostID); err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+	}
+	if out.Epoch = max(m.Epoch, srv.Epoch); out.Do != CleanDisk {
+		dest = nil
+	}
+	out.Spec, err = remains(srv, source, dest, out.Do == CleanDisk)
+	return out, err
+}
+
+// remains is a server as its former host must know it to remove it: of its disks only those that go, which lie in stores of the source.
+// A store that the destination sees as well holds the disk that the server lives on: whatever the record says, that one stays.
+func remains(srv *Server, source, dest *Host, disks bool) (*Spec, error) {
+	was := *srv
+	was.HostID, was.Rescue, was.Disks = source.ID, nil, nil
+	for _, d := range srv.Disks {
+		if !disks || d.VolumeID != "" {
+			continue
+		}
+		store := source.store(d.Store)
+		if store == nil && len(source.Inventory.Stores) > 0 {
+			store = &source.Inventory.Stores[0] // the destination's has another name
+		}
+		if store == nil || dest.sees(store) {
+			continue
+		}
+		d.Store, d.ImageID = store.Name, ""
+		was.Disks = append(was.Disks, d)
+	}
+	b, err := specOf(&was, &parts{})
+	if err != nil {
+		return nil, err
+	}
+	return &b.Spec, nil
+}
+
+// store finds a disk store of a host by its name.
+func (h *Host) store(name string) *DiskStore {
+	for i := range h.Inventory.Stores {
+		if h.Inventory.Stores[i].Name == name {
+			return &h.Inventory.Stores[i]
+		}
+	}
+	return nil
+}
+
+// sees tells whether a disk store is one of the host's, too.
+func (h *Host) sees(store *DiskStore) bool {
+	return h != nil && store.Marker != "" && slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == store.Marker })
+}
+
+// takeCleaned ends the moves whose sources have cleaned up. What could not be done is noted once, and told again.
+func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleaned) error {
+	for _, c := range cleaned {
+		if !record.IsUUID(c.ServerID) {
+			continue
+		}
+		found, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, ServerID: c.ServerID, Uncleaned: true}, pageOf(0))
+		if err != nil {
+			return err
+		}
+		for _, m := range found {
+			why := oneLine(c.Error)
+			if m.Epoch > c.Epoch || why != "" && m.Problem == why {
+				continue
+			}
+			text := "cleaned up what it had of server " + m.ServerID
+			if why != "" {
+				text = "could not clean up what it has of server " + m.ServerID + ": " + why
+			}
+			if err := s.endMove(ctx, m, func(now *Move) {
+				if now.Problem = why; why == "" {
+					now.State = MoveCompleted
+				}
+			}, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endMove changes a move that is Done still, and says so on the timeline of its source.
+func (s *Hosts) endMove(ctx context.Context, seen *Move, change func(*Move), text string) error {
+	return s.change(ctx, func(tx job.Tx) error {
+		m, err := s.store.Moves().Get(ctx, tx, seen.ID)
+		if err != nil || m.State != MoveDone {
+			return ignoreNotFound(err)
+		}
+		change(m)
+		if err := s.saveMove(tx, m); err != nil || text == "" {
+			return err
+		}
+		e := job.Event{Subject: HostSubject(m.SourceID), Type: "contact", Text: text, Severity: "info"}
+		if m.Problem != "" {
+			e.Severity = "warning"
+		}
+		return s.jobs.Append(tx, e)
+	})
+}
+
+func (c *core) saveMove(tx job.Tx, m *Move) error {
+	err := c.store.Moves().Save(tx, m)
+	if problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	}
+	return err
+}
+
+// reviveCleanUps has moves cleaned up that came as far as their destination and failed there, where another move brought the server on:
+// their source has what it had.
+func (s *Hosts) reviveCleanUps(ctx context.Context, hostID string) error {
+	failed, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, State: MoveFailed}, pageOf(0))
+	if err != nil {
+		return err
+	}
+	for _, m := range failed {
+		if m.Clean == "" {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, nil, m.ServerID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return err
+		}
+		if err == nil && srv.HostID == hostID {
+			continue
+		}
+		if err := s.change(ctx, func(tx job.Tx) error {
+			now, err := s.store.Moves().Get(ctx, tx, m.ID)
+			if err != nil || now.State != MoveFailed {
+				return ignoreNotFound(err)
+			}
+			now.State = MoveDone
+			return s.saveMove(tx, now)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeStrays adds to what a host is told the guests with our mark that should not be there, and of which no record says more. They are
+// kept with the host, and noted once.
+func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying map[string]bool, told map[string]Clean) error {
+	var strays []string
+	for _, id := range slices.Sorted(maps.Keys(ours)) {
+		if _, known := told[id]; known || staying[id] {
+			continue
+		}
+		ask, err := s.isStray(ctx, hostID, id)
+		if err != nil {
+			return err
+		}
+		if ask != nil {
+			told[id], strays = *ask, append(strays, id)
+		}
+	}
+	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.leases.get(hostID).strays) {
+		return nil
+	}
+	_, err := s.edit(ctx, hostID, func(tx job.Tx, h *Host) error {
+		for _, id := range strays {
+			if slices.Contains(h.Strays, id) {
+				continue
+			}
+			e := job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning",
+				Text: "guest " + short(id) + " is marked as ours, and no record says what it does here: it is left alone, an operator must say"}
+			if err := s.jobs.Append(tx, e); err != nil {
+				return err
+			}
+		}
+		h.Strays = strays
+		return nil
+	})
+	return err
+}
+
+// isStray looks for the server of a guest; nil: what the host told may be older than what happened.
+func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*Clean, error) {
+	if !record.IsUUID(id) {
+		return &Clean{Do: CleanAsk}, nil
+	}
+	srv, err := s.store.Servers().Get(ctx, nil, id)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return &Clean{Do: CleanAsk}, nil
+	case err != nil:
+		return nil, err
+	case s.now().Sub(srv.UpdatedAt) < settledAfter, srv.HostID == hostID && srv.State != Deleted:
+		return nil, nil
+	}
+	return &Clean{Do: CleanAsk, Epoch: srv.Epoch}, nil
+}

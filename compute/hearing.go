@@ -1,0 +1,221 @@
+package compute
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/problem"
+	"salvor/record"
+)
+
+const (
+	// leaseLag is how much older than a renewal that is answered the newest one may be that others see in the store. With it the
+	// watchdog of a host (SelfFenceWatchdog after a renewal of which only this process knows) comes before SelfFenceEvidence, counted
+	// by another process from what it saw.
+	leaseLag = SelfFenceEvidence - SelfFenceWatchdog
+	// deafAfter is the time without a look at the store after which silence is counted anew: whoever did not look heard nothing.
+	deafAfter = 3 * time.Second
+	// saveWithin bounds the writing of one lease before its renewal is answered.
+	saveWithin = 2 * time.Second
+)
+
+// ear is what this process heard of all hosts. Its times are this process's own, with the reading of the monotonic clock.
+type ear struct {
+	mu sync.Mutex
+	// since is from when on hosts could be heard without a gap; deaf: just now they cannot be.
+	since time.Time
+	deaf  bool
+	// looked is when the store was asked last by the loop.
+	looked time.Time
+	heard  map[string]word
+}
+
+// word is the newest word of a host, here or as another process stored it.
+type word struct {
+	at       time.Time
+	watchdog string
+	// count is the stored count of renewals that was seen last: another one is a word that somebody else heard.
+	count int64
+	// storedAt is when the newest renewal was answered here that is in the store.
+	storedAt time.Time
+}
+
+func (e *ear) change(hostID string, do func(*word)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.heard[hostID]
+	do(&w)
+	e.heard[hostID] = w
+}
+
+// of gives the word of a host and from when on its silence counts; known is false where nothing can be said.
+func (e *ear) of(hostID string) (w word, from time.Time, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w, known = e.heard[hostID]
+	if from = w.at; from.Before(e.since) {
+		from = e.since
+	}
+	return w, from, known && !e.deaf
+}
+
+func (e *ear) lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.deaf = true
+}
+
+func (e *ear) drop(hostID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.heard, hostID)
+}
+
+// take compares what is stored with what was seen of it before. mine tells whether this process wrote a lease.
+func (e *ear) take(stored map[string]Lease, mine func(Lease) bool, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.deaf {
+		e.deaf, e.since = false, now
+	}
+	for id, l := range stored {
+		w, seen := e.heard[id]
+		if seen && w.count == l.Renewals {
+			continue
+		}
+		w.count, w.watchdog = l.Renewals, l.Watchdog
+		if !mine(l) {
+			w.at = now
+		}
+		e.heard[id] = w
+	}
+}
+
+// Silence tells for how long this process has not heard of a host though it could have, on its own monotonic clock, and which hardware
+// watchdog the newest renewal named. known is false of a host that never held a lease, and while the store does not answer.
+func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, known bool) {
+	w, from, known := s.ear.of(hostID)
+	if !known {
+		return 0, "", false
+	}
+	return s.now().Sub(from), w.watchdog, true
+}
+
+// listening tells for how long this process has heard without a gap.
+func (s *Hosts) listening() time.Duration {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	if s.ear.deaf {
+		return 0
+	}
+	return s.now().Sub(s.ear.since)
+}
+
+// listen reads what other processes heard.
+func (s *Hosts) listen(ctx context.Context) error {
+	stored, err := s.store.Leases(ctx)
+	if err != nil {
+		s.ear.lost()
+		return problem.Unavailablef("listen to hosts: %w", err)
+	}
+	s.ear.take(stored, func(l Lease) bool {
+		own := s.leases.get(l.HostID).lease
+		return own.Renewals == l.Renewals && own.RenewedAt.UnixMicro() == l.RenewedAt.UnixMicro()
+	}, s.now())
+	return nil
+}
+
+// keepListening is listen in a loop: a gap between its turns is one in which nothing was heard.
+func (s *Hosts) keepListening(ctx context.Context) error {
+	s.ear.mu.Lock()
+	now := s.now()
+	if !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter {
+		s.ear.since = now
+	}
+	s.ear.looked = now
+	s.ear.mu.Unlock()
+	return s.listen(ctx)
+}
+
+// lend writes a lease that others must see before its renewal is answered, unless they saw one of late.
+func (s *Hosts) lend(ctx context.Context, l Lease) error {
+	w, _, _ := s.ear.of(l.HostID)
+	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, saveWithin)
+	defer cancel()
+	if err := s.store.SaveLeases(bounded, []Lease{l}); err != nil {
+		s.ear.lost()
+		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(l.HostID), err)
+	}
+	s.stored([]Lease{l})
+	return nil
+}
+
+// stored notes which leases others see.
+func (s *Hosts) stored(leases []Lease) {
+	for _, l := range leases {
+		s.ear.change(l.HostID, func(w *word) {
+			if l.RenewedAt.After(w.storedAt) {
+				w.storedAt = l.RenewedAt
+			}
+		})
+	}
+}
+
+// register is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
+// query.
+type register struct {
+	mu sync.Mutex
+	at time.Time
+	// fenced hosts have an open receipt, sources have moves that go on or left something behind, fencing groups fence themselves.
+	fenced, sources, fencing map[string]bool
+}
+
+// registerLasts is how old it may be.
+const registerLasts = time.Second
+
+// consult gives the register, read again if it is too old.
+func (s *Hosts) consult(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
+	r := &s.register
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= registerLasts || now.Before(r.at) {
+		if err := s.fill(ctx, r); err != nil {
+			return nil, nil, nil, err
+		}
+		r.at = now
+	}
+	return r.fenced, r.sources, r.fencing, nil
+}
+
+func (s *Hosts) fill(ctx context.Context, r *register) error {
+	open, err := s.store.Receipts().List(ctx, nil, ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	from, err := s.store.MoveSources(ctx)
+	if err != nil {
+		return err
+	}
+	groups, err := s.store.HostGroups().List(ctx, nil, HostGroupFilter{}, record.Page{})
+	if err != nil {
+		return err
+	}
+	groups = slices.DeleteFunc(groups, func(g *HostGroup) bool { return !g.SelfFence })
+	r.fenced = setOf(open, func(o *Receipt) string { return o.HostID })
+	r.sources = setOf(from, func(id string) string { return id })
+	r.fencing = setOf(groups, func(g *HostGroup) string { return g.Name })
+	return nil
+}
+
+func setOf[T any](all []T, key func(T) string) map[string]bool {
+	out := make(map[string]bool, len(all))
+	for _, one := range all {
+		out[key(one)] = true
+	}
+	return out
+}

@@ -1,0 +1,294 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// inFlight is how late after the fence a renewal may come that was sent before the power was cut.
+const inFlight = 2 * time.Second
+
+// standing is how a host stands when it speaks.
+type standing int
+
+const (
+	// free: it holds the lease, or takes it.
+	free standing = iota
+	// holding: it is fenced, or came back from that.
+	holding
+	// stopping: it is forced down, and has not told that its guests are stopped.
+	stopping
+)
+
+// standing tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
+func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) (standing, error) {
+	fenced, _, _, err := s.consult(ctx)
+	if err != nil {
+		return free, err
+	}
+	if !k.fenced && !k.forcedDown && !fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
+		return free, nil
+	}
+	h, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if err == nil && h.Fenced {
+		h, err = s.comeBack(ctx, h, r)
+	}
+	if err != nil {
+		return free, err
+	}
+	s.leases.with(hostID, func(k *held) { k.fenced, k.forcedDown, k.unseen = h.Fenced, h.ForcedDown, h.Unseen })
+	switch {
+	case h.Fenced:
+		return holding, nil
+	case h.ForcedDown:
+		return stopping, nil
+	}
+	return free, nil
+}
+
+// lapsed tells whether a host was silent so long that somebody may have taken its silence for its end.
+func (s *Hosts) lapsed(hostID string) bool {
+	w, _, _ := s.ear.of(hostID)
+	return !w.at.IsZero() && s.now().Sub(w.at) >= Suspect
+}
+
+// announce shows others that a host speaks, before it is taken in.
+func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
+	w, _, _ := s.ear.of(hostID)
+	now := s.now()
+	if err := s.store.SaveLeases(ctx, []Lease{{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: w.count + 1}}); err != nil {
+		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(hostID), err)
+	}
+	s.ear.change(hostID, func(w *word) { w.at, w.watchdog = now, "" })
+	return nil
+}
+
+// comeBack looks whether a fenced host may be admitted again, or speaks against its fence; it gives the host as it is then.
+func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error) {
+	receipt, err := s.Receipt(ctx, nil, h.ID)
+	if problem.Is(err, problem.NotFound) {
+		return s.store.Hosts().Get(ctx, nil, h.ID) // closed at this very moment
+	}
+	if err != nil {
+		return nil, err
+	}
+	contradicts := receipt.Has(PowerCut) && r.BootID == receipt.BootID
+	if contradicts && s.now().Sub(receipt.CreatedAt) <= inFlight {
+		return h, nil
+	}
+	if !contradicts {
+		if err := s.reviveCleanUps(ctx, h.ID); err != nil {
+			return nil, err
+		}
+		if why, err := s.keptOut(ctx, nil, h); err != nil || why != "" {
+			return h, err
+		}
+	}
+	var out *Host
+	err = s.change(ctx, func(tx job.Tx) (err error) {
+		if contradicts {
+			out, err = s.contradict(ctx, tx, h.ID)
+			return err
+		}
+		out, err = s.Admit(ctx, tx, h.ID, r.BootID)
+		return err
+	})
+	if problem.Is(err, problem.Conflict) { // a move was first
+		return s.store.Hosts().Get(ctx, nil, h.ID)
+	}
+	return out, err
+}
+
+// Admit closes the receipt of a host, if it has one, and gives the lease and the orders to a boot of it; no boot id: hosts that have
+// none. problem.Conflict tells what keeps it out. tx is run again after record.ErrChanged.
+func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*Host, error) {
+	h, receipt, err := s.closing(ctx, tx, hostID)
+	if err != nil || receipt == nil {
+		return h, err
+	}
+	if why, err := s.keptOut(ctx, tx, h); err != nil || why != "" {
+		if err == nil {
+			err = problem.Conflictf("host %s is not admitted: %s", orID(h), why)
+		}
+		return nil, err
+	}
+	receipt.Closed, receipt.BackBootID = "admitted", bootID
+	h.Unseen = true
+	text := fmt.Sprintf("admitted again: fence %d is over", receipt.Epoch)
+	if bootID == "" {
+		err = s.noteHost(tx, hostID, record.Asker{}, text)
+	} else {
+		err = s.takeBoot(tx, h, bootID, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, s.closeReceipt(tx, h, receipt)
+}
+
+// contradict closes the receipt of a host whose fenced boot speaks though its power was cut. Moves that have attached stay; others
+// cannot go on.
+func (s *Hosts) contradict(ctx context.Context, tx job.Tx, hostID string) (*Host, error) {
+	h, receipt, err := s.closing(ctx, tx, hostID)
+	if err != nil || receipt == nil {
+		return h, err
+	}
+	receipt.Closed, receipt.BackBootID = "contradicted", receipt.BootID
+	e := job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning", Text: fmt.Sprintf(
+		"fence %d is contradicted: the boot that was powered off renews its lease; its BMC may be another machine's: no move goes on by that fence", receipt.Epoch)}
+	if err := s.jobs.Append(tx, e); err != nil {
+		return nil, err
+	}
+	return h, s.closeReceipt(tx, h, receipt)
+}
+
+// closing holds the open receipt of a host against moves that would use it; nil: it has none.
+func (s *Hosts) closing(ctx context.Context, tx job.Tx, hostID string) (*Host, *Receipt, error) {
+	h, err := s.store.Hosts().Get(ctx, tx, hostID)
+	if err != nil {
+		return nil, nil, err
+	}
+	receipt, err := s.Receipt(ctx, tx, hostID)
+	if problem.Is(err, problem.NotFound) {
+		return h, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return h, receipt, s.store.UseReceipt(tx, receipt.ID)
+}
+
+func (s *Hosts) closeReceipt(tx job.Tx, h *Host, r *Receipt) error {
+	if err := s.saveClosed(tx, r); err != nil {
+		return err
+	}
+	h.Fenced = false
+	return s.saveHost(tx, h)
+}
+
+// saveClosed closes a receipt if nobody else did.
+func (s *Hosts) saveClosed(tx job.Tx, r *Receipt) error {
+	r.ClosedAt = s.now()
+	err := s.store.Receipts().Save(tx, r)
+	if problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	}
+	return err
+}
+
+// keptOut tells what keeps a fenced host from being admitted; empty: nothing.
+func (s *Hosts) keptOut(ctx context.Context, tx job.Tx, h *Host) (string, error) {
+	if h.ForcedDown {
+		return "it is forced down", nil
+	}
+	for _, f := range []MoveFilter{{SourceID: h.ID, Open: true}, {SourceID: h.ID, Uncleaned: true}} {
+		found, err := s.store.Moves().List(ctx, tx, f, pageOf(1))
+		switch {
+		case err != nil:
+			return "", err
+		case len(found) > 0 && f.Open:
+			return "server " + found[0].ServerID + " is being moved away from it", nil
+		case len(found) > 0:
+			return "it has not cleaned up what it had of server " + found[0].ServerID, nil
+		}
+	}
+	running, err := s.store.Plans().List(ctx, tx, PlanFilter{HostID: h.ID, State: PlanRunning}, pageOf(1))
+	if err != nil || len(running) == 0 {
+		return "", err
+	}
+	return "plan " + running[0].ID + " is running", nil
+}
+
+// hold answers a host that is fenced, or came back from that: it shows its guests and cleans up, and nothing else.
+func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
+	_, _, fencing, err := s.consult(ctx)
+	if err != nil {
+		return Renewed{}, err
+	}
+	var k held
+	s.leases.with(hostID, func(h *held) {
+		if h.lease.BootID != r.BootID && !r.HasGuests {
+			h.ours = nil
+		}
+		if r.HasGuests {
+			h.ours = oursOf(r.Guests)
+		}
+		// Once it is admitted everything is told anew, and looked at as after a start.
+		h.inventory, h.guests, h.stopTold, h.stopped = false, false, false, time.Time{}
+		k = *h
+	})
+	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+		return Renewed{}, err
+	}
+	out := Renewed{Hold: true, SelfFence: fencing[k.group], Resend: k.ours == nil}
+	if out.Clean, err = s.owed(ctx, hostID); err != nil {
+		return Renewed{}, err
+	}
+	here, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: hostID}, pageOf(0))
+	if err != nil {
+		return Renewed{}, err
+	}
+	staying := map[string]bool{}
+	for _, srv := range here {
+		staying[srv.ID] = true
+		if _, told := out.Clean[srv.ID]; !told && k.ours[srv.ID] {
+			out.Clean[srv.ID] = Clean{Do: CleanKeep, Epoch: srv.Epoch}
+		}
+	}
+	return out, s.judgeStrays(ctx, hostID, k.ours, staying, out.Clean)
+}
+
+func oursOf(guests []Guest) map[string]bool {
+	out := map[string]bool{}
+	for _, g := range guests {
+		if g.Ours {
+			out[g.ID] = true
+		}
+	}
+	return out
+}
+
+// stop answers a host that is forced down and lives: it keeps its lease until it has told that its guests are stopped.
+func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
+	k := s.leases.get(hostID)
+	rebooted := k.lease.BootID != r.BootID
+	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil {
+		fenced, err := s.takeIn(ctx, hostID, r, rebooted, lapsed)
+		if err != nil {
+			return Renewed{}, err
+		}
+		if fenced {
+			return s.hold(ctx, hostID, r)
+		}
+	}
+	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+		return Renewed{}, err
+	}
+	out := Renewed{Stop: true}
+	if err := s.count(ctx, hostID, r, &out); err != nil || !r.Stopped || !k.stopTold || rebooted {
+		return out, err
+	}
+	s.leases.with(hostID, func(h *held) { h.stopped = s.now() })
+	err := s.ensure(ctx, hostID)
+	if problem.Is(err, problem.Conflict) { // its group requires more
+		return out, nil
+	}
+	if err != nil {
+		return Renewed{}, err
+	}
+	return s.hold(ctx, hostID, r)
+}
+
+// MayAct tells whether a host may be given orders: not while it is fenced or forced down.
+func (s *Hosts) MayAct(ctx context.Context, hostID string) (bool, error) {
+	h, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if err != nil {
+		return false, err
+	}
+	return !h.Fenced && !h.ForcedDown, nil
+}
