@@ -51,6 +51,9 @@ func (c *Conductor) cluster(ctx context.Context, id string) (*compute.Cluster, h
 	if err != nil {
 		return nil, nil, err
 	}
+	if row.Kind == compute.IronicCluster {
+		return row, nil, nil // whose machines Metals drive
+	}
 	if c.Clusters == nil {
 		return row, nil, problem.Unsupportedf("cluster %s: this conductor drives no clusters", row.Name)
 	}
@@ -117,6 +120,9 @@ func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, seen int
 
 // lookAtCluster takes in everything that the cluster tells, and returns up to which job it was followed.
 func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (int64, error) {
+	if row.Kind == compute.IronicCluster {
+		return row.Seen, c.lookAtEndpoint(ctx, row)
+	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
 		return row.Seen, err

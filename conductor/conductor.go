@@ -42,6 +42,13 @@ type Config struct {
 	Clusters Clusters
 	// Storage serves the volumes of servers; nil: it is not spoken to.
 	Storage storage.Storage
+	// Metals drive servers that are whole machines; nil: there are none.
+	Metals Metals
+	// NodeTimeout bounds what such a machine is asked for; 0: an hour. FirstLook is the pause before the first of the looks at it, which
+	// become more seldom; 0: 100 ms.
+	NodeTimeout, FirstLook time.Duration
+	// LendImage is a URL at which a machine fetches an image's bytes, by their digest, for a while; empty: they are not lent.
+	LendImage func(digest string) string
 	// RescueImagePath is the directory of rescue images on the hosts that Hypervisors drive.
 	RescueImagePath string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
@@ -126,6 +133,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.power(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
+		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
 	}
 	for _, w := range wishes() {
 		all = append(all, c.define(w))

@@ -41,6 +41,7 @@ const (
 	Undeploy Verb = "deleted"
 	Rescue   Verb = "rescue"
 	Unrescue Verb = "unrescue"
+	Abort    Verb = "abort"
 )
 
 // Machine is a node of the Bare Metal API.

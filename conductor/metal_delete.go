@@ -1,0 +1,68 @@
+package conductor
+
+import (
+	"context"
+	"slices"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+)
+
+// metalDelete gives a server's machine back to its endpoint, whatever it is: claimed only, half deployed, in rescue or in error.
+func (c *Conductor) metalDelete() job.Definition {
+	const again = "a deletion may be asked again"
+	return job.Definition{
+		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
+		Actions: []job.Action{
+			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
+			{Name: "give the machine back", Do: c.onMetal(c.undeploy), NoUndo: again, Deadline: metalQuick},
+			{Name: "wait until it is back", Do: c.onMetal(c.awaitUndeployed), NoUndo: again, Deadline: metalQuick},
+			{Name: "take its volumes", Do: c.onMetal(c.takeVolumes), NoUndo: again, Deadline: metalQuick},
+			{Name: "give back", Do: c.on(c.giveBack), NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+var (
+	// neverDeployed machines are merely let go of.
+	neverDeployed = []hypervisor.Provision{hypervisor.Available, "manageable", "enroll"}
+	// back are the states of a machine that is no longer a server's, though its instance may still be named.
+	back       = []hypervisor.Provision{hypervisor.Cleaning, hypervisor.CleanWait, hypervisor.CleanHold, hypervisor.CleanFailed}
+	undeployed = []hypervisor.Provision{
+		hypervisor.InUse, hypervisor.DeployFailed, hypervisor.UndeployError, hypervisor.InRescue, hypervisor.RescueFailed,
+		hypervisor.UnrescueFail, hypervisor.DeployWait, hypervisor.DeployHold, hypervisor.RescueWait,
+	}
+)
+
+func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	if g.machine == nil {
+		return job.Done()
+	}
+	m := g.machine
+	switch at := m.Provision; {
+	case slices.Contains(neverDeployed, at):
+		return c.fromNode(r, g, g.api.Release(ctx, m.ID, g.server.ID))
+	case slices.Contains(back, at) || at == hypervisor.Undeploying:
+		return job.Done()
+	case !slices.Contains(undeployed, at):
+		return c.lookAgain(r, "node "+m.ID+" to be no longer in state "+string(at), c.metalPatience(), g.stays(at))
+	}
+	if m.TakesVIFs {
+		if err := g.api.Unplug(ctx, m.ID, g.vifs()); err != nil {
+			return c.fromNode(r, g, err)
+		}
+	}
+	return c.fromNode(r, g, g.api.Ask(ctx, m.ID, hypervisor.Undeploy, hypervisor.Wish{}))
+}
+
+func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *rig) job.Outcome {
+	if g.machine == nil || slices.Contains(back, g.machine.Provision) || slices.Contains(neverDeployed, g.machine.Provision) {
+		return job.Done()
+	}
+	if g.machine.Provision == hypervisor.UndeployError {
+		return job.Fail(problem.Conflictf("%s", wordsOr(g.machine.LastError, "its node "+g.machine.ID+" could not be cleared, and does not say why")))
+	}
+	return c.lookAgain(r, "node "+g.machine.ID+" to be given back; it is in state "+string(g.machine.Provision), c.metalPatience(), g.stays(g.machine.Provision))
+}

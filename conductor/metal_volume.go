@@ -1,0 +1,119 @@
+package conductor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/storage"
+)
+
+// volumesOf are the disks of a server that are volumes.
+func volumesOf(s *compute.Server) []compute.Disk {
+	return slices.DeleteFunc(slices.Clone(s.Disks), func(d compute.Disk) bool { return d.VolumeID == "" })
+}
+
+// initiator is the first name by which a machine logs in over iSCSI; empty: it has none.
+func initiator(all []hypervisor.Connector) string {
+	for _, c := range all {
+		if c.Type == "iqn" {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// giveVolumes has the server's volumes exported to its machine, and registers them as what it boots from.
+func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	volumes := volumesOf(g.server)
+	if len(volumes) == 0 {
+		return job.Done()
+	}
+	if err := g.lost(); err != nil {
+		return job.Fail(err)
+	}
+	names, err := g.api.Connectors(ctx, g.machine.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	iqn := initiator(names)
+	if iqn == "" {
+		return job.Fail(problem.Conflictf("its node %s has no volume connector of type iqn: storage would not know whom to let in; add one: salvor volume connector create --node %s --type iqn --connector-id IQN", g.machine.ID, g.machine.ID))
+	}
+	var targets []hypervisor.Target
+	for i, d := range volumes {
+		t, err := c.target(ctx, d, iqn)
+		if err != nil {
+			return job.From(err)
+		}
+		if t.BootIndex = d.BootIndex; t.BootIndex < 0 {
+			t.BootIndex = i // a further drive
+		}
+		targets = append(targets, t)
+	}
+	return c.fromNode(r, g, g.api.SetTargets(ctx, g.machine.ID, targets))
+}
+
+// target is where the machine finds a volume: as its record says, or where it is exported to it.
+func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hypervisor.Target, error) {
+	v, err := c.Store.Volumes().Get(ctx, nil, d.VolumeID)
+	if err != nil {
+		return hypervisor.Target{}, err
+	}
+	t := hypervisor.Target{VolumeID: v.ID, Portal: v.Portal, IQN: v.IQN, LUN: v.LUN, User: v.CHAPUser, Password: v.CHAPPassword}
+	if t.Portal != "" && t.IQN != "" {
+		return t, nil
+	}
+	exporter, ok := c.Storage.(storage.Exporter)
+	if !ok {
+		return t, problem.Conflictf("volume %s has no portal or no target, and no storage is configured that could export it", v.ID)
+	}
+	e, err := exporter.Export(ctx, v.ID, iqn)
+	t.Portal, t.IQN, t.LUN = e.Portal, e.IQN, e.LUN
+	return t, err
+}
+
+// takeVolumes ends what giveVolumes did. The machine is known by its name in the server's row: it may be nobody's by now.
+func (c *Conductor) takeVolumes(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	volumes := volumesOf(g.server)
+	if len(volumes) == 0 || g.api == nil || strings.HasPrefix(g.server.GuestName, "salvor-") {
+		return job.Done() // it never had a machine
+	}
+	id := g.server.GuestName
+	var ids []string
+	for _, d := range volumes {
+		ids = append(ids, d.VolumeID)
+	}
+	err := g.api.ClearTargets(ctx, id, ids)
+	if err != nil && (r.State != job.Undoing || problem.Is(err, problem.Unavailable)) {
+		return c.fromNode(r, g, err) // an undo leaves to the deletion what a running machine still holds
+	}
+	exporter, ok := c.Storage.(storage.Exporter)
+	if !ok {
+		return job.Done()
+	}
+	names, err := g.api.Connectors(ctx, id)
+	if problem.Is(err, problem.NotFound) || err == nil && initiator(names) == "" {
+		return job.Done()
+	}
+	if err != nil {
+		return job.From(err)
+	}
+	for _, d := range volumes {
+		v, err := c.Store.Volumes().Get(ctx, nil, d.VolumeID)
+		if problem.Is(err, problem.NotFound) || err == nil && v.Portal != "" && v.IQN != "" {
+			continue
+		}
+		if err == nil {
+			err = exporter.Unexport(ctx, d.VolumeID, initiator(names))
+		}
+		if err != nil {
+			return job.From(err)
+		}
+	}
+	return job.Done()
+}
