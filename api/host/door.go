@@ -30,6 +30,7 @@ type Hosts interface {
 	Certified(ctx context.Context, hostID, serial string) error
 	Allow(ctx context.Context, hostID, serial string, issued time.Time) error
 	Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error)
+	MayAct(ctx context.Context, hostID string) (bool, error)
 }
 
 // Images gives the bytes of an image by its digest ("sha256:..."); problem.NotFound if it is not here.
@@ -256,61 +257,17 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unknown(err)
 	}
-	out := wire.Renewed{Resend: got.Resend}
-	if renewal.HasGuests {
-		out.Servers = make(map[string]wire.Wanted, len(got.Servers))
-		for id, s := range got.Servers {
-			out.Servers[id] = wire.Wanted{Power: string(s.Power), Epoch: s.Epoch, Busy: s.Busy}
-		}
+	out, err := renewedOf(got)
+	if err != nil {
+		return err
 	}
 	answer(w, http.StatusOK, out)
 	return nil
 }
 
-// Bounds of a renewal.
-const (
-	maxGuests = 4096
-	maxDeeds  = 1000
-	maxWord   = 255
-)
-
-func renewalOf(in wire.Renewal) (compute.Renewal, error) {
-	out := compute.Renewal{BootID: in.BootID, Name: in.Name}
-	if in.BootID == "" || len(in.BootID) > maxWord || len(in.Name) > maxWord {
-		return out, problem.Invalidf("boot_id and name: 1 to %d characters", maxWord)
-	}
-	if present(in.Inventory) {
-		out.Inventory = &compute.Inventory{}
-		if err := json.Unmarshal(in.Inventory, out.Inventory); err != nil {
-			return out, problem.Invalidf("inventory: %w", err)
-		}
-	}
-	if present(in.Guests) {
-		out.HasGuests = true
-		if err := json.Unmarshal(in.Guests, &out.Guests); err != nil {
-			return out, problem.Invalidf("guests: %w", err)
-		}
-	}
-	if len(out.Guests) > maxGuests || len(in.Did) > maxDeeds {
-		return out, problem.Invalidf("at most %d guests and %d deeds in a renewal", maxGuests, maxDeeds)
-	}
-	for _, deed := range in.Did {
-		out.Did = append(out.Did, compute.Deed{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
-	}
-	return out, nil
-}
-
-func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
-
-func short(s string) string {
-	if r := []rune(s); len(r) > maxWord {
-		return string(r[:maxWord])
-	}
-	return s
-}
-
 // poll gives the host's orders, or waits until there are some. With all=1 those that were
 // sent before are given at once too: a host that starts, or that missed an answer, asks so.
+// A host that may not act waits in vain, though it has orders.
 func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
 	query := r.URL.Query()
 	seconds, err := strconv.Atoi(query.Get("wait"))
@@ -334,7 +291,14 @@ func (d *door) poll(w http.ResponseWriter, r *http.Request, p peer) error {
 			return err
 		}
 		found, err := d.open(r.Context(), p.id)
-		return d.orders(w, found, err)
+		if err != nil || found != nil {
+			return d.orders(w, found, err)
+		}
+		t.Reset(heldFor) // it has orders, and may not have them: it must not ask again at once
+		select {
+		case <-t.C:
+		case <-r.Context().Done():
+		}
 	case <-t.C:
 	case <-r.Context().Done():
 	}
@@ -348,7 +312,14 @@ func (d *door) orders(w http.ResponseWriter, found []wire.Order, err error) erro
 	return err
 }
 
+// heldFor is how long the poll of a host lasts that has orders and may not act.
+const heldFor = 2 * time.Second
+
+// open lists the orders that a host is given; nil: it may not act.
 func (d *door) open(ctx context.Context, hostID string) ([]wire.Order, error) {
+	if may, err := d.Hosts.MayAct(ctx, hostID); err != nil || !may {
+		return nil, unknown(err)
+	}
 	found, err := d.Orders.OpenOrders(ctx, hostID)
 	if err != nil {
 		return nil, err

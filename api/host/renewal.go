@@ -1,0 +1,88 @@
+package host
+
+import (
+	"encoding/json"
+
+	"salvor/compute"
+	"salvor/problem"
+	wire "salvor/wire/host"
+)
+
+// Bounds of a renewal.
+const (
+	maxGuests     = 4096
+	maxDeeds      = 1000
+	maxCleaned    = 1000
+	maxNeighbours = 64
+	maxWord       = 255
+)
+
+func renewalOf(in wire.Renewal) (compute.Renewal, error) {
+	out := compute.Renewal{BootID: in.BootID, Name: in.Name, Watchdog: in.Watchdog, Stopped: in.Stopped}
+	if in.BootID == "" || len(in.BootID) > maxWord || len(in.Name) > maxWord || len(in.Watchdog) > maxWord {
+		return out, problem.Invalidf("boot_id, name and watchdog: at most %d characters, and a boot_id no less than 1", maxWord)
+	}
+	if present(in.Inventory) {
+		out.Inventory = &compute.Inventory{}
+		if err := json.Unmarshal(in.Inventory, out.Inventory); err != nil {
+			return out, problem.Invalidf("inventory: %w", err)
+		}
+	}
+	if present(in.Guests) {
+		out.HasGuests = true
+		if err := json.Unmarshal(in.Guests, &out.Guests); err != nil {
+			return out, problem.Invalidf("guests: %w", err)
+		}
+	}
+	if len(out.Guests) > maxGuests || len(in.Did) > maxDeeds || len(in.Cleaned) > maxCleaned || len(in.Neighbours) > maxNeighbours {
+		return out, problem.Invalidf("at most %d guests, %d deeds, %d clean-ups and %d neighbours in a renewal", maxGuests, maxDeeds, maxCleaned, maxNeighbours)
+	}
+	for _, deed := range in.Did {
+		out.Did = append(out.Did, compute.Deed{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
+	}
+	for _, c := range in.Cleaned {
+		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: short(c.Error)})
+	}
+	for _, n := range in.Neighbours {
+		out.Neighbours = append(out.Neighbours, compute.Neighbour{HostID: short(n.HostID), Address: short(n.Address), Reached: n.Reached})
+	}
+	return out, nil
+}
+
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+func short(s string) string {
+	if r := []rune(s); len(r) > maxWord {
+		return string(r[:maxWord])
+	}
+	return s
+}
+
+// renewedOf keeps apart a host on which no server should be from one that is told nothing of servers.
+func renewedOf(got compute.Renewed) (wire.Renewed, error) {
+	out := wire.Renewed{Resend: got.Resend, Hold: got.Hold, Stop: got.Stop, SelfFence: got.SelfFence}
+	if got.Servers != nil {
+		out.Servers = make(map[string]wire.Wanted, len(got.Servers))
+		for id, s := range got.Servers {
+			out.Servers[id] = wire.Wanted{Power: string(s.Power), Epoch: s.Epoch, Busy: s.Busy}
+		}
+	}
+	for id, c := range got.Clean {
+		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch}
+		if c.Spec != nil {
+			b, err := json.Marshal(c.Spec)
+			if err != nil {
+				return out, err
+			}
+			told.Spec = b
+		}
+		if out.Clean == nil {
+			out.Clean = map[string]wire.Clean{}
+		}
+		out.Clean[id] = told
+	}
+	for _, n := range got.Look {
+		out.Look = append(out.Look, wire.Neighbour(n))
+	}
+	return out, nil
+}
