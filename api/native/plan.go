@@ -2,9 +2,11 @@ package native
 
 import (
 	"net/http"
+	"strings"
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -37,8 +39,19 @@ func (s *server) plans() []api.Route {
 			if err := c.ReadInto(&b); err != nil {
 				return err
 			}
-			p, err := s.Services.Hosts.RunPlan(c.R.Context(), c.Arg("ident"), b.Consent, who(c))
+			p, err := k.get(c, c.Arg("ident"))
 			if err != nil {
+				return err
+			}
+			named := map[string][]string{}
+			for i := range p.Items {
+				named[p.Items[i].Name] = append(named[p.Items[i].Name], p.Items[i].ServerID)
+			}
+			consent, err := serverIDs(b.Consent, named)
+			if err != nil {
+				return err
+			}
+			if p, err = s.Services.Hosts.RunPlan(c.R.Context(), p.ID, consent, who(c)); err != nil {
 				return err
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
@@ -67,13 +80,52 @@ func (s *server) draftPlan(c *api.Call) error {
 	if err := c.ReadInto(&b); err != nil {
 		return err
 	}
+	h, err := s.Services.Hosts.Host(c.R.Context(), b.Host)
+	if err != nil {
+		return err
+	}
+	named := map[string][]string{}
+	if len(b.Servers)+len(b.Consent) > 0 {
+		there, err := s.Services.Servers.List(c.R.Context(), compute.ServerFilter{HostID: h.ID}, record.Page{})
+		if err != nil {
+			return err
+		}
+		for _, srv := range there {
+			named[srv.Name] = append(named[srv.Name], srv.ID)
+		}
+	}
+	if b.Servers, err = serverIDs(b.Servers, named); err != nil {
+		return err
+	}
+	if b.Consent, err = serverIDs(b.Consent, named); err != nil {
+		return err
+	}
 	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanWish{
-		Host: b.Host, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
+		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
 	}, who(c))
 	if err != nil {
 		return err
 	}
 	return s.showPlan(c, http.StatusCreated, p)
+}
+
+// serverIDs gives the ids of servers that are named by UUID or by a name that only one of the host's has.
+func serverIDs(words []string, named map[string][]string) ([]string, error) {
+	out := make([]string, len(words))
+	for i, word := range words {
+		found := named[word]
+		switch {
+		case len(found) == 1:
+			out[i] = found[0]
+		case len(found) > 1:
+			return nil, problem.Conflictf("%d servers of the host are named %.100q: name one by its UUID: %s", len(found), word, strings.Join(found, ", "))
+		case record.IsUUID(word):
+			out[i] = strings.ToLower(word)
+		default:
+			return nil, problem.NotFoundf("the host has no server named %.100q", word)
+		}
+	}
+	return out, nil
 }
 
 func (s *server) showPlan(c *api.Call, status int, p *compute.Plan) error {
@@ -95,7 +147,9 @@ func (s *server) viewPlans(c *api.Call, all []*compute.Plan) ([]map[string]any, 
 				return nil, err
 			}
 			for _, m := range found {
-				moves[m.ServerID] = m
+				if was := moves[m.ServerID]; was == nil || was.Num < m.Num {
+					moves[m.ServerID] = m
+				}
 			}
 		}
 		out[i] = viewPlan(p, names, moves)
@@ -132,6 +186,6 @@ func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*comput
 	return map[string]any{
 		"id": p.ID, "number": p.Num, "host_id": p.HostID, "host": names[p.HostID], "state": p.State, "by": p.By, "drain": p.Drain, "parallel": p.Parallel,
 		"missing": p.Missing, "one_more": p.OneMore, "one_more_why": p.OneMoreWhy, "items": items, "unconsented": unconsented, "dispositions": count,
-		"created_at": moment(p.CreatedAt), "ended_at": moment(p.EndedAt),
+		"servers": len(p.Items), "created_at": moment(p.CreatedAt), "ended_at": moment(p.EndedAt),
 	}
 }

@@ -94,8 +94,11 @@ var hostThing = thing{
 		{flag: "disable-reason", name: "disabled_reason", usage: "why it is disabled"},
 		{flag: "revoke", name: "revoked", form: switchForm, usage: "its certificate is taken no more"},
 		{flag: "zone", usage: "its availability zone"},
+		{flag: "node", usage: "the node of the bare metal inventory that it is, whose BMC fences it, by UUID or name; empty: none"},
+		{flag: "group", usage: "its host group; empty: none"},
+		{flag: "forced-down", form: switchForm, usage: "say that it is down; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
 	},
-	example: "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'",
+	example: "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }
 
 var joinTokenThing = thing{
@@ -143,7 +146,10 @@ func newFaceCommands() []*cobra.Command {
 		of(&imageThing, "What servers are made from", newImageCreate),
 		of(&keypairThing, "Public ssh keys that servers let in"),
 		of(&networkThing, "Bridges of the hosts, with their subnets"),
-		of(&hostThing, "VM hosts", func(e *endpoint) *cobra.Command { return joinTokenThing.command(e, "Tokens by which hosts join, once") }),
+		of(&hostThing, "VM hosts", newHostGroupCommand, newHostDrain, newHostRestore, func(e *endpoint) *cobra.Command {
+			return joinTokenThing.command(e, "Tokens by which hosts join, once")
+		}),
+		newFenceCommand(), newEvacuateCommand(),
 		of(&rescueImageThing, "What servers are rescued with"),
 		newSessionCommand(),
 		of(&clusterThing, "Ganeti clusters", newClusterAdd),

@@ -189,6 +189,9 @@ func cellOf(field string, v any) string {
 	if nets, ok := v.(map[string]any); ok && field == "addresses" {
 		return harmless(addressWords(nets))
 	}
+	if fence, ok := v.(map[string]any); ok && field == "fenced" {
+		return harmless(fmt.Sprintf("by %s, since %s; waits for %s", cell(fence["how"]), cell(fence["since"]), cell(fence["waits_for"])))
+	}
 	return cell(v)
 }
 

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/record"
+)
+
+var planThing = thing{
+	face: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
+	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
+	filters: []field{{flag: "host", filter: "host", usage: "the host, by UUID or name"}, {flag: "state", filter: "state", usage: "drafted, running, done, partly done or cancelled"}},
+}
+
+var moveThing = thing{
+	face: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
+	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
+	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},
+	filters: []field{
+		{flag: "host", filter: "host", usage: "a host that they lead from or to, by UUID or name"}, {flag: "server", filter: "server", usage: "the server, by UUID"},
+		{flag: "plan", filter: "plan", usage: "the plan, by UUID"}, {flag: "open", form: switchForm, filter: "open", usage: "only those that go on"},
+		{flag: "uncleaned", form: switchForm, filter: "uncleaned", usage: "only those whose former host has not cleaned up"},
+	},
+}
+
+const evacuateExample = `  salvor evacuate plan vm7                       # what would become of each server, and why; nothing is done
+  salvor fence vm7 --wait                        # prove that vm7 is off: without that nothing is moved
+  salvor evacuate run vm7 --reimage web3 --wait  # web3's disk died with vm7: it is made anew, its data are lost
+  salvor evacuate moves --host vm7 --uncleaned   # what vm7 has to clean up when it comes back`
+
+func newEvacuateCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := &cobra.Command{Use: "evacuate", Short: "Start the servers of a host that died elsewhere", Example: evacuateExample}
+	e.flags(cmd)
+	moves := moveThing.list(e)
+	moves.Use, moves.Short = "moves", "List the moves of servers from host to host"
+	moves.Example = "  salvor evacuate moves --host vm7 --open"
+	cmd.AddCommand(newEvacuatePlan(e), newEvacuateRun(e), newEvacuateList(e), newEvacuateShow(e), newEvacuateCancel(e), moves)
+	return cmd
+}
+
+// planWishes are the flags that say what should be planned.
+func planWishes(cmd *cobra.Command) {
+	cmd.Flags().String("to", "", "the host to move to, by UUID or name (default the best one for each server)")
+	cmd.Flags().StringArray("server", nil, "only this server of the host, by UUID or name; may be repeated")
+	cmd.Flags().Int("parallel", 0, "how many servers are moved at a time (default as the host's group says)")
+	reimageFlag(cmd)
+}
+
+func reimageFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArray("reimage", nil, "a server whose disk may be made anew from its image, by UUID or name, or all: THEIR DATA ARE LOST; may be repeated")
+}
+
+// reimages gives the servers that may be re-imaged, and whether all may be.
+func reimages(c *call) (names []string, all bool) {
+	given, _ := c.Flags().GetStringArray("reimage")
+	for _, name := range given {
+		if name == "all" {
+			all = true
+			continue
+		}
+		names = append(names, name)
+	}
+	return names, all
+}
+
+// draft asks for the plan of a host.
+func draft(c *call, host string) (client.Record, error) {
+	consent, all := reimages(c)
+	wish := client.Record{"host": host, "consent": consent, "reimage_all": all}
+	if to, _ := c.Flags().GetString("to"); to != "" {
+		wish["destination"] = to
+	}
+	if servers, _ := c.Flags().GetStringArray("server"); len(servers) > 0 {
+		wish["servers"] = servers
+	}
+	if parallel, _ := c.Flags().GetInt("parallel"); parallel != 0 {
+		wish["parallel"] = parallel
+	}
+	return planThing.ask(c, http.MethodPost, "", nil, wish)
+}
+
+func newEvacuatePlan(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "plan HOST", Short: "Say what would become of each server of a host: a dry run", Args: cobra.ExactArgs(1),
+		Long: `For each server of the host: does it keep its disk, are its volumes attached elsewhere, would it be made anew from its image (its data are
+lost), or can it not be moved; why; and where to. Nothing is done. The plan is kept and can be run.`,
+		Example: "  salvor evacuate plan vm7\n  salvor evacuate plan vm7 --to vm8 --server web1 --server db1\n  salvor evacuate plan vm7 --reimage web3 -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			p, err := draft(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			return o.plan(c.OutOrStdout(), p)
+		}),
+	}
+	o.flags(cmd)
+	planWishes(cmd)
+	return cmd
+}
+
+func newEvacuateRun(e *endpoint) *cobra.Command {
+	o, w := &output{}, &waiting{}
+	cmd := &cobra.Command{
+		Use: "run PLAN|HOST", Short: "Move the servers of a host that is fenced, as planned", Args: cobra.ExactArgs(1),
+		Long: `Runs a plan that "salvor evacuate plan" made, or for a host a fresh one. The host must be fenced ("salvor fence HOST"): without proof
+that nothing of it runs any more nothing is moved. With --wait the exit status is 0 if every server that could be moved was.`,
+		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
+		RunE: e.run(func(c *call) error {
+			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+				return err
+			}
+			p, err := planToRun(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			consent, all := reimages(c)
+			if all {
+				consent = append(consent, unconsented(p)...)
+			}
+			p, err = planThing.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/run", nil, client.Record{"consent": consent})
+			if err != nil {
+				return err
+			}
+			return w.plan(c, o, p)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	planWishes(cmd)
+	return cmd
+}
+
+func cmpErr(all ...error) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planToRun reads the plan of a UUID, or drafts one for a host.
+func planToRun(c *call, ident string) (client.Record, error) {
+	if record.IsUUID(ident) {
+		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
+		if client.StatusOf(err) != http.StatusNotFound {
+			for _, flag := range []string{"to", "server", "parallel"} {
+				if err == nil && c.Flags().Changed(flag) {
+					return nil, usagef(c.Command, "--%s belongs to a plan that is being made: salvor evacuate plan HOST --%[1]s ...", flag)
+				}
+			}
+			return p, err
+		}
+	}
+	return draft(c, ident)
+}
+
+// planOf reads the plan of a UUID, or the newest one of a host.
+func planOf(c *call, ident string) (client.Record, error) {
+	if record.IsUUID(ident) {
+		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
+		if client.StatusOf(err) != http.StatusNotFound {
+			return p, err
+		}
+	}
+	all, err := planThing.all(c, url.Values{"host": {ident}})
+	if err != nil {
+		return nil, err
+	}
+	var newest client.Record
+	for _, p := range all {
+		if newest == nil || number(p["number"]) > number(newest["number"]) {
+			newest = p
+		}
+	}
+	if newest == nil {
+		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", harmless(ident))
+	}
+	return newest, nil
+}
+
+func number(v any) int {
+	n, _ := v.(float64)
+	return int(n)
+}
+
+func newEvacuateList(e *endpoint) *cobra.Command {
+	cmd := planThing.list(e)
+	cmd.Use, cmd.Short, cmd.Example = "list", "List plans", "  salvor evacuate list --host vm7"
+	return cmd
+}
+
+func newEvacuateShow(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "show PLAN|HOST", Short: "Show a plan, or the newest of a host, and what came of it", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			p, err := planOf(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			return o.plan(c.OutOrStdout(), p)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newEvacuateCancel(e *endpoint) *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel PLAN|HOST", Short: "Begin no further move of a plan; those that go on come to their end", Args: cobra.ExactArgs(1), Example: "  salvor evacuate cancel vm7",
+		RunE: e.run(func(c *call) error {
+			p, err := planOf(c, c.args[0])
+			if err != nil {
+				return err
+			}
+			p, err = planThing.ask(c, http.MethodPost, "/"+url.PathEscape(p.Text("id"))+"/cancel", nil, nil)
+			if err != nil {
+				return err
+			}
+			c.say("plan %s: %s", p.Text("id"), harmless(p.Text("state")))
+			return nil
+		}),
+	}
+}
+
+// plan prints a plan that was begun; with --wait it tells how it goes on and prints what came of it.
+func (w *waiting) plan(c *call, o *output, p client.Record) error {
+	id := p.Text("id")
+	if !w.asked(c) {
+		c.say("plan %s is running: see salvor evacuate show %[1]s", id)
+		return o.plan(c.OutOrStdout(), p)
+	}
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	line, began := newProgress(c.ErrOrStderr(), p.Text("host")), time.Now()
+	for p.Text("state") == "running" {
+		line.word(time.Since(began), planProgress(p))
+		if pauseFor(ctx, planLook) != nil {
+			line.end()
+			return withStatus(statusTimedOut, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))
+		}
+		next, err := planThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
+		if err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable) {
+			line.end()
+			return err
+		}
+		if err == nil {
+			p = next
+		}
+	}
+	line.end()
+	if err := o.plan(c.OutOrStdout(), p); err != nil {
+		return err
+	}
+	if state := p.Text("state"); state != "done" {
+		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: salvor evacuate run %s", id, harmless(state), time.Since(began).Seconds(), harmless(p.Text("host"))))
+	}
+	return nil
+}
+
+// planLook is how often a plan is looked at while somebody waits.
+const planLook = 250 * time.Millisecond
+
+var errNoItems = errors.New("the answer holds no plan")
+
+// items are the servers of a plan.
+func items(p client.Record) []client.Record {
+	list, _ := p["items"].([]any)
+	out := make([]client.Record, 0, len(list))
+	for _, v := range list {
+		if r, ok := v.(map[string]any); ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// unconsented are the servers of a plan that would be re-imaged if somebody said so.
+func unconsented(p client.Record) (ids []string) {
+	for _, it := range items(p) {
+		if it["needs_consent"] == true && it["consented"] != true {
+			ids = append(ids, it.Text("server_id"))
+		}
+	}
+	return ids
+}
+
+// planProgress says how far a plan is.
+func planProgress(p client.Record) string {
+	count := map[string]int{}
+	for _, it := range items(p) {
+		count[outcome(it)]++
+	}
+	words := []string{fmt.Sprintf("%d of %d moved", count[moved], len(items(p)))}
+	for _, what := range []string{underWay, failed, stays} {
+		if count[what] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", count[what], what))
+		}
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"salvor/client"
+)
+
+// What became of a server of a plan.
+const (
+	waits    = "waiting"
+	underWay = "under way"
+	moved    = "moved"
+	failed   = "failed"
+	stays    = "cannot"
+)
+
+// outcomes are by the state of a server's move.
+var outcomes = map[string]string{
+	"accepted": underWay, "pre-migrating": underWay, "running": underWay, "done": moved, "completed": moved, "failed": failed, "error": failed, "cancelled": failed,
+}
+
+func outcome(it client.Record) string {
+	if word, ok := outcomes[it.Text("move_state")]; ok {
+		return word
+	}
+	switch {
+	case it.Text("disposition") == "cannot":
+		return stays
+	case it.Text("problem") != "":
+		return failed
+	}
+	return waits
+}
+
+// planColumns are those of a plan's servers; outcome is there once it was run.
+var planColumns = []column{{"name", "Server"}, {"was", "State"}, {"what", "Disposition"}, {"destination", "Destination"}, {"why", "Why"}}
+
+// plan prints a plan: its servers for eyes, with a summary, or all of it as JSON.
+func (o *output) plan(w io.Writer, p client.Record) error {
+	if _, ok := p["items"]; !ok {
+		return errNoItems
+	}
+	if o.format == "json" && len(o.columns) == 0 {
+		return writeJSON(w, p)
+	}
+	drafted, columns := p.Text("state") == "drafted", planColumns
+	if !drafted {
+		columns = append(columns[:4:4], column{"outcome", "Outcome"}, column{"why", "Why"})
+	}
+	rows := items(p)
+	for _, it := range rows {
+		it["was"], it["what"], it["outcome"] = wasWords(it), whatWords(it), outcome(it)
+		if it.Text("destination") == "" {
+			it["destination"] = "-"
+		}
+		if !drafted {
+			it["why"] = firstOf(it.Text("problem"), it.Text("words"), it.Text("why"))
+		}
+	}
+	if err := o.list(w, columns, rows); err != nil || o.format != "table" {
+		return err
+	}
+	_, err := io.WriteString(w, planSummary(p, rows))
+	return err
+}
+
+func wasWords(it client.Record) string {
+	if it["in_rescue"] == true && it.Text("state") != "rescued" {
+		return it.Text("state") + ", in rescue"
+	}
+	return it.Text("state")
+}
+
+// whatWords says what becomes of a server's disk.
+func whatWords(it client.Record) string {
+	what := it.Text("disposition")
+	switch {
+	case what != "reimage":
+		return what
+	case it["needs_consent"] == true && it["consented"] != true:
+		return "re-image: needs consent"
+	}
+	return "re-image"
+}
+
+// planSummary says what a plan comes to, what it lacks, and what to do next.
+func planSummary(p client.Record, rows []client.Record) string {
+	var b strings.Builder
+	say := func(format string, args ...any) { b.WriteString("\n" + harmless(fmt.Sprintf(format, args...))) }
+	count, named := map[string]int{}, []string{}
+	for _, it := range rows {
+		count[it.Text("disposition")]++
+		if it["needs_consent"] == true && it["consented"] != true {
+			named = append(named, it.Text("name"))
+		}
+	}
+	say("%d keep, %d reattach, %d re-image (DATA LOST), %d cannot", count["keep"], count["reattach"], count["reimage"], count["cannot"])
+	if p["one_more"] == true {
+		say("One more failure: after it, any one more host may die, too")
+	} else {
+		say("One more failure: not covered: %s", firstOf(p.Text("one_more_why"), "no reason is told"))
+	}
+	id, host := p.Text("id"), p.Text("host")
+	if p.Text("state") != "drafted" {
+		say("Plan %s of %s: %s; %s", id, host, p.Text("state"), planProgress(p))
+		return b.String() + "\n"
+	}
+	if missing := p.Text("missing"); missing != "" {
+		say("Missing: %s", missing)
+	}
+	if len(named) > 0 {
+		say("Stay unless somebody consents to the loss of their data: --reimage %s", strings.Join(named, " --reimage "))
+	}
+	say("Nothing was done. To run it: salvor evacuate run %s --wait", id)
+	return b.String() + "\n"
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// samplePlan is a plan of every disposition, as the API writes it.
+func samplePlan(state, more string) string {
+	return `{"id": "` + sampleUUID + `", "number": 3, "host": "vm7", "state": "` + state + `", "one_more": false, "one_more_why": "web2 would find no place", "missing": "salvor fence vm7", "servers": 4, "items": [
+		{"server_id": "1", "name": "web1", "state": "active", "disposition": "keep", "destination": "vm8", "why": "same store", "move_state": "` + more + `"},
+		{"server_id": "2", "name": "db1", "state": "stopped", "in_rescue": true, "disposition": "reattach", "destination": "vm9", "why": "volumes", "move_state": ""},
+		{"server_id": "3", "name": "web3", "state": "active", "disposition": "reimage", "needs_consent": true, "consented": false, "destination": "vm9", "why": "its store was vm7's own", "move_state": ""},
+		{"server_id": "4", "name": "web4", "state": "active", "disposition": "cannot", "destination": "", "why": "no bridge\u001b br9", "move_state": "", "problem": ""}]}`
+}
+
+const planTable = `Server  State               Disposition              Destination  Why
+------  ------------------  -----------------------  -----------  -----------------------
+web1    active              keep                     vm8          same store
+db1     stopped, in rescue  reattach                 vm9          volumes
+web3    active              re-image: needs consent  vm9          its store was vm7's own
+web4    active              cannot                   -            no bridge  br9
+
+1 keep, 1 reattach, 1 re-image (DATA LOST), 1 cannot
+One more failure: not covered: web2 would find no place
+Missing: salvor fence vm7
+Stay unless somebody consents to the loss of their data: --reimage web3
+Nothing was done. To run it: salvor evacuate run 5e8d0b8e-7d9c-4d36-a4f6-0c5f3b5a1a10 --wait
+`
+
+func TestEvacuatePlan(t *testing.T) {
+	api := &fakeAPI{answers: map[string][]string{"POST /salvor/v1/plans": {samplePlan("drafted", "")}}}
+	out := faceAsked(t, api, "evacuate plan vm7 --to vm9 --server web1 --server db1 --reimage web3 --parallel 2",
+		`POST /salvor/v1/plans {"consent":["web3"],"destination":"vm9","host":"vm7","parallel":2,"reimage_all":false,"servers":["web1","db1"]}`)
+	if out != planTable {
+		t.Errorf("it prints:\n%s", out)
+	}
+	if out := faceAsked(t, api, "evacuate plan vm7 -f value -c server -c disposition"); !strings.HasPrefix(out, "web1 keep\n") {
+		t.Error(out)
+	}
+	if out := faceAsked(t, api, "evacuate plan vm7 -f json"); !strings.Contains(out, `"one_more_why"`) || !strings.Contains(out, `"server_id": "4"`) {
+		t.Error(out)
+	}
+}
+
+func TestEvacuateRun(t *testing.T) {
+	path := "/salvor/v1/plans/" + sampleUUID
+	answers := func(looks ...string) *fakeAPI {
+		return &fakeAPI{answers: map[string][]string{
+			"POST /salvor/v1/plans": {samplePlan("drafted", "")}, "POST " + path + "/run": {samplePlan("running", "accepted")},
+			"GET " + path: looks,
+		}}
+	}
+	api := answers(samplePlan("drafted", ""), samplePlan("running", "pre-migrating"), samplePlan("done", "completed"))
+	out, errs, status := salvor(t, api, "", "evacuate", "run", sampleUUID, "--reimage", "all", "--wait")
+	if status != 0 || !strings.Contains(errs, "vm7     0 s  0 of 4 moved, 1 under way, 1 cannot") || !strings.Contains(out, "web1    active              keep                     vm8          moved    same store") {
+		t.Errorf("status %d\n%s%s", status, errs, out)
+	}
+	if got := strings.Join(api.asked, "\n"); got != `POST `+path+`/run {"consent":["3"]}` {
+		t.Error(got)
+	}
+	out, errs, status = salvor(t, answers(samplePlan("partly done", "failed")), "", "evacuate", "run", "vm7", "--wait")
+	if status != statusFailed || !strings.Contains(errs, "is partly done") || !strings.Contains(out, "failed   same store") {
+		t.Errorf("status %d\n%s%s", status, errs, out)
+	}
+	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != statusTimedOut || !strings.Contains(errs, "it goes on") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+	if _, errs, status = salvor(t, answers(samplePlan("drafted", "")), "", "evacuate", "run", sampleUUID, "--to", "vm9"); status != statusUsage {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+	api = &fakeAPI{answers: map[string][]string{"POST /salvor/v1/plans": {samplePlan("drafted", "")}, "POST " + path + "/run": {`409 {"error": {"code": 409, "message": "no receipt: salvor fence vm7"}}`}}}
+	if _, errs, status = salvor(t, api, "", "evacuate", "run", "vm7"); status != statusFailed || !strings.Contains(errs, "no receipt: salvor fence vm7") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+}
+
+func TestEvacuateCancel(t *testing.T) {
+	path := "/salvor/v1/plans"
+	older := strings.Replace(samplePlan("done", ""), sampleUUID, "older", 1)
+	api := &fakeAPI{answers: map[string][]string{
+		"GET " + path: {`{"plans": [` + strings.Replace(older, `"number": 3`, `"number": 2`, 1) + `, ` + samplePlan("running", "") + `]}`},
+		"POST " + path + "/" + sampleUUID + "/cancel": {samplePlan("cancelled", "")},
+	}}
+	faceAsked(t, api, "evacuate cancel vm7", "GET "+path+"?host=vm7", "POST "+path+"/"+sampleUUID+"/cancel")
+	if out := faceAsked(t, api, "evacuate list --state running -f value -c id -c servers", "GET "+path+"?state=running"); !strings.Contains(out, sampleUUID+" 4") {
+		t.Error(out)
+	}
+}
+
+func TestFence(t *testing.T) {
+	host := `{"id": "h", "name": "vm7", "servers": 2, "fenced": {"how": ["power"], "since": "now", "waits_for": "the host to come back", "proofs": [{"evidence": "power", "text": "BMC 192.0.2.1 is off, read twice"}]}}`
+	api := &fakeAPI{answers: map[string][]string{
+		"POST /salvor/v1/hosts/vm7/fence": {`{"job": "j1"}`}, "GET /salvor/v1/hosts/vm7": {host},
+		"GET /salvor/v1/jobs/j1": {`{"state": "running", "action": "read the BMC"}`, `{"state": "ended"}`},
+	}}
+	out, errs, status := salvor(t, api, "", "fence", "vm7", "--wait", "--attest", "cable pulled")
+	if status != 0 || !strings.Contains(errs, "read the BMC") || out != "vm7 is fenced:\n  power: BMC 192.0.2.1 is off, read twice\nwhat next: salvor evacuate run vm7 --wait moves its servers (2); salvor evacuate plan vm7 says how\n" {
+		t.Errorf("status %d\n%s%s", status, errs, out)
+	}
+	if api.asked[0] != `POST /salvor/v1/hosts/vm7/fence {"attest":"cable pulled"}` {
+		t.Error(api.asked)
+	}
+	api.answers["GET /salvor/v1/jobs/j1"] = []string{`{"state": "ended", "problem": "power: the BMC does not answer. Missing: one evidence"}`}
+	if _, errs, status = salvor(t, api, "", "fence", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "vm7: power: the BMC does not answer") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+	if _, _, status = salvor(t, api, "", "fence", "vm7", "--attest", " "); status != statusUsage {
+		t.Error(status)
+	}
+	if out := faceAsked(t, api, "host show vm7 -f value -c fenced"); out != "by power, since now; waits for the host to come back\n" {
+		t.Error(out)
+	}
+}
+
+func TestHostGroup(t *testing.T) {
+	path := "/salvor/v1/host-groups"
+	api := &fakeAPI{answers: map[string][]string{
+		"GET " + path: {`{"host_groups": []}`}, "POST " + path: {`{"id": "g", "name": "a"}`},
+	}}
+	faceAsked(t, api, "host group set a --healing --require power,storage --max-share 30", `POST `+path+` {"healing":true,"max_share":30,"name":"a","require":["power","storage"]}`)
+	api.answers["GET "+path+"/a"], api.answers["PATCH "+path+"/a"] = []string{`{"id": "g", "name": "a"}`}, []string{`{"id": "g", "name": "a"}`}
+	faceAsked(t, api, "host group set a --healing=false --require=", `PATCH `+path+`/a {"healing":false,"require":[]}`)
+}
+
+func TestDrain(t *testing.T) {
+	api := &fakeAPI{answers: map[string][]string{
+		"POST /salvor/v1/hosts/vm7/drain": {samplePlan("running", "accepted")}, "GET /salvor/v1/plans/" + sampleUUID: {samplePlan("done", "completed")},
+		"POST /salvor/v1/hosts/vm7/restore": {`{"name": "vm7", "state": "up"}`},
+	}}
+	if out := faceAsked(t, api, "host drain vm7 --wait"); !strings.Contains(out, "Plan "+sampleUUID+" of vm7: done; 1 of 4 moved, 1 cannot") {
+		t.Error(out)
+	}
+	if out := faceAsked(t, api, "host restore vm7 -f value -c state"); out != "up\n" {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+)
+
+func newFenceCommand() *cobra.Command {
+	e, o, w := &endpoint{}, &output{}, &waiting{}
+	cmd := &cobra.Command{
+		Use: "fence HOST", Short: "Prove that nothing of a host runs any more, so that its servers may be started elsewhere", Args: cobra.ExactArgs(1),
+		Long: `Tries every evidence that there is for the host: its BMC cuts the power and is read twice that it is off; the storage lets it in no more;
+its lease lapsed under self-fence; alive, it stops its guests and says so. What its group requires must all be had. With --attest your own
+word is evidence, too: it is kept with your name. The host gets no lease and no orders until what was moved away from it is settled.`,
+		Example: `  salvor fence vm7 --wait
+  salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"`,
+		RunE: e.run(func(c *call) error {
+			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+				return err
+			}
+			words, _ := c.Flags().GetString("attest")
+			if c.Flags().Changed("attest") && strings.TrimSpace(words) == "" {
+				return usagef(c.Command, "--attest: say how you know that the host is off")
+			}
+			ident := c.args[0]
+			var begun client.Record
+			path := hostThing.path + "/" + url.PathEscape(ident)
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path+"/fence", nil, client.Record{"attest": words}, &begun); err != nil {
+				return err
+			}
+			if !w.asked(c) {
+				c.say("%s is being fenced (job %s): see salvor host show %[1]s", harmless(ident), begun.Text("job"))
+				return nil
+			}
+			if err := w.job(c, begun.Text("job"), ident, "salvor host show "+ident); err != nil {
+				return err
+			}
+			return showFence(c, o, ident)
+		}),
+	}
+	e.flags(cmd)
+	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().String("attest", "", "how you know that the host is off: your word is evidence, and is kept with your name")
+	return cmd
+}
+
+// showFence tells by what evidence a host is fenced, and what to do next.
+func showFence(c *call, o *output, ident string) error {
+	h, err := hostThing.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
+	if err != nil {
+		return err
+	}
+	fence, ok := h["fenced"].(map[string]any)
+	if !ok {
+		return withStatus(statusFailed, fmt.Errorf("host %s was fenced and is back already: see salvor host show %[1]s", harmless(ident)))
+	}
+	if o.format != "table" {
+		return o.show(c.OutOrStdout(), fence)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s is fenced:\n", harmless(ident))
+	proofs, _ := fence["proofs"].([]any)
+	for _, v := range proofs {
+		if proof, ok := v.(map[string]any); ok {
+			fmt.Fprintf(c.OutOrStdout(), "  %s: %s\n", cell(proof["evidence"]), cell(proof["text"]))
+		}
+	}
+	if n := number(h["servers"]); n > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "what next: salvor evacuate run %s --wait moves its servers (%d); salvor evacuate plan %[1]s says how\n", harmless(ident), n)
+	} else {
+		fmt.Fprintf(c.OutOrStdout(), "what next: it has no servers; salvor host restore %s when it is mended\n", harmless(ident))
+	}
+	return nil
+}
+
+// job waits for the end of a job. A problem that it ended with is the error.
+func (w *waiting) job(c *call, id, name, see string) error {
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	line, began := newProgress(c.ErrOrStderr(), name), time.Now()
+	defer line.end()
+	for {
+		var j client.Record
+		err := c.api.Ask(ctx, client.Native, http.MethodGet, "/jobs/"+url.PathEscape(id), nil, nil, &j)
+		switch {
+		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
+			return err
+		case err == nil && j.Text("state") == "ended" && j.Text("problem") != "":
+			return withStatus(statusFailed, fmt.Errorf("%s: %s", harmless(name), harmless(j.Text("problem"))))
+		case err == nil && j.Text("state") == "ended":
+			return nil
+		case err == nil:
+			line.word(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
+		}
+		if pauseFor(ctx, planLook) != nil {
+			return withStatus(statusTimedOut, fmt.Errorf("%s: gave up waiting; it goes on: see %s", harmless(name), harmless(see)))
+		}
+	}
+}

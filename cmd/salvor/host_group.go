@@ -1,0 +1,115 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+)
+
+var hostGroupThing = thing{
+	face: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
+	words: []string{"host", "group"}, ident: "GROUP", keyed: true, title: "host group", plural: "host groups",
+	columns: []string{"name", "healing", "self_fence", "require", "reimage", "max_hosts", "max_share", "parallel"},
+}
+
+// hostGroupFields are what set takes.
+var hostGroupFields = []field{
+	{flag: "healing", form: switchForm, usage: "a host of the group that is dead is fenced and evacuated without anybody asking (off: --healing=false)"},
+	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
+	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only those that are named), never or always"},
+	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts are healed in ten minutes"},
+	{flag: "max-share", form: numberForm, usage: "the percentage of its hosts above which so many silent ones mean that it is the control plane that is cut off"},
+	{flag: "parallel", form: numberForm, usage: "how many servers of a host are moved at a time"},
+}
+
+func newHostGroupCommand(e *endpoint) *cobra.Command {
+	cmd := hostGroupThing.command(e, "What is decided for several hosts at once: healing, evidence, re-imaging")
+	cmd.AddCommand(newHostGroupSet(e))
+	return cmd
+}
+
+func newHostGroupSet(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "Make a host group, or change it", Args: cobra.ExactArgs(1),
+		Example: "  salvor host group set racks-a-c --require power,storage --reimage never\n  salvor host group set racks-a-c --healing --self-fence --max-hosts 1 --max-share 30\n  salvor host set vm7 --group racks-a-c",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			wish, err := hostGroupThing.read(c, hostGroupFields)
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("require") {
+				words, _ := c.Flags().GetStringSlice("require")
+				wish["require"] = words
+			}
+			id, err := hostGroupThing.find(c, c.args[0])
+			method, path := http.MethodPatch, "/"+url.PathEscape(id)
+			switch {
+			case problem.Is(err, problem.NotFound):
+				method, path, wish["name"] = http.MethodPost, "", c.args[0]
+			case err != nil:
+				return err
+			}
+			got, err := hostGroupThing.ask(c, method, path, nil, wish)
+			if err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), got)
+		}),
+	}
+	o.flags(cmd)
+	for _, f := range hostGroupFields {
+		f.define(cmd)
+	}
+	cmd.Flags().StringSlice("require", nil, "evidence that every fence must rest on: power, storage, self-fence, acknowledgement, attestation; empty: any one")
+	return cmd
+}
+
+func newHostDrain(e *endpoint) *cobra.Command {
+	o, w := &output{}, &waiting{}
+	cmd := &cobra.Command{
+		Use: "drain HOST", Short: "Take a living host out of service and move its servers away", Args: cobra.ExactArgs(1),
+		Long: `For planned work. The host takes no new servers; those that run are moved live where the hypervisor can, others are stopped, prepared
+elsewhere and started again. "salvor host restore HOST" takes it back into service.`,
+		Example: "  salvor host drain vm7 --wait",
+		RunE: e.run(func(c *call) error {
+			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+				return err
+			}
+			p, err := hostThing.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/drain", nil, nil)
+			if err != nil {
+				return err
+			}
+			return w.plan(c, o, p)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	return cmd
+}
+
+func newHostRestore(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1), Example: "  salvor host restore vm7",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			h, err := hostThing.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/restore", nil, nil)
+			if err != nil {
+				return err
+			}
+			return o.show(c.OutOrStdout(), h)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
