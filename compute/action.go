@@ -30,6 +30,8 @@ const (
 	Delete       Action = "delete"
 	AttachVolume Action = "attach volume"
 	DetachVolume Action = "detach volume"
+	// Evacuating is Servers.Evacuate; no rule allows it, its own checks do.
+	Evacuating Action = "evacuate"
 )
 
 // Kinds of jobs whose subject is a server, and the one of a cluster.

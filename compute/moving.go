@@ -2,11 +2,21 @@ package compute
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
 
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
 )
+
+// ErrServerBusy: somebody works on the server this very moment; it is to be asked again.
+var ErrServerBusy = problem.Conflictf("the server is being worked on just now; ask again")
 
 // Moves reads a page of moves.
 func (s *Servers) Moves(ctx context.Context, f MoveFilter, p record.Page) ([]*Move, error) {
@@ -19,29 +29,207 @@ func (s *Servers) Move(ctx context.Context, id string) (*Move, error) {
 }
 
 // BeginMove begins the move m of srv, which was read in tx: m names its kind, its disposition and, if any, its plan; where it should
-// go is in a. What works on the server is given up, and what was wanted of it is m's affair now. receipt is nil for planned work.
-// Conflict: somebody works on the server this very moment (ErrBusy), or it is being moved already.
+// go is in a. What works on the server is given up, and what was wanted of it is the move's affair now; planned work, which has no
+// receipt, gives nothing up. Conflict: ErrServerBusy, or the server is being moved or deleted already, or the receipt is closed.
 func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move, receipt *Receipt, a MoveArgs, who record.Asker) (*Move, error) {
-	return nil, problem.Unsupportedf("no moves yet")
+	if receipt != nil {
+		if err := s.store.UseReceipt(tx, receipt.ID); err != nil {
+			return nil, err
+		}
+		m.ReceiptID = receipt.ID
+	}
+	if srv.HostID == "" || srv.Task == Deleting || srv.State == Deleted {
+		return nil, problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", srv.ID)
+	}
+	m.fill(srv, s.now())
+	hidden, err := s.giveUpFor(ctx, tx, srv, m)
+	if err != nil {
+		return nil, err
+	}
+	srv.Epoch++
+	m.Epoch = srv.Epoch
+	if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
+		return nil, err
+	}
+	srv.Task = Rebuilding
+	if err := s.save(tx, srv); err != nil {
+		return nil, err
+	}
+	if err := s.store.Moves().Insert(tx, m); err != nil {
+		return nil, err
+	}
+	a.MoveID = m.ID
+	j, err := newJob(srv.ID, JobMove, a, nil, who)
+	if err != nil {
+		return nil, err
+	}
+	j.Secret = hidden
+	if err := s.jobs.Insert(tx, j); err != nil {
+		return nil, err
+	}
+	return m, s.note(tx, srv.ID, who, "request", m.begins(receipt))
 }
 
-// ClaimMove gives the server of a move its destination and a place there, and gives that at its former host back.
-func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID, destID string) error {
-	return problem.Unsupportedf("no moves yet")
+// fill takes in how the server is.
+func (m *Move) fill(srv *Server, now time.Time) {
+	m.Record = record.Record{ID: uuid.NewString(), CreatedAt: now}
+	if m.Kind == "" {
+		m.Kind = Evacuation
+	}
+	m.ServerID, m.SourceID, m.State = srv.ID, srv.HostID, MoveAccepted
+	m.SourceEpoch, m.WasState, m.WasTask, m.WasPower = srv.Epoch, srv.State, srv.Task, srv.Power
+	m.User, m.Project = srv.User, srv.Project
+	m.Wanted, m.Words = honest(srv)
 }
 
-// AttachMove is the point from which there is no way back: what was prepared at the destination may be defined and started.
-// Conflict if the receipt was closed meanwhile.
-func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) error {
-	return problem.Unsupportedf("no moves yet")
+// honest tells which power a server that begins anew elsewhere has in the end, and in words what of its state cannot be kept: memory
+// died with the host.
+func honest(srv *Server) (Power, string) {
+	wanted := srv.Wanted
+	if wanted == PowerUnknown {
+		wanted = srv.Power
+	}
+	switch wanted {
+	case PowerPaused:
+		return PowerOn, "it was paused: its memory is lost, it begins anew and runs"
+	case PowerSaved:
+		return PowerOn, "it was suspended: its memory is lost, it begins anew and runs"
+	case PowerOn:
+		return PowerOn, ""
+	}
+	return PowerOff, ""
 }
 
-// FinishMove ends a move well: the server lives at its destination. change has the last word on the server.
-func (s *Servers) FinishMove(ctx context.Context, tx job.Tx, moveID string, change func(*Server)) error {
-	return problem.Unsupportedf("no moves yet")
+func (m *Move) begins(receipt *Receipt) string {
+	text := "is moved away from its host (" + string(m.Kind) + ")"
+	if receipt != nil {
+		text = "its host was fenced: it is moved to another one"
+	}
+	if m.Disposition == Reimage {
+		text += "; its disk died with the host: it is made anew from its image, its data are lost"
+	}
+	if m.Words != "" {
+		text += "; " + m.Words
+	}
+	return text
 }
 
-// FailMove ends a move that came to nothing. One that has not attached leaves the server as it was, where it was.
-func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID string, why string) error {
-	return problem.Unsupportedf("no moves yet")
+// giveUpFor ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
+// given on.
+func (s *Servers) giveUpFor(ctx context.Context, tx job.Tx, srv *Server, m *Move) (hidden secret.Value, err error) {
+	open, err := s.jobs.Unended(tx, Subject(srv.ID))
+	if err != nil {
+		return hidden, err
+	}
+	for i := range open {
+		if open[i].Locks() || open[i].Class != job.Ask && m.ReceiptID == "" {
+			return hidden, ErrServerBusy
+		}
+	}
+	cause := problem.Conflictf("given up: the host was fenced, and the server is moved by move %s", m.ID)
+	for i := range open {
+		j := &open[i]
+		if j.Class == job.Ask {
+			continue
+		}
+		if j.Kind == JobCreate || j.Kind == JobRebuild {
+			hidden = j.Secret
+		}
+		if err := s.jobs.Interrupt(tx, j.ID, job.Ended, cause); err != nil {
+			return hidden, err
+		}
+		if err := s.inherit(ctx, tx, srv, j, m); err != nil {
+			return hidden, err
+		}
+	}
+	return hidden, s.inheritSession(srv, m)
+}
+
+// inherit has the move complete what a job that was given up was to do. Nothing holds a volume at a host that is fenced.
+func (s *Servers) inherit(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
+	switch j.Kind {
+	case JobAttach, JobDetach:
+		var a VolumeArgs
+		if err := json.Unmarshal(j.Args, &a); err != nil {
+			return fmt.Errorf("arguments of job %s: %w", j.ID, err)
+		}
+		if j.Kind == JobAttach {
+			return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeInUse)
+		}
+		srv.dropVolume(a.VolumeID)
+		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeAvailable)
+	case JobMove:
+		return s.goneOn(ctx, tx, srv, j, m)
+	}
+	return nil
+}
+
+// goneOn ends a former move whose destination was fenced in its turn: the server goes on from there.
+func (s *Servers) goneOn(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
+	former, err := s.moveOf(ctx, tx, j)
+	if err != nil || !former.Going() {
+		return ignoreNotFound(err)
+	}
+	if former.State != MoveAttached || former.DestID != srv.HostID {
+		return problem.Conflictf("server %s is being moved already, by move %s", srv.ID, former.ID)
+	}
+	former.State, former.EndedAt, former.Problem = MoveFailed, s.now(), "went on by move "+m.ID
+	if former.Clean != "" && former.SourceID != srv.HostID {
+		former.State = MoveDone
+	}
+	m.WasState, m.WasTask, m.WasPower, m.Wanted, m.Words = former.WasState, former.WasTask, former.WasPower, former.Wanted, former.Words
+	return s.store.Moves().Save(tx, former)
+}
+
+func (s *Servers) moveOf(ctx context.Context, tx job.Tx, j *job.Job) (*Move, error) {
+	var a MoveArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil {
+		return nil, fmt.Errorf("arguments of job %s: %w", j.ID, err)
+	}
+	return s.store.Moves().Get(ctx, tx, a.MoveID)
+}
+
+// inheritSession makes of a rescue that goes on one that begins at the destination. One that failed is over there: the server comes
+// with its own boot.
+func (s *Servers) inheritSession(srv *Server, m *Move) error {
+	if !srv.InSession() {
+		return nil
+	}
+	session := *srv.Rescue
+	srv.Rescue = &session
+	switch session.State {
+	case rescue.Preparing, rescue.Prepared, rescue.Booting, rescue.Ready:
+		session.Fingerprint = ""
+		if session.State != rescue.Preparing {
+			session.State = rescue.Prepared
+		}
+		if !session.SavedKnown {
+			session.SavedKnown = true
+			session.Saved.Mode = string(srv.Firmware)
+		}
+	case rescue.Failed:
+		session.State = rescue.Leaving
+		m.Words = joinWords(m.Words, "its failed rescue session is closed: it comes with its own boot")
+	}
+	return nil
+}
+
+func joinWords(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// Hush makes void whatever the server's host was told, so that an undo that waits for a host that is fenced comes to its end.
+func (s *Servers) Hush(ctx context.Context, tx job.Tx, id string) error {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	srv.Epoch++
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	return s.store.VoidOrders(tx, id, srv.Epoch)
 }

@@ -22,6 +22,8 @@ type errand struct {
 	within time.Duration // for all tries there; 0: quickErrand
 	// orGone: a guest that is not there is as good as one that is off.
 	orGone bool
+	// look is after how long the action runs again while the host has not answered, to see whether it still should wait; 0: never.
+	look time.Duration
 }
 
 // errandTries bounds how often an errand that ended as Unavailable is given out anew: the host has tried long by then.
@@ -30,6 +32,11 @@ const errandTries = 3
 // send has an errand run and goes on with its result. A host with an agent is given an order, and the job waits for the
 // answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
 func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, then func(compute.Result) job.Outcome) job.Outcome {
+	return c.attempt(ctx, r, g, e, then, job.Fail)
+}
+
+// attempt is send for whoever goes another way when the errand fails.
+func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
 	if g.host == nil {
 		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
 	}
@@ -43,6 +50,11 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 		}
 		return then(result)
 	}
+	if r.State == job.Undoing {
+		if err := c.fencedHost(ctx, g.host); err != nil {
+			return failed(err)
+		}
+	}
 	name := errandName(r, e.verb)
 	tries, _ := strconv.Atoi(r.Memo[name])
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
@@ -52,6 +64,8 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 		return c.issue(ctx, r, g, e, compute.Order{ID: id, Action: name + " " + strconv.Itoa(tries)})
 	case err != nil:
 		return job.From(err)
+	case o.Result == nil && e.look > 0 && c.Now().Sub(o.CreatedAt) > e.within+hostSlack:
+		return failed(problem.Unavailablef("host %s did not %s within %s", g.host.Name, errandWords[e.verb], e.within))
 	case o.Result == nil:
 		return c.awaitAnswer(r, g, e, o.Progress)
 	case o.Result.ErrorKind == "":
@@ -65,7 +79,19 @@ func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, th
 		r.Note(name, strconv.Itoa(tries+1))
 		return job.Retry(0, err)
 	}
-	return job.Fail(err)
+	return failed(err)
+}
+
+// fencedHost is an error about a host that is fenced: nobody waits for what it would take back.
+func (c *Conductor) fencedHost(ctx context.Context, h *compute.Host) error {
+	_, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	switch {
+	case err == nil:
+		return problem.Conflictf("host %s is fenced: nothing runs there that could be taken back", h.Name)
+	case problem.Is(err, problem.NotFound):
+		return nil
+	}
+	return err
 }
 
 // errandName tells an errand from every other of its job.
@@ -113,6 +139,9 @@ func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, progress string,
 	if r.State == job.Undoing {
 		return pauseUndo(r, errandName(r, e.verb)+" waited", what, bound, commits...)
 	}
+	if e.look > 0 {
+		return job.Rest(what, e.look, commits...)
+	}
 	return job.Wait(what, bound, commits...)
 }
 
@@ -133,5 +162,5 @@ var errandWords = map[compute.Verb]string{
 	compute.Prepare: "prepare the disks", compute.Define: "define the guest", compute.SetPower: "switch the guest",
 	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
 	compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
-	compute.Look: "look at the guest", compute.Discard: "discard the root disk",
+	compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
 }

@@ -1,0 +1,270 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// whither is what a server asks of the host that it moves to.
+type whither struct {
+	needs Needs
+	// markers of the disk stores that it must see.
+	markers []string
+	// except are hosts that are none: the one that it comes from, and those that refused it.
+	except []string
+}
+
+// whitherOf reads it from a server that moves away from a host; keep: its disks lie where they are.
+func whitherOf(srv *Server, source *Host, keep bool) whither {
+	w := whither{needs: needsOf(srv, ""), except: []string{source.ID}}
+	if keep {
+		w.needs.Store = ""
+		w.markers = markersOf(srv, source)
+	}
+	return w
+}
+
+// refusal tells why a host cannot take the server; empty: it can. Servers of agents go to hosts with agents.
+func (w *whither) refusal(h *Host, up bool) string {
+	if slices.Contains(w.except, h.ID) {
+		return "it comes from there, or was refused there"
+	}
+	if h.Kind != AgentHost {
+		return "it is none of salvor's own hosts"
+	}
+	if why := w.needs.Refusal(h, up); why != "" {
+		return why
+	}
+	for _, marker := range w.markers {
+		if h.storeOf(marker) == nil {
+			return "it does not see the disk store of its disks"
+		}
+	}
+	return ""
+}
+
+// storeOf finds the store of a marker.
+func (h *Host) storeOf(marker string) *DiskStore {
+	i := slices.IndexFunc(h.Inventory.Stores, func(d DiskStore) bool { return marker != "" && d.Marker == marker })
+	if i < 0 {
+		return nil
+	}
+	return &h.Inventory.Stores[i]
+}
+
+// storeNamed finds a store by its name, the first for none.
+func (h *Host) storeNamed(name string) *DiskStore {
+	i := slices.IndexFunc(h.Inventory.Stores, func(d DiskStore) bool { return name == "" || d.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &h.Inventory.Stores[i]
+}
+
+// markerOf is the marker of the store of a local disk; empty: nobody knows it.
+func markerOf(d Disk, source *Host) string {
+	if store := source.storeNamed(d.Store); store != nil {
+		return store.Marker
+	}
+	return ""
+}
+
+// markersOf are those of all local disks of a server, each once; an unknown one is "".
+func markersOf(srv *Server, source *Host) []string {
+	var out []string
+	for _, d := range srv.Disks {
+		if d.VolumeID != "" {
+			continue
+		}
+		if m := markerOf(d, source); !slices.Contains(out, m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// destination chooses the host of a move; problem.Conflict tells of each host why it is none.
+func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *Server, m *Move, a MoveArgs, except []string) (*Host, error) {
+	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
+	if problem.Is(err, problem.NotFound) {
+		source, err = &Host{}, nil
+		source.ID = m.SourceID
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := whitherOf(srv, source, m.Disposition == KeepDisk)
+	w.except = append(w.except, except...)
+	if a.DestID != "" && !slices.Contains(except, a.DestID) {
+		h, why, err := s.wished(ctx, tx, &w, a)
+		if err != nil || why == "" {
+			return h, err
+		}
+		if a.Force {
+			return nil, problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, orID(h), why)
+		}
+	}
+	if a.Force {
+		return nil, problem.Conflictf("server %s: host %s did not take it, and no other one is allowed", srv.ID, a.DestID)
+	}
+	return s.bestFor(ctx, tx, &w)
+}
+
+// wished judges the host that is asked for. One that is forced is judged by its life alone.
+func (s *Servers) wished(ctx context.Context, tx job.Tx, w *whither, a MoveArgs) (*Host, string, error) {
+	h, err := s.store.Hosts().Get(ctx, tx, a.DestID)
+	if err != nil {
+		return nil, "", err
+	}
+	live, err := s.hosts.ups(ctx, tx)
+	if err != nil {
+		return nil, "", err
+	}
+	if !a.Force {
+		return h, w.refusal(h, live.is(h)), nil
+	}
+	if !live.is(h) || slices.Contains(w.except, h.ID) || h.Kind != AgentHost {
+		return h, "it is down, or none of salvor's own hosts, or the server comes from there", nil
+	}
+	return h, "", nil
+}
+
+// bestFor chooses by the same measure as placement, and reads the host again.
+func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *whither) (*Host, error) {
+	for _, fresh := range []bool{false, true} {
+		hosts, live, err := s.hosts.rollCall(ctx, tx, fresh)
+		if err != nil {
+			return nil, err
+		}
+		best, why := roomiest(hosts, func(h *Host) string { return w.refusal(h, live.is(h)) })
+		if best == nil && fresh {
+			return nil, noValidHost(why)
+		}
+		if best == nil {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, tx, best.ID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		if err == nil && w.refusal(h, live.is(h)) == "" {
+			return h, nil
+		}
+	}
+	return nil, problem.Unavailablef("hosts keep changing; ask again")
+}
+
+// roomiest is the host with the most free RAM among those that nothing speaks against, of two alike the one with the lower number;
+// nil: why tells of each why not.
+func roomiest(hosts []*Host, against func(*Host) string) (best *Host, why []string) {
+	for _, h := range hosts {
+		if reason := against(h); reason != "" {
+			why = append(why, fmt.Sprintf("%s: %s", orID(h), reason))
+			continue
+		}
+		if best == nil || freeRAM(h) > freeRAM(best) || freeRAM(h) == freeRAM(best) && h.Num < best.Num {
+			best = h
+		}
+	}
+	return best, why
+}
+
+// disksThere are the disks of a server as its destination names their stores: those that are kept lie where the marker is the same,
+// those that are made anew in a store that its former host has not.
+func (s *Servers) disksThere(ctx context.Context, tx job.Tx, srv *Server, m *Move) ([]Disk, error) {
+	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
+	if problem.Is(err, problem.NotFound) {
+		return srv.Disks, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dest, err := s.store.Hosts().Get(ctx, tx, m.DestID)
+	if err != nil {
+		return nil, err
+	}
+	return relocated(srv.Disks, source, dest, m.Disposition == Reimage), nil
+}
+
+func relocated(disks []Disk, source, dest *Host, anew bool) []Disk {
+	out := slices.Clone(disks)
+	for i, d := range out {
+		if d.VolumeID != "" {
+			continue
+		}
+		to := dest.storeOf(markerOf(d, source))
+		if anew {
+			to = dest.storeFor(d.Store, source)
+		}
+		if to != nil {
+			out[i].Store = to.Name
+		}
+	}
+	return out
+}
+
+// storeFor is where a disk is made anew: in the store of the same name, or any other, but in none that the source sees as well.
+func (h *Host) storeFor(name string, source *Host) *DiskStore {
+	var other *DiskStore
+	for i := range h.Inventory.Stores {
+		store := &h.Inventory.Stores[i]
+		if source.storeOf(store.Marker) != nil {
+			continue
+		}
+		if store.Name == name {
+			return store
+		}
+		if other == nil {
+			other = store
+		}
+	}
+	return other
+}
+
+// There is a server of a move as its destination is to have it, before its row says so.
+func (s *Servers) There(ctx context.Context, srv *Server, m *Move) (*Server, error) {
+	if m.State != MovePreparing {
+		return srv, nil
+	}
+	disks, err := s.disksThere(ctx, nil, srv, m)
+	if err != nil {
+		return nil, err
+	}
+	out := *srv
+	out.Disks = disks
+	return &out, nil
+}
+
+// ProbesOf are the questions to the destination of a move; srv is as There gives it.
+func (s *Servers) ProbesOf(ctx context.Context, srv *Server, m *Move) ([]DiskProbe, error) {
+	row, err := s.store.Servers().Get(ctx, nil, m.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.parts(ctx, srv)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.store.Hosts().Get(ctx, nil, m.SourceID)
+	if problem.Is(err, problem.NotFound) {
+		source, err = &Host{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dest, err := s.store.Hosts().Get(ctx, nil, m.DestID)
+	if err != nil {
+		return nil, err
+	}
+	return Probes(row, source, dest, m.Disposition, p.images), nil
+}
+
+// Up tells whether a host lives.
+func (s *Hosts) Up(ctx context.Context, h *Host) (bool, error) {
+	live, err := s.ups(ctx, nil)
+	return err == nil && live.is(h), err
+}

@@ -1,0 +1,300 @@
+package compute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Outlook is all that a plan is drafted from, read at one time.
+type Outlook struct {
+	Source *Host
+	// Servers of the source, as the plan narrows them.
+	Servers []*Server
+	// Hosts are all of them; Up tells which live, by host.
+	Hosts []*Host
+	Up    map[string]bool
+	// Dest, by UUID, is the only destination; empty: any.
+	Dest string
+	// Images that servers could be made from again, by UUID.
+	Images map[string]*Image
+	// Moving are open moves, by server.
+	Moving map[string]*Move
+	// Sights are what destinations said, by host and server; what nobody asked is absent.
+	Sights map[string]map[string]DiskSight
+	Policy ReimagePolicy
+	// Consent names servers that may be re-imaged; All consents for each.
+	Consent map[string]bool
+	All     bool
+	Drain   bool
+}
+
+// PriorityKey is the metadata of a server that orders it in plans: a whole number, higher first, 0 where it is absent.
+const PriorityKey = "evacuate_priority"
+
+// draft counts the places that a plan takes.
+type draft struct {
+	*Outlook
+	hosts []*Host // copies, in which places are reserved
+}
+
+// Draft decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same outlook
+// gives the same plan.
+func Draft(o *Outlook) []PlanItem {
+	d := newDraft(o)
+	servers := slices.Clone(o.Servers)
+	items := make(map[string]*PlanItem, len(servers))
+	for _, s := range servers {
+		items[s.ID] = d.judge(s)
+	}
+	slices.SortFunc(servers, func(a, b *Server) int {
+		x, y := items[a.ID], items[b.ID]
+		return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(rank(x.Disposition), rank(y.Disposition)), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
+	})
+	out := make([]PlanItem, 0, len(servers))
+	for _, s := range servers {
+		d.place(s, items[s.ID])
+		out = append(out, *items[s.ID])
+	}
+	return out
+}
+
+func newDraft(o *Outlook) *draft {
+	d := &draft{Outlook: o}
+	for _, h := range o.Hosts {
+		copied := *h
+		d.hosts = append(d.hosts, &copied)
+	}
+	slices.SortFunc(d.hosts, func(a, b *Host) int { return cmp.Or(cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID)) })
+	return d
+}
+
+// rank orders dispositions: what loses nothing goes first.
+func rank(d Disposition) int {
+	switch d {
+	case Reimage:
+		return 1
+	case Cannot:
+		return 2
+	}
+	return 0
+}
+
+func priority(s *Server) int {
+	n, err := strconv.Atoi(strings.TrimSpace(s.Metadata[PriorityKey]))
+	if err != nil {
+		return 0
+	}
+	return min(max(n, -1_000_000), 1_000_000)
+}
+
+// judge decides what becomes of a server's disks, whatever room there is.
+func (d *draft) judge(s *Server) *PlanItem {
+	item := &PlanItem{
+		ServerID: s.ID, Name: s.Name, Project: s.Project, Priority: priority(s), Power: s.Power, State: s.State, InRescue: s.InSession(),
+	}
+	item.Disposition, item.Why = d.disposition(s)
+	if item.Disposition == Reimage {
+		item.NeedsConsent = d.Policy != ReimageAlways
+		item.Consented = !item.NeedsConsent || d.All || d.Consent[s.ID]
+	}
+	return item
+}
+
+func (d *draft) disposition(s *Server) (Disposition, string) {
+	if why := d.stays(s); why != "" {
+		return Cannot, why
+	}
+	if d.Source.Kind == GanetiHost {
+		return KeepDisk, "its cluster has its disks on another node as well, or where all nodes see them, and brings it there"
+	}
+	markers := markersOf(s, d.Source)
+	if len(markers) == 0 {
+		return Reattach, "its disks are volumes, which its new host reaches as well"
+	}
+	seers, lone := 0, ""
+	for _, marker := range markers {
+		n := d.seers(marker)
+		if n == 0 {
+			lone = d.storeName(marker)
+		}
+		seers += n
+	}
+	if lone == "" {
+		return KeepDisk, fmt.Sprintf("its disks lie in store %s, which other hosts see as well", d.storeName(markers[0]))
+	}
+	return d.anew(s, lone)
+}
+
+// stays tells why a server is not moved, whatever its disks are; empty: nothing speaks against it.
+func (d *draft) stays(s *Server) string {
+	m := d.Moving[s.ID]
+	switch {
+	case d.Source.Kind == IronicHost:
+		return "it is a machine, and its own host: repair it, or deploy it anew"
+	case s.Task == Deleting:
+		return "it is being deleted: that comes to its end without its host"
+	case m != nil && (m.State != MoveAttached || m.DestID != d.Source.ID):
+		return "it is on its way already, by move " + m.ID
+	case s.State == Errored && s.LaunchedAt.IsZero():
+		return "it was never made: delete it and create it anew"
+	case s.Foreign && d.Source.Kind != GanetiHost:
+		return "its disks are none of salvor's"
+	}
+	return ""
+}
+
+// seers counts the other hosts that have a store of that marker, whether they live or not.
+func (d *draft) seers(marker string) int {
+	n := 0
+	for _, h := range d.hosts {
+		if h.ID != d.Source.ID && h.storeOf(marker) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *draft) storeName(marker string) string {
+	if store := d.Source.storeOf(marker); store != nil {
+		return store.Name
+	}
+	return "of its host"
+}
+
+// anew judges a server with a disk that only its host has.
+func (d *draft) anew(s *Server, store string) (Disposition, string) {
+	lost := fmt.Sprintf("a disk of it lies in store %s of its host alone", store)
+	i := slices.IndexFunc(s.Disks, func(k Disk) bool { return k.BootIndex == 0 })
+	switch {
+	case d.Drain:
+		return Cannot, lost + ": it can only be moved while it runs, or by its owner"
+	case d.Policy == ReimageNever:
+		return Cannot, lost + ", and the host's group never re-images: bring the host, or its disks, back"
+	case i < 0 || s.Disks[i].VolumeID != "":
+		return Cannot, lost + ", and it boots from a volume: nothing could make that disk again"
+	case d.Images[s.Disks[i].ImageID] == nil:
+		return Cannot, lost + ", and the image that it was made from is gone"
+	}
+	return Reimage, lost + ": it is made anew from image " + cmp.Or(d.Images[s.Disks[i].ImageID].Name, s.Disks[i].ImageID) + "; ALL THAT WAS WRITTEN TO IT IS LOST"
+}
+
+// place finds the destination and reserves the place there; without one the server stays.
+func (d *draft) place(s *Server, item *PlanItem) {
+	if item.Disposition == Cannot || d.Source.Kind == GanetiHost {
+		return
+	}
+	w := whitherOf(s, d.Source, item.Disposition == KeepDisk)
+	if missing := d.missing(s, &w); missing != "" && item.Disposition != Reattach {
+		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
+		return
+	}
+	best, why := roomiest(d.hosts, func(h *Host) string {
+		if h.ID == d.Source.ID {
+			return "it comes from there"
+		}
+		if d.Dest != "" && h.ID != d.Dest {
+			return "another host is asked for"
+		}
+		if reason := w.refusal(h, d.Up[h.ID]); reason != "" {
+			return reason
+		}
+		return sighted(d.Sights[h.ID][s.ID], item.Disposition)
+	})
+	if best == nil {
+		item.Disposition, item.NeedsConsent, item.Consented = Cannot, false, false
+		item.Why += "; but no host can take it: " + reasons(why)
+		return
+	}
+	item.DestID = best.ID
+	best.reserve(w.needs)
+}
+
+// missing tells of a store that is there and has not the disk: nothing is made in its place.
+func (d *draft) missing(s *Server, w *whither) string {
+	for _, h := range d.hosts {
+		if sight := d.Sights[h.ID][s.ID]; sight.Sight == SightMissing {
+			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", orID(h), cmp.Or(sight.Text, "look there"))
+		}
+	}
+	return ""
+}
+
+// sighted tells why what a host said of a server's disks speaks against it; what nobody asked does not.
+func sighted(s DiskSight, d Disposition) string {
+	switch {
+	case s.Sight == "", s.Sight == SightSame, s.Sight == SightAbsent && d != KeepDisk:
+		return ""
+	case s.Sight == SightGuest:
+		return "a guest of that name or UUID is there already"
+	case s.Sight == SightAbsent:
+		return "it does not see the disk store any more"
+	}
+	return "what it sees of the disks is not known: " + cmp.Or(s.Text, "it did not answer in time")
+}
+
+// reasons shortens what speaks against each host to what is said of several.
+func reasons(why []string) string {
+	if len(why) == 0 {
+		return "there is no other host"
+	}
+	if len(why) > shownReasons {
+		return strings.Join(why[:shownReasons], "; ") + fmt.Sprintf("; and %d more", len(why)-shownReasons)
+	}
+	return strings.Join(why, "; ")
+}
+
+// Largest is the host other than the source whose servers take the most RAM once the plan is done; nil: there is none that lives.
+func Largest(o *Outlook, items []PlanItem) *Host {
+	var largest *Host
+	for _, h := range filled(o, items).hosts {
+		if h.ID != o.Source.ID && o.Up[h.ID] && (largest == nil || h.UsedRAM > largest.UsedRAM) {
+			largest = h
+		}
+	}
+	return largest
+}
+
+// filled is a draft with the places of the items taken.
+func filled(o *Outlook, items []PlanItem) *draft {
+	d := newDraft(o)
+	for _, item := range items {
+		h := slices.IndexFunc(d.hosts, func(h *Host) bool { return h.ID == item.DestID })
+		s := slices.IndexFunc(o.Servers, func(s *Server) bool { return s.ID == item.ServerID })
+		if h >= 0 && s >= 0 {
+			d.hosts[h].reserve(needsOf(o.Servers[s], ""))
+		}
+	}
+	return d
+}
+
+// OneMore tells whether, after the plan, the largest host may die too and its servers (there is what it has now) still find places
+// on the others; else which does not.
+func OneMore(o *Outlook, items []PlanItem, largest *Host, there []*Server) (bool, string) {
+	if largest == nil {
+		return false, "no other host lives"
+	}
+	d := filled(o, items)
+	all := slices.Clone(there)
+	for _, item := range items {
+		if item.DestID == largest.ID {
+			i := slices.IndexFunc(o.Servers, func(s *Server) bool { return s.ID == item.ServerID })
+			all = append(all, o.Servers[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b *Server) int {
+		return cmp.Or(cmp.Compare(b.Flavor.RAM, a.Flavor.RAM), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
+	})
+	for _, s := range all {
+		w := whither{needs: needsOf(s, ""), except: []string{o.Source.ID, largest.ID}}
+		w.needs.Store = ""
+		best, why := roomiest(d.hosts, func(h *Host) string { return w.refusal(h, o.Up[h.ID]) })
+		if best == nil {
+			return false, fmt.Sprintf("if host %s died as well, server %s (%s) would find no place: %s", orID(largest), s.Name, s.ID, reasons(why))
+		}
+		best.reserve(w.needs)
+	}
+	return true, ""
+}

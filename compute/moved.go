@@ -1,0 +1,243 @@
+package compute
+
+import (
+	"context"
+	"slices"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// moving reads a move that goes on, and its server.
+func (s *Servers) moving(ctx context.Context, tx job.Tx, moveID string) (*Move, *Server, error) {
+	m, err := s.store.Moves().Get(ctx, tx, moveID)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
+	if err == nil && !m.Going() {
+		err = problem.Conflictf("move %s has ended: %s", m.ID, m.State)
+	}
+	return m, srv, err
+}
+
+// ClaimMove gives the server of a move its destination and a place there, and gives that at its former host back: a.DestID if it can
+// take the server, else, unless a.Force, the best host that is not in except. A move that has one already keeps it.
+func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a MoveArgs, except []string) (*Host, error) {
+	m, srv, err := s.moving(ctx, tx, moveID)
+	if err != nil {
+		return nil, err
+	}
+	if m.State != MoveAccepted {
+		return s.store.Hosts().Get(ctx, tx, m.DestID)
+	}
+	h, err := s.destination(ctx, tx, srv, m, a, except)
+	if err != nil {
+		return nil, err
+	}
+	m.DestID, m.State = h.ID, MovePreparing
+	if err := s.rehost(ctx, tx, srv, h.ID); err != nil {
+		return nil, err
+	}
+	m.Epoch = srv.Epoch
+	if err := s.store.Moves().Save(tx, m); err != nil {
+		return nil, err
+	}
+	return h, s.note(tx, srv.ID, record.Asker{}, "state", "goes to host "+orID(h))
+}
+
+// ReleaseMove takes the destination of a move back, because of why, so that another one is claimed.
+func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string) error {
+	m, srv, err := s.moving(ctx, tx, moveID)
+	if err != nil || m.State != MovePreparing {
+		return err
+	}
+	m.State, m.DestID = MoveAccepted, ""
+	if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+		return err
+	}
+	m.Epoch = srv.Epoch
+	if err := s.store.Moves().Save(tx, m); err != nil {
+		return err
+	}
+	return s.note(tx, srv.ID, record.Asker{}, "state", "not there: "+why)
+}
+
+// rehost gives a server another host, with its place there, and an epoch of its own: what was ordered before is void.
+func (s *Servers) rehost(ctx context.Context, tx job.Tx, srv *Server, to string) error {
+	if err := s.unreserve(ctx, tx, srv); err != nil {
+		return err
+	}
+	from := srv.HostID
+	srv.HostID = to
+	srv.Epoch++
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
+		return err
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, to)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if !srv.Foreign {
+		h.reserve(needsOf(srv, ""))
+		if err := s.saveHost(tx, h); err != nil {
+			return err
+		}
+	}
+	return s.callAgain(ctx, tx, from, h)
+}
+
+// callAgain tells the roster what was reserved and given back.
+func (s *Servers) callAgain(ctx context.Context, tx job.Tx, from string, to *Host) error {
+	kept := *to
+	s.hosts.roster.put(&kept)
+	h, err := s.store.Hosts().Get(ctx, tx, from)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	s.hosts.roster.put(h)
+	return nil
+}
+
+// AttachMove is the point from which there is no way back: what was prepared at the destination may be defined and started.
+// Conflict if the receipt was closed meanwhile.
+func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) error {
+	m, srv, err := s.moving(ctx, tx, moveID)
+	if err != nil || m.State == MoveAttached {
+		return err
+	}
+	if m.State != MovePreparing {
+		return problem.Conflictf("move %s has no destination yet", m.ID)
+	}
+	if m.ReceiptID != "" {
+		if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
+			return err
+		}
+	}
+	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
+		return err
+	}
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	m.State, m.Clean = MoveAttached, CleanGuest
+	if m.Disposition == Reimage {
+		m.Clean = CleanDisk
+	}
+	return s.store.Moves().Save(tx, m)
+}
+
+// FinishMove ends a move well: the server lives at its destination. change has the last word on the server.
+func (s *Servers) FinishMove(ctx context.Context, tx job.Tx, moveID string, change func(*Server)) error {
+	m, err := s.store.Moves().Get(ctx, tx, moveID)
+	if err != nil {
+		return err
+	}
+	if err := s.Finish(ctx, tx, m.ServerID, change); err != nil {
+		return err
+	}
+	if m.State, m.EndedAt = MoveDone, s.now(); m.Clean == "" {
+		m.State = MoveCompleted
+	}
+	if err := s.store.Moves().Save(tx, m); err != nil || m.Words == "" {
+		return err
+	}
+	return s.note(tx, m.ServerID, record.Asker{}, "state", "moved; "+m.Words)
+}
+
+// FailMove ends a move that came to nothing. One that has not attached leaves the server as it was, where it was; later the server
+// is in error at its destination, and the source is told to clean up all the same.
+func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID, why string) error {
+	m, err := s.store.Moves().Get(ctx, tx, moveID)
+	if err != nil || !m.Going() {
+		return ignoreNotFound(err)
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if m.State == MoveAttached {
+		srv.State, srv.Fault = Errored, &Fault{Code: 500, Message: "The server could not be started at its new host: " + why, CreatedAt: s.now()}
+		srv.Wanted = srv.Power
+		srv.Epoch++
+		m.State = MoveDone
+		if err := s.endTask(ctx, tx, srv); err != nil {
+			return err
+		}
+	} else if err := s.backToSource(ctx, tx, srv, m, why); err != nil {
+		return err
+	}
+	m.Problem, m.EndedAt = why, s.now()
+	if err := s.store.Moves().Save(tx, m); err != nil {
+		return err
+	}
+	e := job.Event{Subject: Subject(srv.ID), Type: "state", Text: "the move came to nothing: " + why, Severity: "error"}
+	if err := s.jobs.Append(tx, e); err != nil {
+		return err
+	}
+	return s.beginDeletion(ctx, tx, srv)
+}
+
+// backToSource puts a server back that has attached nowhere else. What the move had taken over from a job that was given up is asked anew.
+func (s *Servers) backToSource(ctx context.Context, tx job.Tx, srv *Server, m *Move, why string) error {
+	former := m.State
+	m.State = MoveFailed
+	if former == MoveAccepted {
+		m.State = MoveError
+	}
+	if srv.HostID != m.SourceID {
+		if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+			return err
+		}
+	} else {
+		srv.Epoch++
+	}
+	broken := slices.Contains([]Task{Scheduling, Spawning, Rebuilding, Rescuing, Unrescuing}, m.WasTask) || m.WasState == Building
+	if srv.InSession() && (srv.Rescue.State == rescue.Preparing || srv.Rescue.State == rescue.Leaving) {
+		session := *srv.Rescue
+		session.State = rescue.Failed
+		srv.Rescue, broken = &session, true
+	}
+	if broken {
+		srv.State = Errored
+		srv.Fault = &Fault{Code: 500, Message: "The host of the server was fenced, and it could not be moved: " + why, CreatedAt: s.now()}
+	}
+	return s.endTask(ctx, tx, srv)
+}
+
+// endTask frees a server whose epoch was raised.
+func (s *Servers) endTask(_ context.Context, tx job.Tx, srv *Server) error {
+	clearTask(srv)
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	return s.store.VoidOrders(tx, srv.ID, srv.Epoch)
+}
+
+// dropMove ends the move of a job that was given up for a deletion or a reset. What it left at the source is to be destroyed with a
+// deleted server; after a reset the server is where the move had brought it.
+func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, deleted bool) error {
+	m, err := s.moveOf(ctx, tx, j)
+	if err != nil || !m.Going() {
+		return ignoreNotFound(err)
+	}
+	m.EndedAt, m.Problem = s.now(), "given up: the server's state was reset"
+	switch {
+	case deleted:
+		m.State, m.Clean, m.Problem = MoveDone, CleanDisk, "given up: the server is to be deleted"
+	case m.State == MoveAttached:
+		m.State = MoveDone
+	default:
+		if m.State = MoveCancelled; srv.HostID != m.SourceID {
+			if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+				return err
+			}
+		}
+	}
+	return s.store.Moves().Save(tx, m)
+}

@@ -1,0 +1,90 @@
+package compute
+
+import (
+	"context"
+	"slices"
+
+	"salvor/problem"
+	"salvor/record"
+)
+
+// outlook reads what a plan for a host is drafted from, in a few queries.
+func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*Outlook, error) {
+	o := &Outlook{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*Move{}, Images: map[string]*Image{}}
+	for _, id := range w.Consent {
+		o.Consent[id] = true
+	}
+	group, err := s.Group(ctx, nil, host)
+	if err != nil {
+		return nil, err
+	}
+	o.Policy = group.Reimage
+	if o.Servers, err = s.planned(ctx, host, w.Servers); err != nil {
+		return nil, err
+	}
+	if o.Hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{}); err != nil {
+		return nil, err
+	}
+	live, err := s.ups(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range o.Hosts {
+		o.Up[h.ID] = live.is(h)
+	}
+	moves, err := s.store.Moves().List(ctx, nil, MoveFilter{HostID: host.ID, Open: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range moves {
+		o.Moving[m.ServerID] = m
+	}
+	if err := s.readImages(ctx, o); err != nil || w.Dest == "" {
+		return o, err
+	}
+	dest, err := s.host(ctx, w.Dest)
+	if err != nil {
+		return nil, err
+	}
+	o.Dest = dest.ID
+	return o, nil
+}
+
+// planned lists a host's servers; named ones must be among them.
+func (s *Hosts) planned(ctx context.Context, host *Host, named []string) ([]*Server, error) {
+	all, err := s.store.Servers().List(ctx, nil, ServerFilter{HostID: host.ID}, record.Page{})
+	if err != nil || len(named) == 0 {
+		return all, err
+	}
+	for _, id := range named {
+		if !slices.ContainsFunc(all, func(s *Server) bool { return s.ID == id }) {
+			return nil, problem.Invalidf("server %s is not on host %s", short(id), orID(host))
+		}
+	}
+	return slices.DeleteFunc(all, func(s *Server) bool { return !slices.Contains(named, s.ID) }), nil
+}
+
+// readImages reads those that the servers' root disks were made from; what is not active is as good as gone.
+func (s *Hosts) readImages(ctx context.Context, o *Outlook) error {
+	var ids []string
+	for _, srv := range o.Servers {
+		for _, d := range srv.Disks {
+			if d.ImageID != "" && !slices.Contains(ids, d.ImageID) {
+				ids = append(ids, d.ImageID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	images, err := s.store.Images().List(ctx, nil, ImageFilter{IDs: ids}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, i := range images {
+		if i.Status == ImageActive {
+			o.Images[i.ID] = i
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Progress is how far a plan that is run has come.
+type Progress struct {
+	Plan *Plan
+	// Next are the items whose moves may begin now, in order; Going counts those that go on.
+	Next  []PlanItem
+	Going int
+}
+
+// Progress reads how far a plan is: one query for its moves. Items with a problem are not begun again.
+func (s *Hosts) Progress(ctx context.Context, planID string) (*Progress, error) {
+	p, err := s.store.Plans().Get(ctx, nil, planID)
+	if err != nil {
+		return nil, err
+	}
+	moves, err := s.store.Moves().List(ctx, nil, MoveFilter{PlanID: p.ID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	out := &Progress{Plan: p}
+	for _, m := range moves {
+		if m.Going() {
+			out.Going++
+		}
+	}
+	p.take(moves)
+	if p.State != PlanRunning {
+		return out, nil
+	}
+	room := max(p.Parallel, 1) - out.Going
+	for _, item := range p.Items {
+		if len(out.Next) < room && item.MoveID == "" && item.Problem == "" && item.staysWhy() == "" {
+			out.Next = append(out.Next, item)
+		}
+	}
+	return out, nil
+}
+
+// BeginPlanned begins the move of one item of a plan that is run. ErrServerBusy: it is to be asked again; another problem.Conflict
+// keeps this one server where it is.
+func (s *Hosts) BeginPlanned(ctx context.Context, tx job.Tx, p *Plan, item *PlanItem, who record.Asker) error {
+	begun, err := s.store.Moves().List(ctx, tx, MoveFilter{PlanID: p.ID, ServerID: item.ServerID}, pageOf(1))
+	if err != nil || len(begun) > 0 {
+		return err
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, item.ServerID)
+	if err != nil {
+		return err
+	}
+	if srv.State == Deleted || srv.HostID != p.HostID {
+		return problem.Conflictf("it is not on the host any more")
+	}
+	receipt, err := s.Receipt(ctx, tx, p.HostID)
+	if err != nil {
+		return err
+	}
+	m := &Move{PlanID: p.ID, Kind: Evacuation, Disposition: item.Disposition}
+	_, err = s.servers.BeginMove(ctx, tx, srv, m, receipt, MoveArgs{DestID: item.DestID}, who)
+	return err
+}
+
+// Skip notes why the moves of some servers could not begin, by server.
+func (s *Hosts) Skip(ctx context.Context, tx job.Tx, planID string, why map[string]error) error {
+	if len(why) == 0 {
+		return nil
+	}
+	p, err := s.store.Plans().Get(ctx, tx, planID)
+	if err != nil {
+		return err
+	}
+	for i := range p.Items {
+		if err := why[p.Items[i].ServerID]; err != nil {
+			p.Items[i].Problem = err.Error()
+		}
+	}
+	return s.store.Plans().Save(tx, p)
+}
+
+// SettlePlan ends a plan whose moves have ended: done, or partly done where a server stays that was to be moved. A cancelled one stays so, with what became
+// of it.
+func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error {
+	p, err := s.store.Plans().Get(ctx, tx, planID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	moves, err := s.store.Moves().List(ctx, tx, MoveFilter{PlanID: p.ID}, record.Page{})
+	if err != nil {
+		return err
+	}
+	p.take(moves)
+	if p.State == PlanRunning {
+		p.State, p.EndedAt = PlanDone, s.now()
+		if slices.ContainsFunc(p.Items, func(i PlanItem) bool { return i.staysWhy() == "" && (i.MoveID == "" || i.Problem != "") }) {
+			p.State = PlanPartly
+		}
+	}
+	if err := s.store.Plans().Save(tx, p); err != nil {
+		return err
+	}
+	return s.noteHost(tx, p.HostID, record.Asker{}, "plan "+p.ID+": "+string(p.State))
+}
+
+// Transient tells whether a move that could not begin may be asked for again.
+func Transient(err error) bool {
+	return errors.Is(err, ErrServerBusy) || errors.Is(err, record.ErrChanged) || problem.Is(err, problem.Unavailable)
+}
+
+// AskerOf is who asked for a job.
+func AskerOf(j *job.Job) record.Asker { return record.Asker{RequestID: j.RequestID, User: j.User} }

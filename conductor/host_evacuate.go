@@ -1,0 +1,79 @@
+package conductor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+)
+
+// hostEvacuate runs a plan: one job for each server, so many at a time. It holds the host and no server; whoever comes after a crash
+// finds in the moves what was begun.
+func (c *Conductor) hostEvacuate() job.Definition {
+	return job.Definition{
+		Kind: compute.JobEvacuate, Version: 1, Class: job.Operation, Failed: c.evacuateFailed,
+		Actions: []job.Action{
+			{Name: "move the servers", Do: c.moveServers, NoUndo: "each move answers for itself"},
+			{Name: "settle the plan", Do: c.settlePlan, NoUndo: "there is nothing left to fail"},
+		},
+	}
+}
+
+// planLook is how often a plan that is run looks at its moves.
+const planLook = 250 * time.Millisecond
+
+func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
+	a, err := decode[compute.EvacuateArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	p, err := c.Compute.Hosts.Progress(ctx, a.PlanID)
+	if err != nil {
+		return job.From(err)
+	}
+	skipped, busy := map[string]error{}, false
+	for i := range p.Next {
+		item := &p.Next[i]
+		err := r.Commit(ctx, func(tx job.Tx) error {
+			return c.Compute.Hosts.BeginPlanned(after(ctx), tx, p.Plan, item, compute.AskerOf(&r.Job))
+		})
+		switch {
+		case errors.Is(err, job.ErrFenced) || err != nil && ctx.Err() != nil:
+			return job.Retry(0, err)
+		case err != nil && compute.Transient(err):
+			busy = true
+		case err != nil && problem.KindOf(err) == problem.Internal:
+			return job.Retry(0, err)
+		case err != nil:
+			skipped[item.ServerID] = err
+		}
+	}
+	skip := func(tx job.Tx) error { return c.Compute.Hosts.Skip(after(ctx), tx, a.PlanID, skipped) }
+	if p.Going == 0 && len(p.Next) == len(skipped) && !busy {
+		return job.Done(skip)
+	}
+	return job.Pause(planLook, "the servers of the plan to be moved", skip)
+}
+
+func (c *Conductor) settlePlan(ctx context.Context, r *job.Run) job.Outcome {
+	a, err := decode[compute.EvacuateArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	return job.Done(func(tx job.Tx) error { return c.Compute.Hosts.SettlePlan(after(ctx), tx, a.PlanID) })
+}
+
+// evacuateFailed ends the plan of a job that could not be worked off: moves that were begun go on by themselves.
+func (c *Conductor) evacuateFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if j.State != job.Ended {
+		return nil // its end calls again
+	}
+	a, err := decode[compute.EvacuateArgs](&job.Run{Job: *j})
+	if err != nil {
+		return err
+	}
+	return c.Compute.Hosts.SettlePlan(ctx, tx, a.PlanID)
+}
