@@ -36,7 +36,9 @@ type Config struct {
 	Stores []host.Store
 	// BootID tells the boots of the machine apart; nil: it has this machine's.
 	BootID func() (string, error)
-	Log    *slog.Logger
+	// Watchdog of the machine; nil: it has none.
+	Watchdog host.Watchdog
+	Log      *slog.Logger
 }
 
 // Host is a simulated VM host.
@@ -56,7 +58,7 @@ func StartHost(ctx context.Context, c Config, machine hypervisor.Hypervisor) (*H
 	}
 	a, err := host.Open(host.Config{
 		StateDir: c.StateDir, Controller: c.Controller, Token: c.Token, Name: c.Name, Hypervisor: machine, RescueDir: c.StateDir, Version: "salvor-sim", Log: c.Log,
-		Stores: c.Stores, BootID: c.BootID,
+		Stores: c.Stores, BootID: c.BootID, Watchdog: c.Watchdog,
 	})
 	if err != nil {
 		return nil, err
