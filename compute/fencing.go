@@ -53,3 +53,25 @@ func (s *Hosts) insertFence(tx job.Tx, h *Host, a FenceArgs, who Who) (string, e
 	}
 	return j.ID, s.noteHost(tx, h.ID, who.Asker, "asked to be fenced")
 }
+
+// Heal plans what becomes of the servers of a fenced host whose group heals, and gives the job that does it, with what must be written
+// when that is inserted; nil: there is nothing to move.
+func (s *Hosts) Heal(ctx context.Context, hostID string, who Who) (*job.Job, func(job.Tx) error, error) {
+	p, err := s.PlanEvacuation(ctx, PlanWish{Host: hostID}, who)
+	if err != nil || len(p.Items) == 0 {
+		return nil, nil, err
+	}
+	j, err := newJob("", JobEvacuate, EvacuateArgs{PlanID: p.ID}, nil, who.Asker)
+	if err != nil {
+		return nil, nil, err
+	}
+	j.Subject = HostSubject(hostID)
+	return j, func(tx job.Tx) error {
+		now, err := s.store.Plans().Get(context.WithoutCancel(ctx), tx, p.ID)
+		if err != nil {
+			return err
+		}
+		now.State, now.Missing = PlanRunning, ""
+		return s.store.Plans().Save(tx, now)
+	}, nil
+}

@@ -130,10 +130,9 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.rescue(), c.unrescue(),
 		c.manage(), c.provide(), c.clean(), c.adopt(), c.inspect(),
 		c.deploy(), c.delete(), c.service(),
-		c.power(),
+		c.power(), c.nodeCut(), c.hostFence(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
-		c.serverMove(), c.hostEvacuate(),
 		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
 	}
 	for _, w := range wishes() {
@@ -143,7 +142,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		// A rescue has none: an operator's maintenance may hold it for as long as he likes; nor
 		// have operations with steps, which may be held too, and take what disks take.
 		switch all[i].Kind {
-		case "rescue", "deploy", "provide", "clean", "service", "inspect", compute.JobEvacuate:
+		case "rescue", "deploy", "provide", "clean", "service", "inspect":
 		default:
 			all[i].Deadline = operationDeadline + c.SoftOffTimeout
 		}
@@ -202,6 +201,9 @@ func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
 	}
 	m := &machine{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
 	m.power = pick(hw.Power, m, "power")
+	if n.Hold != "" && m.power != nil {
+		m.power = heldPower{Power: m.power, words: n.Hold}
+	}
 	m.manage = pick(hw.Management, m, "management")
 	m.boot = pick(hw.Boot, m, "boot")
 	m.network = pick(hw.Network, m, "network")

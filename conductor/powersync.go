@@ -199,7 +199,7 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) e
 		return c.Store.SaveNode(tx, n)
 	case r.differs && awaitsRamdisk(n.ProvisionState):
 		return c.Store.Signal(tx, job.Node(n.ID))
-	case r.differs && enough && (!p.Force || n.ProvisionState.RescueState()):
+	case r.differs && enough && n.Hold == "" && (!p.Force || n.ProvisionState.RescueState()):
 		// In a rescue, and after one that failed, power on would boot the node's own disk.
 		n.PowerState = r.state
 		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")
