@@ -10,7 +10,9 @@ type Compute struct {
 	// RescueTimeout ends rescue sessions of servers; 0: they last.
 	RescueTimeout time.Duration
 	// ShutdownTimeout bounds how long a server's own system is asked to power off.
-	ShutdownTimeout   time.Duration
+	ShutdownTimeout time.Duration
+	// NodeTimeout bounds what a machine of an endpoint is asked for.
+	NodeTimeout       time.Duration
 	PasswordLength    int
 	InstancePasswords bool
 	// Region of the catalog.
@@ -40,6 +42,8 @@ var computeOptions = []Option{
 		"After how long the rescue of a server ends by itself. 0: never."),
 	option("compute", "shutdown_timeout", "60", seconds(0), func(c *Config) *time.Duration { return &c.Compute.ShutdownTimeout },
 		"How long a server's own system may take to power off before it is forced."),
+	option("compute", "node_timeout", "3600", seconds(60), func(c *Config) *time.Duration { return &c.Compute.NodeTimeout },
+		"How long a machine of a bare metal endpoint may take to be deployed, rescued, put back or given back before its server is in error."),
 	option("compute", "password_length", "12", integer(8, 128), func(c *Config) *int { return &c.Compute.PasswordLength },
 		"The length of the passwords that are made for servers."),
 	option("compute", "enable_instance_password", "true", boolean, func(c *Config) *bool { return &c.Compute.InstancePasswords },

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -178,7 +179,8 @@ func (s *server) clusters() []api.Route {
 			out := make([]map[string]any, len(all))
 			for i, r := range all {
 				out[i] = map[string]any{
-					"id": r.ID, "name": r.Name, "url": r.URL, "user": r.User, "insecure": r.Insecure, "problem": r.Problem,
+					"id": r.ID, "name": r.Name, "kind": cmp.Or(r.Kind, compute.GanetiCluster), "url": r.URL, "login": r.Login, "auth_url": r.AuthURL,
+					"project": r.Project, "domain": r.Domain, "user": r.User, "insecure": r.Insecure, "problem": r.Problem,
 					"created_at": moment(r.CreatedAt), "updated_at": moment(r.UpdatedAt),
 				}
 			}
@@ -195,11 +197,16 @@ func (s *server) clusters() []api.Route {
 				Password string `json:"password"`
 				CA       string `json:"ca"`
 				Insecure bool   `json:"insecure"`
+				Kind     string `json:"kind"`
+				Login    string `json:"login"`
+				AuthURL  string `json:"auth_url"`
+				Project  string `json:"project"`
+				Domain   string `json:"domain"`
 			}
 			if err := c.ReadInto(&b); err != nil {
 				return err
 			}
-			r := &compute.Cluster{Name: b.Name, URL: b.URL, User: b.User, Password: secret.New(b.Password), CA: b.CA, Insecure: b.Insecure}
+			r := &compute.Cluster{Name: b.Name, Kind: compute.ClusterKind(b.Kind), URL: b.URL, Login: b.Login, AuthURL: b.AuthURL, Project: b.Project, Domain: b.Domain, User: b.User, Password: secret.New(b.Password), CA: b.CA, Insecure: b.Insecure}
 			if err := clusters.Create(c.R.Context(), r, c.Asker()); err != nil {
 				return err
 			}

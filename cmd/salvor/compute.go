@@ -23,6 +23,7 @@ import (
 	"salvor/compute"
 	"salvor/conductor"
 	"salvor/hypervisor/ganeti"
+	"salvor/hypervisor/ironic"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
@@ -53,9 +54,12 @@ func (p *program) wireCompute(ctx context.Context) error {
 
 // operating adds what operations need that work on servers.
 func (p *program) operating(c conductor.Config) conductor.Config {
-	clusters := &ganeti.Clusters{Find: func(ctx context.Context, id string) (*compute.Cluster, error) {
+	find := func(ctx context.Context, id string) (*compute.Cluster, error) {
 		return p.services.Clusters.Get(ctx, id)
-	}}
+	}
+	clusters := &ganeti.Clusters{Find: find}
+	c.Metals, c.LendImage = &ironic.Endpoints{Find: find, Self: func() string { return p.self }}, p.lendImage
+	c.NodeTimeout = p.cfg.Compute.NodeTimeout
 	c.Compute, c.Hypervisors, c.Clusters, c.RescueImagePath = p.services, clusters, clusters, p.cfg.Rescue.ImagePath
 	return c
 }

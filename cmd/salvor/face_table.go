@@ -115,8 +115,9 @@ var joinTokenThing = thing{
 
 var clusterThing = thing{
 	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
-	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "url", "problem"},
-	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password",
+	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
+	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password\n" +
+		"  salvor cluster add metal --ironic self",
 }
 
 var blockThing = thing{
@@ -152,7 +153,7 @@ func newFaceCommands() []*cobra.Command {
 		newFenceCommand(), newEvacuateCommand(),
 		of(&rescueImageThing, "What servers are rescued with"),
 		newSessionCommand(),
-		of(&clusterThing, "Ganeti clusters", newClusterAdd),
+		of(&clusterThing, "Ganeti clusters, and endpoints of the Bare Metal API", newClusterAdd),
 		newReconcileCommand(), newConsoleCommand(),
 	}
 }

@@ -68,18 +68,25 @@ func newImageCreate(e *endpoint) *cobra.Command {
 func newClusterAdd(e *endpoint) *cobra.Command {
 	o := &output{}
 	cmd := &cobra.Command{
-		Use: "add NAME", Short: "Watch a Ganeti cluster, by its RAPI", Args: cobra.ExactArgs(1), Example: clusterThing.example,
+		Use: "add NAME", Short: "Watch a Ganeti cluster, by its RAPI, or an endpoint of the Bare Metal API, whose nodes become servers", Args: cobra.ExactArgs(1), Example: clusterThing.example,
 		RunE: e.run(func(c *call) error {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
 			text := func(flag string) string { v, _ := c.Flags().GetString(flag); return v }
-			password, err := passwordIn(c, "password-file", text("password-file"))
-			if err != nil {
-				return err
-			}
 			insecure, _ := c.Flags().GetBool("insecure")
-			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "password": password, "insecure": insecure}
+			body := client.Record{"name": c.args[0], "url": text("rapi"), "user": text("user"), "insecure": insecure}
+			if at := text("ironic"); at != "" {
+				body["kind"], body["url"], body["login"] = "ironic", at, text("login")
+				body["auth_url"], body["project"], body["domain"] = text("auth-url"), text("project"), text("domain")
+			}
+			if text("password-file") != "" || text("rapi") != "" {
+				password, err := passwordIn(c, "password-file", text("password-file"))
+				if err != nil {
+					return err
+				}
+				body["password"] = password
+			}
 			if file := text("ca-file"); file != "" {
 				pem, err := readArgument(c.InOrStdin(), file, maxArgumentFile)
 				if err != nil {
@@ -97,13 +104,17 @@ func newClusterAdd(e *endpoint) *cobra.Command {
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.String("rapi", "", "the RAPI's URL: https://MASTER:5080")
-	f.String("user", "", "a user of the RAPI who may write")
+	f.String("ironic", "", "the Bare Metal API's URL, or self: this control plane's own")
+	f.String("login", "none", "how one logs in to the Bare Metal API: none, http_basic or keystone")
+	f.String("auth-url", "", "of keystone: its URL")
+	f.String("project", "", "of keystone: the project that the user works in")
+	f.String("domain", "", "of keystone: the domain of user and project (default Default)")
+	f.String("user", "", "a user who may write")
 	f.String("password-file", "", "a file with the user's password in its first line, or - for standard input")
-	f.String("ca-file", "", "the certificate of the RAPI's authority, PEM")
+	f.String("ca-file", "", "the certificate of its authority, PEM")
 	f.Bool("insecure", false, "take any certificate: for a laboratory")
-	for _, flag := range []string{"rapi", "password-file"} {
-		_ = cmd.MarkFlagRequired(flag)
-	}
+	cmd.MarkFlagsOneRequired("rapi", "ironic")
+	cmd.MarkFlagsMutuallyExclusive("rapi", "ironic")
 	return cmd
 }
 

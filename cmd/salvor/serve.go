@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -106,6 +107,7 @@ type program struct {
 	conductor *conductor.Conductor
 	runner    *job.Runner
 	boot      *netboot.Server
+	self      string // where we ourselves reach our API; set before anything runs
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
@@ -288,6 +290,14 @@ type wanted struct {
 	tls           *tls.Config
 }
 
+// reachable is where a listener is reached from its own machine.
+func reachable(at net.Addr) string {
+	if a, err := netip.ParseAddrPort(at.String()); err == nil && a.Addr().IsUnspecified() {
+		return net.JoinHostPort("localhost", fmt.Sprint(a.Port()))
+	}
+	return at.String()
+}
+
 // listen opens every door before anything runs, so that a taken port ends the start.
 func (p *program) listen() ([]door, error) {
 	main, ramdisk, err := p.handlers()
@@ -319,5 +329,6 @@ func (p *program) listen() ([]door, error) {
 		}
 		out = append(out, door{l, w.name, w.server})
 	}
+	p.self = "http://" + reachable(out[0].Addr())
 	return out, nil
 }

@@ -321,6 +321,8 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler) htt
 		switch {
 		case strings.HasPrefix(r.URL.Path, metal.FilePrefix):
 			files.ServeHTTP(w, r)
+		case strings.HasPrefix(r.URL.Path, lendPrefix):
+			p.lentImage(w, r)
 		case r.URL.Path == "/healthz" && r.Method == http.MethodGet:
 			p.health(w, r)
 		default:
