@@ -363,7 +363,11 @@ func TestReconcile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.reconcile(t.Context(), encode(list), 6, want) // without a lease nothing is
+	answer(t, a, wire.Renewed{})
 	a.reconcile(t.Context(), encode(list), 6, want)
+	a.readGuests(t.Context())
+	a.endAutostart(t.Context())
 	await(t, "the mending", func() bool {
 		a.lease.mu.Lock()
 		defer a.lease.mu.Unlock()
@@ -390,7 +394,7 @@ func TestStoresShareAMarker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		markers[i] = a.stores[0].marker
+		markers[i] = a.stores[0].kept
 		_ = a.Close()
 	}
 	if markers[0] != markers[1] || markers[0] == "" {

@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"salvor/hypervisor"
 	"salvor/secret"
+	wire "salvor/wire/host"
 )
 
 // Config is what an agent needs. StateDir, Controller and Hypervisor must be set.
@@ -37,6 +39,8 @@ type Config struct {
 	Orders  int
 	Version string
 	Log     *slog.Logger
+	// Watchdog resets the machine where the host's group fences itself; nil: none does.
+	Watchdog Watchdog
 	// BootID and Alive are the machine's: the id of its boot, and the time since then, sleep included.
 	BootID func() (string, error)
 	Alive  func() (time.Duration, error)
@@ -92,6 +96,10 @@ type Agent struct {
 	// provenFiles are the rescue images whose digest was read, by proofKey.
 	provenFiles sync.Map
 	orders      *orders
+	// renewing has one renewal sent at a time.
+	renewing sync.Mutex
+	cleaner  cleaner
+	looking  atomic.Bool
 }
 
 // Open takes the state directory, reads or makes the host's identity and opens its disk
@@ -130,6 +138,8 @@ func (a *Agent) open() error {
 		return err
 	}
 	a.orders = newOrders(a)
+	a.lease.rouse, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
+	a.cleaner = newCleaner()
 	a.seen.changed = make(chan struct{}, 1)
 	return a.identity.makeDir("servers")
 }
@@ -151,7 +161,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var running sync.WaitGroup
+	guarded, unguard := context.WithCancel(context.WithoutCancel(ctx))
+	var running, guarding sync.WaitGroup
+	defer guarding.Wait()
+	defer unguard()
+	guarding.Go(func() { a.keepEnding(guarded) })
+	guarding.Go(func() { a.keepWatchdog(guarded) })
 	for _, loop := range []func(context.Context) error{a.keepLease, a.keepCertificate, a.observe, a.orders.run, a.keepHouse} {
 		running.Go(func() {
 			if err := loop(ctx); err != nil && ctx.Err() == nil {
@@ -160,6 +175,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	<-ctx.Done()
+	a.leave(guarded)
+	unguard() // nobody renews any more: what follows is no silence
 	running.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause

@@ -70,6 +70,23 @@ func (j *journal) begin(o *compute.Order, boot string, now time.Duration) (done 
 	return nil, now, j.write(o.ServerID, p)
 }
 
+// raise has no order of an epoch below this one carried out any more. One of a later epoch was seen here: problem.Conflict.
+func (j *journal) raise(server string, epoch int64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, err := j.read(server)
+	switch {
+	case err != nil:
+		return err
+	case p.Epoch > epoch:
+		return problem.Conflictf("server %s: epoch %d was seen here, which is newer than %d", server, p.Epoch, epoch)
+	case p.Epoch == epoch:
+		return nil
+	}
+	p.Epoch = epoch
+	return j.write(server, p)
+}
+
 // end writes the result down before anybody is told of it.
 func (j *journal) end(o *compute.Order, boot string, began time.Duration, r compute.Result) error {
 	j.mu.Lock()

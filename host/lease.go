@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,14 +22,36 @@ const retellAfter = 30 * time.Second
 type lease struct {
 	mu sync.Mutex
 	// from is when the newest renewal that was answered was sent, in the machine's alive time.
-	from     time.Duration
-	held     bool
-	told     []byte // the newest inventory and guests that were answered
-	toldHere []byte
-	toldAt   time.Duration
-	did      []wire.Deed
+	from time.Duration
+	// held: the newest renewal was answered; ever: one was, in this run of the agent.
+	held, ever bool
+	told       []byte // the newest inventory and guests that were answered
+	toldHere   []byte
+	toldAt     time.Duration
+	did        []wire.Deed
 	// complained is when a failure was last said.
 	complained time.Time
+	// terms are what the newest answer asked for; stopped and cleaned are what came of that.
+	terms   wire.Renewed
+	stopped bool
+	cleaned map[string]wire.Cleaned
+	// looked is what is to be told of neighbours.
+	looked []wire.Neighbour
+	// watchdog is the identity that renewals name; armed: it is armed, whatever is told. unnamed: the newest renewal that was answered
+	// named none, and none that did is under way; doubt is when one that did was given up without an answer. leaving: the agent ends.
+	watchdog                string
+	armed, unnamed, leaving bool
+	doubt                   time.Duration
+	// rouse has a renewal sent at once.
+	rouse chan struct{}
+}
+
+// renewNow has the control plane hear news before it is time.
+func (l *lease) renewNow() {
+	select {
+	case l.rouse <- struct{}{}:
+	default:
+	}
 }
 
 // maxDeeds bounds what is kept for a control plane that is away.
@@ -86,10 +110,22 @@ func (a *Agent) keepLease(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !pause(ctx, max(0, compute.RenewEvery-(now-began))) {
+		if !a.untilRenewal(ctx, max(0, compute.RenewEvery-(now-began))) {
 			return nil
 		}
 	}
+}
+
+func (a *Agent) untilRenewal(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-a.lease.rouse:
+	case <-t.C:
+	}
+	return true
 }
 
 // complainEvery is how often a lasting failure is said again.
@@ -108,50 +144,88 @@ func (a *Agent) lost(err error) {
 	}
 	a.lease.mu.Unlock()
 	if loud {
-		a.Log.Warn("the lease is not renewed; guests keep running", "controller", a.Controller, "error", err)
+		a.Log.Warn("the lease is not renewed", "controller", a.Controller, "ends guests", a.fences(), "error", err)
 	}
 }
 
-// renew sends one renewal and mends what its answer asks for.
+// renewWithin bounds a renewal of a host that fences itself: one that is lost on the way must leave time for the next.
+const renewWithin = 2500 * time.Millisecond
+
+// renew sends one renewal and does what its answer asks for.
 func (a *Agent) renew(ctx context.Context) error {
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
 	sent, err := a.Alive()
 	if err != nil {
 		return err
 	}
 	since := a.orders.sequence()
-	inventory, guests := a.seen.latest()
-	r := wire.Renewal{BootID: a.boot, Name: a.Name}
-	a.lease.mu.Lock()
-	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {
-		r.Inventory = inventory
+	r := a.renewal(sent)
+	within := time.Duration(compute.Suspect)
+	if a.fences() {
+		within = renewWithin
 	}
-	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || sent-a.lease.toldAt >= retellAfter) {
-		r.Guests = guests
+	// One that is on its way is waited for, even if the agent is about to end: what was told must be known.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	if r.Watchdog == "" {
+		cancel()
+		bounded, cancel = context.WithTimeout(ctx, within)
 	}
-	r.Did = a.lease.did
-	a.lease.mu.Unlock()
-
-	bounded, cancel := context.WithTimeout(ctx, compute.Suspect)
 	defer cancel()
 	var answer wire.Renewed
 	if err := a.door.call(bounded, "POST", wire.RenewPath, r, &answer); err != nil {
+		if r.Watchdog != "" {
+			a.doubt()
+		}
 		return err
 	}
 	a.renewed(sent, r, answer)
+	a.obey(ctx, answer)
 	if r.Guests != nil && answer.Servers != nil {
 		a.reconcile(ctx, r.Guests, since, answer.Servers)
 	}
 	return nil
 }
 
+// renewal is what there is to tell.
+func (a *Agent) renewal(now time.Duration) wire.Renewal {
+	inventory, guests := a.seen.latest()
+	r := wire.Renewal{BootID: a.boot, Name: a.Name}
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {
+		r.Inventory = inventory
+	}
+	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || now-a.lease.toldAt >= retellAfter) {
+		r.Guests = guests
+	}
+	r.Did = a.lease.did
+	r.Watchdog, r.Stopped, r.Neighbours = a.lease.watchdog, a.lease.terms.Stop && a.lease.stopped, a.lease.looked
+	a.lease.unnamed = a.lease.unnamed && r.Watchdog == ""
+	for _, id := range slices.Sorted(maps.Keys(a.lease.cleaned)) {
+		r.Cleaned = append(r.Cleaned, a.lease.cleaned[id])
+	}
+	return r
+}
+
+// doubt notes that a renewal may be heard that nobody answered.
+func (a *Agent) doubt() {
+	now, err := a.Alive()
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	if err == nil {
+		a.lease.doubt = now
+	}
+}
+
 func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed) {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
-	if !a.lease.held {
-		a.Log.Info("the lease is held", "host", a.identity.id)
+	if !a.lease.held || a.lease.terms.Hold && !answer.Hold {
+		a.Log.Info("the lease is held", "host", a.identity.id, "hold", answer.Hold)
 		a.orders.wake()
 	}
-	a.lease.from, a.lease.held = sent, true
+	a.lease.from, a.lease.held, a.lease.ever = sent, true, true
 	a.lease.did = a.lease.did[len(r.Did):]
 	if r.Inventory != nil {
 		a.lease.told = r.Inventory
@@ -161,6 +235,23 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 	}
 	if answer.Resend {
 		a.lease.told, a.lease.toldHere = nil, nil
+	}
+	if len(r.Neighbours) > 0 {
+		a.lease.looked = nil
+	}
+	if answer.Stop && !a.lease.terms.Stop {
+		a.lease.stopped = false
+	}
+	for id := range a.lease.cleaned { // what is not asked for any more was heard
+		if _, asked := answer.Clean[id]; !asked {
+			delete(a.lease.cleaned, id)
+		}
+	}
+	answer.Servers = nil
+	a.lease.terms = answer
+	a.lease.unnamed = r.Watchdog == "" && (a.lease.doubt == 0 || sent-a.lease.doubt >= doubtLasts)
+	if !answer.SelfFence {
+		a.lease.watchdog = ""
 	}
 }
 

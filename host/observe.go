@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"salvor/compute"
 	"salvor/hypervisor"
+	"salvor/problem"
 	wire "salvor/wire/host"
 )
 
@@ -62,6 +61,7 @@ func (a *Agent) observe(ctx context.Context) error {
 			inventoryAt = time.Now()
 		}
 		a.readGuests(ctx)
+		a.endAutostart(ctx)
 		t := time.NewTimer(every)
 		select {
 		case <-ctx.Done():
@@ -134,10 +134,8 @@ func (a *Agent) readInventory(ctx context.Context) bool {
 	if inv.Address == "" {
 		inv.Address = a.address()
 	}
-	inv.Stores, inv.Disk = nil, 0
-	for _, s := range a.stores {
-		ds := s.describe()
-		inv.Stores = append(inv.Stores, ds)
+	inv.Stores, inv.Disk = a.stores.describe(ctx), 0
+	for _, ds := range inv.Stores {
 		inv.Disk += ds.SizeGiB
 	}
 	inv.UptimeS = 0 // it would make each inventory differ; the control plane counts from the boot
@@ -174,16 +172,6 @@ func bridges(sysfs string) []string {
 	return out
 }
 
-func (s *store) describe() compute.DiskStore {
-	out := compute.DiskStore{Name: s.Name, Marker: s.marker, Shared: s.Shared}
-	var fs unix.Statfs_t
-	if unix.Statfs(s.Dir, &fs) == nil {
-		block := uint64(fs.Bsize)
-		out.SizeGiB, out.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
-	}
-	return out
-}
-
 // guest is one of ours as it was last seen; nil: none.
 func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
 	guests, err := a.Hypervisor.Guests(ctx)
@@ -198,8 +186,34 @@ func (a *Agent) guest(ctx context.Context, id string) (*compute.Guest, error) {
 	return nil, nil
 }
 
-// reconcile mends what differs from what should be here: guests of ours that should run and
-// do not are started, and none starts by itself. What is not known here is left alone; it is in the list of guests.
+// endAutostart has no guest of ours started by the hypervisor: whether it is still this host's, the control plane says, and nobody
+// before that.
+func (a *Agent) endAutostart(ctx context.Context) {
+	s, ok := a.Hypervisor.(hypervisor.Autostarter)
+	if !ok {
+		return
+	}
+	_, text := a.seen.latest()
+	var list []compute.Guest
+	_ = json.Unmarshal(text, &list)
+	for _, g := range list {
+		if !g.Ours || !g.Autostart {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		err := s.SetAutostart(bounded, g.ID, false)
+		cancel()
+		if err != nil {
+			a.Log.Warn("have a guest not started by the hypervisor", "server", g.ID, "error", err)
+			continue
+		}
+		a.lease.note(wire.Deed{ServerID: g.ID, Text: "turned off that the hypervisor starts it by itself", At: time.Now().UTC()})
+		a.seen.look()
+	}
+}
+
+// reconcile starts guests of ours that should run and do not. What is not known here is left alone; it is in the list of guests. An
+// answer that is older than a lease says nothing any more.
 //
 // The list is the one that the answer was made for, and since is the newest order known when it was sent: what an order has done to
 // a server meanwhile is newer than the answer.
@@ -208,19 +222,14 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 	if err := json.Unmarshal(sent, &list); err != nil {
 		return
 	}
+	if age, known := a.age(); !known || age >= compute.Suspect || a.halted() {
+		return
+	}
+	ctx = a.orders.begin(ctx)
 	for _, g := range list {
 		want, known := wanted[g.ID]
 		if !g.Ours || !known || want.Busy || g.Epoch != want.Epoch {
 			continue
-		}
-		if g.Autostart {
-			a.mend(ctx, g.ID, since, "turned off that the hypervisor starts it by itself", func(ctx context.Context) (bool, error) {
-				s, ok := a.Hypervisor.(hypervisor.Autostarter)
-				if !ok {
-					return false, nil
-				}
-				return true, s.SetAutostart(ctx, g.ID, false)
-			})
 		}
 		if want.Power == string(compute.PowerOn) && (g.Power == compute.PowerOff || g.Power == compute.PowerCrashed) {
 			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
@@ -241,11 +250,17 @@ func (a *Agent) mend(ctx context.Context, server string, since int64, text strin
 		unlock()
 		return
 	}
+	leave, ok := a.orders.enter()
+	if !ok {
+		unlock()
+		return
+	}
 	go func() {
 		defer unlock()
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		done, err := do(ctx)
+		leave(err == nil || !problem.Is(err, problem.Unavailable) && ctx.Err() == nil)
 		if err != nil {
 			a.Log.Warn("mend", "server", server, "wanted", text, "error", err)
 			return

@@ -29,9 +29,17 @@ type orders struct {
 	last   map[string]int64 // the sequence of each server's newest order
 	count  int64
 	doing  sync.WaitGroup
+
+	// era ends when nothing may be carried out any more; what is in hand is broken off then, and asked for again in the next one.
+	era  context.Context
+	stop context.CancelFunc
+	// inHand counts what may change guests now. unsure is when something was given up of which the hypervisor may still do its part.
+	inHand int
+	unsure time.Duration
 }
 
 type task struct {
+	era    context.Context
 	order  *compute.Order
 	secret compute.OrderSecret
 	// overtaken is closed when an order came that makes this one needless; nil: none can.
@@ -100,16 +108,17 @@ func (s *orders) run(ctx context.Context) error {
 	all, wait := 1, time.Duration(0)
 	for n := 0; ctx.Err() == nil; n++ {
 		// Before a renewal was answered, the orders are still those of the former boot.
-		if held, _ := s.agent.Leased(); !held {
+		if !s.agent.mayWork() {
 			if !s.idle(ctx, time.Second) {
 				return nil
 			}
 			all = 1
 			continue
 		}
+		era := s.begin(ctx)
 		var got wire.Orders
 		path := fmt.Sprintf("%s?wait=%d&all=%d", wire.OrdersPath, int(poll/time.Second), all)
-		if err := s.agent.door.call(ctx, http.MethodGet, path, nil, &got); err != nil {
+		if err := s.agent.door.call(era, http.MethodGet, path, nil, &got); err != nil {
 			if wait = min(max(2*wait, 500*time.Millisecond), 10*time.Second); !s.idle(ctx, wait) {
 				return nil
 			}
@@ -122,7 +131,7 @@ func (s *orders) run(ctx context.Context) error {
 		}
 		left := false
 		for _, o := range got.Orders {
-			left = !s.take(ctx, o) || left
+			left = !s.take(era, o) || left
 		}
 		if left {
 			all = 1
@@ -132,6 +141,58 @@ func (s *orders) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// begin gives the era that lasts, or begins one.
+func (s *orders) begin(ctx context.Context) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.era == nil || s.era.Err() != nil {
+		s.era, s.stop = context.WithCancel(ctx)
+	}
+	return s.era
+}
+
+// halt breaks off what is in hand.
+func (s *orders) halt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		s.stop()
+	}
+}
+
+// enter lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
+func (s *orders) enter() (leave func(sure bool), ok bool) {
+	s.mu.Lock()
+	s.inHand++
+	s.mu.Unlock()
+	leave = func(sure bool) {
+		now, err := s.agent.Alive()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inHand--
+		if !sure && err == nil {
+			s.unsure = now
+		}
+	}
+	// After it was counted: whoever halts counts afterwards.
+	if s.agent.halted() {
+		leave(true)
+		return nil, false
+	}
+	return leave, true
+}
+
+// unsureLasts is how long a hypervisor may take up what was given up.
+const unsureLasts = 10 * time.Second
+
+// quiet tells whether nothing is in hand, nor may still come of what was.
+func (s *orders) quiet() bool {
+	now, err := s.agent.Alive()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil && s.inHand == 0 && (s.unsure == 0 || now-s.unsure >= unsureLasts)
 }
 
 // idle waits, or until something has it try at once.
@@ -166,13 +227,14 @@ func parseOrder(w wire.Order) (task, error) {
 }
 
 // take queues an order that is not in hand already; false: it was left and is to be asked for again.
-func (s *orders) take(ctx context.Context, w wire.Order) bool {
+func (s *orders) take(era context.Context, w wire.Order) bool {
 	t, err := parseOrder(w)
 	if err != nil {
 		s.agent.Log.Error("order", "error", err)
 		return true
 	}
 	o := t.order
+	t.era = era
 	// An order for another boot comes again once the control plane knows of this one.
 	if o.HostID != s.agent.identity.id || o.BootID != s.agent.boot {
 		s.agent.Log.Warn("an order for another host or boot is left", "order", o.ID, "boot", o.BootID)
@@ -185,7 +247,7 @@ func (s *orders) take(ctx context.Context, w wire.Order) bool {
 	}
 	s.known[o.ID] = true
 	if reads(o.Verb) {
-		s.doing.Go(func() { s.carryOut(ctx, t) })
+		s.doing.Go(func() { s.carryOut(t) })
 		return true
 	}
 	s.count++
@@ -202,54 +264,88 @@ func (s *orders) take(ctx context.Context, w wire.Order) bool {
 	}
 	s.queues[o.ServerID] = append(queue, t)
 	if !working {
-		s.doing.Go(func() { s.work(ctx, o.ServerID) })
+		s.doing.Go(func() { s.work(o.ServerID) })
 	}
 	return true
 }
 
 // reads tells whether a verb only looks: it waits for nothing and is not written down.
-func reads(v compute.Verb) bool { return v == compute.Console || v == compute.Look }
+func reads(v compute.Verb) bool {
+	return v == compute.Console || v == compute.Look || v == compute.Probe
+}
 
 // work carries a server's orders out until none is left.
-func (s *orders) work(ctx context.Context, server string) {
+func (s *orders) work(server string) {
 	for {
 		s.mu.Lock()
 		queue := s.queues[server]
 		delete(s.hands, server)
-		if len(queue) == 0 || ctx.Err() != nil {
+		if len(queue) == 0 {
 			delete(s.queues, server)
 			s.mu.Unlock()
 			return
 		}
-		s.queues[server], s.hands[server] = queue[1:], queue[0]
+		next := queue[0]
+		s.queues[server], s.hands[server] = queue[1:], next
 		s.mu.Unlock()
 		select {
 		case s.slots <- struct{}{}:
-		case <-ctx.Done():
-			continue
+			s.turn(next)
+			<-s.slots
+		case <-next.era.Done():
+			s.forget(next)
 		}
-		unlock, ok := s.agent.lock(server)
-		for !ok && pause(ctx, 20*time.Millisecond) { // a mending is about to end
-			unlock, ok = s.agent.lock(server)
-		}
-		if ok {
-			s.carryOut(ctx, queue[0])
-			unlock()
-		}
-		<-s.slots
 	}
 }
 
+// turn carries out an order when it has the server to itself.
+func (s *orders) turn(t task) {
+	unlock, ok := s.agent.lock(t.order.ServerID)
+	for !ok && pause(t.era, 20*time.Millisecond) { // a mending is about to end
+		unlock, ok = s.agent.lock(t.order.ServerID)
+	}
+	if !ok {
+		s.forget(t)
+		return
+	}
+	defer unlock()
+	s.carryOut(t)
+}
+
 // carryOut does an order, or finds that it was done, and reports until that is taken.
-func (s *orders) carryOut(ctx context.Context, t task) {
-	r, ok := s.agent.perform(ctx, t)
+func (s *orders) carryOut(t task) {
+	defer s.forget(t)
+	leave := func(bool) {}
+	if !reads(t.order.Verb) {
+		var ok bool
+		if leave, ok = s.enter(); !ok {
+			return
+		}
+	}
+	r, ok := s.agent.perform(t.era, t)
+	leave(ok && r.ErrorKind != problem.Unavailable.String())
 	if ok {
 		s.agent.seen.look()
-		s.report(ctx, t.order, r)
+		s.report(t.era, t.order, r)
 	}
+}
+
+// forget lets an order come again.
+func (s *orders) forget(t task) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.known, t.order.ID)
-	s.mu.Unlock()
+}
+
+// overtake ends what is in hand for a server, or waits for it, by an owner older than epoch.
+func (s *orders) overtake(server string, epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range append([]task{s.hands[server]}, s.queues[server]...) {
+		if t.order != nil && t.order.Epoch < epoch {
+			t.yield()
+		}
+	}
 }
 
 // perform gives the result of an order; false: it was broken off and is no matter of this run of the agent any more.
@@ -288,7 +384,7 @@ func (a *Agent) perform(ctx context.Context, t task) (compute.Result, bool) {
 	}
 	start := time.Now()
 	r, err := a.tryUntil(bounded, t)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || !reads(o.Verb) && err != nil && a.halted() {
 		return compute.Result{}, false
 	}
 	if err != nil && t.yielded() {
@@ -313,6 +409,9 @@ func (a *Agent) tryUntil(ctx context.Context, t task) (compute.Result, error) {
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		if t.yielded() || a.journal.stale(t.order) {
 			return compute.Result{}, overtaken(t.order)
+		}
+		if a.halted() { // the clock may have gone on while this process did not
+			return compute.Result{}, problem.Unavailablef("this host may do nothing now")
 		}
 		r, err := a.do(ctx, t)
 		if err == nil || !problem.Is(err, problem.Unavailable) && ctx.Err() == nil {

@@ -5,27 +5,45 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/problem"
 )
 
-// store is an open directory of disks.
+// store is an open directory of disks. What lies in it may be on a share that hangs: whoever reads there is bounded.
 type store struct {
 	Store
-	marker string
+	// kept is the marker that it had when it was first used in this directory: without it the directory is another one, or not mounted.
+	kept  string
+	stuck atomic.Int32
+	mu    sync.Mutex
+	last  compute.DiskStore
 }
 
 type stores []*store
 
-// markerFile names a disk store by a UUID: hosts that read the same one share it.
-const markerFile = ".salvor-store"
+const (
+	// markerFile names a disk store by a UUID: hosts that read the same one share it.
+	markerFile = ".salvor-store"
+	// keptFile of the state directory holds the markers by directory.
+	keptFile = "stores.json"
+	// storeWithin bounds a look into a store; of those that do not come back at most stuckStore are waited for.
+	storeWithin = 3 * time.Second
+	stuckStore  = 3
+)
 
 func openStores(c Config, id *identity) (stores, error) {
 	if len(c.Stores) == 0 {
@@ -34,41 +52,87 @@ func openStores(c Config, id *identity) (stores, error) {
 		}
 		c.Stores = []Store{{Name: "local", Dir: id.path("disks")}}
 	}
+	kept, err := readKept(id.path(keptFile))
+	if err != nil {
+		return nil, err
+	}
 	var out stores
-	for _, s := range c.Stores {
-		if !plainName(s.Name) || out.named(s.Name) != nil {
-			return nil, problem.Invalidf("disk store %q: each has a plain name of its own", s.Name)
+	for _, given := range c.Stores {
+		if !plainName(given.Name) || out.named(given.Name) != nil {
+			return nil, problem.Invalidf("disk store %q: each has a plain name of its own", given.Name)
 		}
-		dir, err := filepath.Abs(s.Dir)
+		dir, err := filepath.Abs(given.Dir)
 		if err != nil {
 			return nil, err
 		}
-		s.Dir = dir
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, problem.Invalidf("disk store %s: %s is no directory; make it, or mount it first", s.Name, dir)
+		given.Dir = dir
+		s := &store{Store: given, kept: kept[dir]}
+		if err := s.open(c.Log); err != nil {
+			return nil, err
 		}
-		marker, err := readMarker(filepath.Join(dir, markerFile))
-		if err != nil {
-			return nil, fmt.Errorf("disk store %s: %w", s.Name, err)
-		}
-		out = append(out, &store{s, marker})
+		kept[dir] = s.kept
+		out = append(out, s)
 	}
-	return out, nil
+	return out, writeFile(id.path(keptFile), encode(kept), 0o600)
 }
 
-// readMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
-func readMarker(path string) (string, error) {
-	for {
-		b, err := os.ReadFile(path)
-		if err == nil {
-			marker := strings.TrimSpace(string(b))
-			if uuid.Validate(marker) != nil {
-				return "", problem.Invalidf("%s holds no UUID", path)
-			}
-			return marker, nil
+func readKept(path string) (map[string]string, error) {
+	kept := map[string]string{}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return kept, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &kept)
+	}
+	if err != nil {
+		return nil, problem.Invalidf("%s: %w", path, err)
+	}
+	return kept, nil
+}
+
+// open reads the marker, or makes it in a directory that never had one. A store that was in use and is not there now, or hangs, keeps
+// nobody from beginning: its disks are not to be had until it is back.
+func (s *store) open(log *slog.Logger) error {
+	marker, err := bounded(context.Background(), s, func() (string, error) {
+		if info, err := os.Stat(s.Dir); err != nil || !info.IsDir() {
+			return "", problem.Invalidf("%s is no directory; make it, or mount it first", s.Dir)
 		}
+		if s.kept == "" {
+			return haveMarker(filepath.Join(s.Dir, markerFile))
+		}
+		return readMarker(filepath.Join(s.Dir, markerFile))
+	})
+	if err != nil && s.kept != "" {
+		log.Error("a disk store is not there; if it is a new one on purpose, remove "+keptFile+" in the state directory", "store", s.Name, "directory", s.Dir, "error", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("disk store %s: %w", s.Name, err)
+	}
+	s.kept, s.last.Marker = marker, marker
+	return nil
+}
+
+// readMarker reads a store's marker; none is os.ErrNotExist.
+func readMarker(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	marker := strings.TrimSpace(string(b))
+	if uuid.Validate(marker) != nil {
+		return "", problem.Invalidf("%s holds no UUID", path)
+	}
+	return marker, nil
+}
+
+// haveMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
+func haveMarker(path string) (string, error) {
+	for {
+		marker, err := readMarker(path)
 		if !errors.Is(err, os.ErrNotExist) {
-			return "", err
+			return marker, err
 		}
 		mine := path + "." + uuid.NewString()
 		if err := writeFile(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
@@ -86,6 +150,79 @@ func readMarker(path string) (string, error) {
 	}
 }
 
+// bounded does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until
+// one does.
+func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, error) {
+	var none T
+	if s.stuck.Load() >= stuckStore {
+		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	var mu sync.Mutex
+	over, late := false, false
+	got, err := within(ctx, func() (T, error) {
+		value, err := do()
+		mu.Lock()
+		defer mu.Unlock()
+		if over = true; late {
+			s.stuck.Add(-1)
+		}
+		return value, err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if ctx.Err() != nil && !over {
+		late = true
+		s.stuck.Add(1)
+		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	}
+	return got, err
+}
+
+// marker is what the store's marker says at this moment. problem.Conflict: it is not mounted; problem.Unavailable: it cannot be known.
+func (s *store) marker(ctx context.Context) (string, error) {
+	marker, err := bounded(ctx, s, func() (string, error) { return readMarker(filepath.Join(s.Dir, markerFile)) })
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", problem.Conflictf("disk store %s is not there: %s has no marker; mount it first", s.Name, s.Dir)
+	case err != nil && !problem.Is(err, problem.Unavailable):
+		return "", problem.Unavailablef("disk store %s: %w", s.Name, err)
+	}
+	return marker, err
+}
+
+// describe tells of all stores as they are now. One that is not mounted has no marker; one that does not answer keeps what it had, but
+// for room.
+func (all stores) describe(ctx context.Context) []compute.DiskStore {
+	out := make([]compute.DiskStore, len(all))
+	var looks sync.WaitGroup
+	for i, s := range all {
+		looks.Go(func() { out[i] = s.describe(ctx) })
+	}
+	looks.Wait()
+	return out
+}
+
+func (s *store) describe(ctx context.Context) compute.DiskStore {
+	now := compute.DiskStore{Name: s.Name, Shared: s.Shared}
+	var err error
+	if now.Marker, err = s.marker(ctx); err == nil {
+		var fs unix.Statfs_t
+		if fs, err = bounded(ctx, s, func() (fs unix.Statfs_t, err error) { return fs, unix.Statfs(s.Dir, &fs) }); err == nil {
+			block := uint64(fs.Bsize)
+			now.SizeGiB, now.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if problem.Is(err, problem.Unavailable) {
+		now.Marker, now.SizeGiB = s.last.Marker, s.last.SizeGiB
+	}
+	s.last = now
+	return now
+}
+
 func plainName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 }
@@ -99,15 +236,24 @@ func (all stores) named(name string) *store {
 	return nil
 }
 
+// of is the store of a disk; nil: it is not on this host.
+func (all stores) of(d compute.SpecDisk) *store {
+	if s := all.named(d.Store); s != nil || d.Store != "" || len(all) == 0 {
+		return s
+	}
+	return all[0]
+}
+
 // place finds where a disk of a server lies.
 func (all stores) place(server string, d compute.SpecDisk) (string, error) {
-	s := all.named(d.Store)
-	if s == nil && d.Store == "" && len(all) > 0 {
-		s = all[0]
-	}
+	s := all.of(d)
 	if s == nil {
 		return "", problem.Invalidf("disk %s of server %s: this host has no disk store %q", d.Name, server, d.Store)
 	}
+	return s.place(server, d)
+}
+
+func (s *store) place(server string, d compute.SpecDisk) (string, error) {
 	file := d.File
 	if file == "" {
 		file = filepath.Join(server, d.Name+".raw")
@@ -140,6 +286,9 @@ func proven(path, server string, d compute.SpecDisk) (bool, error) {
 		return false, problem.Conflictf("disk %s of server %s: %s is no file", d.Name, server, path)
 	}
 	p, err := readProof(path)
+	if broken := (*fs.PathError)(nil); errors.As(err, &broken) && !errors.Is(err, os.ErrNotExist) {
+		return false, err // it could not be read: nothing follows from that
+	}
 	if err != nil || p.Server != server || p.Disk != d.Name {
 		return false, problem.Conflictf("disk %s of server %s: %s is there and is not proven to be it", d.Name, server, path)
 	}
@@ -164,7 +313,11 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 	if err != nil {
 		return err
 	}
-	if there, err := proven(path, server, d); err != nil || there {
+	s := a.stores.of(d)
+	if _, err := s.marker(ctx); err != nil {
+		return fmt.Errorf("make disk %s of server %s: %w", d.Name, server, err)
+	}
+	if there, err := bounded(ctx, s, func() (bool, error) { return proven(path, server, d) }); err != nil || there {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
@@ -254,7 +407,7 @@ func (all stores) paths(spec *compute.Spec) (map[string]hypervisor.DiskFile, err
 			return nil, err
 		}
 		d.Image = nil
-		there, err := proven(path, spec.ServerID, d)
+		there, err := bounded(context.Background(), all.of(d), func() (bool, error) { return proven(path, spec.ServerID, d) })
 		if err != nil {
 			return nil, err
 		}

@@ -36,6 +36,7 @@ var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result,
 	compute.Console:  (*work).console,
 	compute.Look:     (*work).look,
 	compute.Discard:  (*work).discard,
+	compute.Probe:    (*work).probe,
 }
 
 // do carries an order out, once.
@@ -84,8 +85,13 @@ func (w *work) prepare(ctx context.Context) (compute.Result, error) {
 	if err := w.identity.makeDir("servers", w.order.ServerID); err != nil {
 		return compute.Result{}, err
 	}
+	if w.args.Found {
+		if err := w.found(ctx, spec); err != nil {
+			return compute.Result{}, err
+		}
+	}
 	for _, d := range spec.Disks {
-		if d.VolumeID == "" {
+		if d.VolumeID == "" && !w.args.Found {
 			if err := w.makeDisk(ctx, w.order, spec.ServerID, d); err != nil {
 				return compute.Result{}, err
 			}
@@ -158,6 +164,11 @@ func (w *work) define(ctx context.Context) (compute.Result, error) {
 	d, err := w.domain()
 	if err != nil {
 		return compute.Result{}, err
+	}
+	if w.args.Fresh {
+		if err := w.fresh(ctx, &d.Spec); err != nil {
+			return compute.Result{}, err
+		}
 	}
 	return compute.Result{}, w.Hypervisor.Define(ctx, d)
 }

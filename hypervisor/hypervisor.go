@@ -82,6 +82,13 @@ type Autostarter interface {
 	SetAutostart(ctx context.Context, id string, on bool) error
 }
 
+// Killer ends guests where what drives them hangs or is dead.
+type Killer interface {
+	// Kill ends at once, by their processes, all guests of ours on this machine, and those of ids. Only a process that is proven to be
+	// such a guest's is ended. nil: none is left; problem.Unavailable: some is, or it cannot be known.
+	Kill(ctx context.Context, ids []string) error
+}
+
 // Migrator brings a running guest over to another host of the same kind without its noticing. Each step is asked on the side that
 // it names, in this order, and passes its cookie on to the next. A guest that has left, or come, is no error.
 type Migrator interface {

@@ -5,6 +5,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"path/filepath"
@@ -26,10 +27,12 @@ type Options struct {
 	URI string
 	// KVM uses hardware virtualization. Whoever sets it has proved that it works: /dev/kvm alone proves nothing.
 	KVM bool
-	// InitiatorIQN is the name by which guests' volumes are logged in to; empty: QEMU's own.
+	// InitiatorIQN is the name by which guests' volumes are logged in to; empty: each guest's own, as its spec says.
 	InitiatorIQN string
 	// NVRAM is the directory of UEFI guests' variables; libvirt's own.
 	NVRAM string
+	// Status is the directory of libvirt's notes of running guests, Proc that of processes; their usual places.
+	Status, Proc string
 	// Timeout bounds calls that only read or change a definition: 40 s, as libvirt itself waits 30 s for a busy guest.
 	Timeout time.Duration
 	// LongTimeout bounds starting, saving and ending a guest: 10 min.
@@ -77,6 +80,7 @@ func New(opts Options) (*Hypervisor, error) {
 	if opts.NVRAM == "" {
 		opts.NVRAM = defaultNVRAM
 	}
+	opts.Status, opts.Proc = cmp.Or(opts.Status, defaultStatus), cmp.Or(opts.Proc, defaultProc)
 	if opts.Timeout <= 0 {
 		opts.Timeout = defaultTimeout
 	}

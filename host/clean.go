@@ -1,0 +1,171 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/problem"
+	wire "salvor/wire/host"
+)
+
+// cleaner takes away what this host still has of servers that live elsewhere. It does so by an explicit word of the control plane
+// alone, which is repeated until the end of it was heard: whatever was cut off is done again.
+type cleaner struct {
+	slots chan struct{}
+	mu    sync.Mutex
+	busy  map[string]bool
+	tried map[string]time.Time // of those that failed
+}
+
+const (
+	cleanAtOnce = 4
+	cleanWithin = 2 * time.Minute
+	// cleanAgain is after how long a clean-up that could not be done is tried again.
+	cleanAgain = 5 * time.Second
+)
+
+func newCleaner() cleaner {
+	return cleaner{slots: make(chan struct{}, cleanAtOnce), busy: map[string]bool{}, tried: map[string]time.Time{}}
+}
+
+// begin tells whether a server's clean-up is to be begun now.
+func (c *cleaner) begin(server string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[server] || time.Since(c.tried[server]) < cleanAgain {
+		return false
+	}
+	c.busy[server] = true
+	return true
+}
+
+func (c *cleaner) end(server string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, server)
+	delete(c.tried, server)
+	if err != nil {
+		c.tried[server] = time.Now()
+	}
+}
+
+// destroys tells whether a word is one to act by. All others, those that are not known too, have nothing done.
+func destroys(do string) bool {
+	return do == string(compute.CleanGuest) || do == string(compute.CleanDisk)
+}
+
+// cleanUp begins what is asked for and was not done yet.
+func (a *Agent) cleanUp(ctx context.Context, asked map[string]wire.Clean) {
+	for server, c := range asked {
+		if !destroys(c.Do) {
+			continue
+		}
+		a.lease.mu.Lock()
+		former, known := a.lease.cleaned[server]
+		a.lease.mu.Unlock()
+		if known && former.Epoch == c.Epoch && former.Error == "" || !a.cleaner.begin(server) {
+			continue
+		}
+		go func() {
+			var err error
+			select {
+			case a.cleaner.slots <- struct{}{}:
+				err = a.clean(ctx, server, c)
+				<-a.cleaner.slots
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+			a.cleaner.end(server, err)
+			if ctx.Err() != nil {
+				return
+			}
+			a.lease.mu.Lock()
+			a.lease.cleaned[server] = cleanedOf(server, c.Epoch, err)
+			a.lease.mu.Unlock()
+		}()
+	}
+}
+
+func cleanedOf(server string, epoch int64, err error) wire.Cleaned {
+	out := wire.Cleaned{ServerID: server, Epoch: epoch}
+	if err != nil {
+		out.Error = failed(err).Error
+	}
+	return out
+}
+
+// clean ends the guest of a server that lives elsewhere, and removes what is this host's own of it; with compute.CleanDisk its local
+// disks too. A guest of the same epoch as the word, or a later one, is touched by nobody.
+func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
+	defer cancel()
+	// First of all: from here on no older order is carried out, whatever comes between.
+	if err := a.journal.raise(server, c.Epoch); err != nil {
+		return err
+	}
+	a.orders.overtake(server, c.Epoch)
+	unlock, ok := a.lock(server)
+	for !ok && pause(ctx, 20*time.Millisecond) {
+		unlock, ok = a.lock(server)
+	}
+	if !ok {
+		return problem.Unavailablef("clean up server %s: something else works on it", server)
+	}
+	defer unlock()
+	if err := a.journal.raise(server, c.Epoch); err != nil { // an order of a later epoch may have come meanwhile
+		return err
+	}
+	g, err := a.guest(ctx, server)
+	switch {
+	case err != nil:
+		return err
+	case g != nil && !g.Ours:
+		return problem.Conflictf("clean up server %s: the guest of its UUID is none of salvor's", server)
+	case g != nil && g.Epoch >= c.Epoch:
+		return problem.Conflictf("clean up server %s: its guest here is of epoch %d, and not below %d", server, g.Epoch, c.Epoch)
+	case g != nil:
+		if err := a.Hypervisor.Remove(ctx, server); err != nil {
+			return err
+		}
+	}
+	if c.Do == string(compute.CleanDisk) {
+		if err := a.cleanDisks(ctx, server, c.Spec); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(a.identity.path("servers", server)); err != nil {
+		return err
+	}
+	a.Log.Info("cleaned up", "server", server, "epoch", c.Epoch, "did", c.Do)
+	a.seen.look()
+	return nil
+}
+
+// cleanDisks removes the disks that die with the host: never one in a store that others see.
+func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMessage) error {
+	var spec compute.Spec
+	if err := json.Unmarshal(text, &spec); err != nil || spec.ServerID != server {
+		return problem.Invalidf("clean up server %s: what disks it has is not told", server)
+	}
+	for _, d := range spec.Disks {
+		if d.VolumeID != "" {
+			continue
+		}
+		s := a.stores.of(d)
+		if s == nil {
+			return problem.Conflictf("clean up server %s: this host has no disk store %q", server, cmp.Or(d.Store, "for disk "+d.Name))
+		}
+		if s.Shared {
+			continue
+		}
+		if _, err := bounded(ctx, s, func() (bool, error) { return true, a.stores.removeDisk(server, d) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+const (
+	maxProbes = 10000
+	// guestsWithin bounds the question for guests, probeWithin the look at one disk.
+	guestsWithin = 4 * time.Second
+	probeWithin  = 2 * time.Second
+)
+
+// probe tells what this host sees of disks that are elsewhere in use, and of guests. A store counts by the marker that is in it at this
+// moment, not by its name. What cannot be read in time is unknown; it keeps nobody waiting.
+func (w *work) probe(ctx context.Context) (compute.Result, error) {
+	probes := w.args.Probes
+	if len(probes) > maxProbes {
+		return compute.Result{}, problem.Invalidf("at most %d probes in an order", maxProbes)
+	}
+	sights := make([]compute.DiskSight, len(probes))
+	w.sightGuests(ctx, probes, sights)
+	found := w.stores.find(ctx)
+	byStore := map[*store][]int{}
+	for i, p := range probes {
+		if sights[i].Sight != "" {
+			continue
+		}
+		if p.Disk == nil {
+			sights[i] = compute.DiskSight{Sight: compute.SightAbsent, Text: "no such guest is here"}
+			continue
+		}
+		s, sight := found.with(p.Marker)
+		if sights[i] = sight; s != nil {
+			byStore[s] = append(byStore[s], i)
+		}
+	}
+	done := make(chan struct{}, len(byStore))
+	for s, list := range byStore { // each store has its own elements of sights
+		go func() { s.sightDisks(ctx, probes, list, sights); done <- struct{}{} }()
+	}
+	for range byStore {
+		<-done
+	}
+	return compute.Result{Sights: sights}, nil
+}
+
+// sightGuests sees which of the servers are here as guests, of whatever epoch and whoever made them.
+func (w *work) sightGuests(ctx context.Context, probes []compute.DiskProbe, sights []compute.DiskSight) {
+	bounded, cancel := context.WithTimeout(ctx, guestsWithin)
+	defer cancel()
+	guests, err := within(bounded, func() ([]compute.Guest, error) { return w.Hypervisor.Guests(bounded) })
+	ids, names := map[string]compute.Guest{}, map[string]compute.Guest{}
+	for _, g := range guests {
+		ids[g.ID], names[g.Name] = g, g
+	}
+	for i, p := range probes {
+		g, there := ids[p.ServerID]
+		if !there && p.GuestName != "" {
+			g, there = names[p.GuestName]
+		}
+		switch {
+		case err != nil:
+			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: failed(fmt.Errorf("the hypervisor does not tell its guests: %w", err)).Error}
+		case there:
+			sights[i] = compute.DiskSight{Sight: compute.SightGuest, Text: fmt.Sprintf("guest %s with UUID %s is here, %s", g.Name, g.ID, g.Power)}
+		}
+	}
+}
+
+// markers are the stores as they are found at one moment.
+type markers struct {
+	here map[string]*store
+	// unknown is why a store could not be read, by the marker that it had; all is why, if it might have any.
+	unknown map[string]error
+	all     error
+}
+
+func (all stores) find(ctx context.Context) markers {
+	type look struct {
+		s      *store
+		marker string
+		err    error
+	}
+	looks := make(chan look, len(all))
+	for _, s := range all {
+		go func() {
+			marker, err := s.marker(ctx)
+			looks <- look{s, marker, err}
+		}()
+	}
+	out := markers{here: map[string]*store{}, unknown: map[string]error{}}
+	for range all {
+		switch l := <-looks; {
+		case l.err == nil:
+			out.here[l.marker] = l.s
+		case problem.Is(l.err, problem.Conflict): // it is known what was here, and that it is not now
+			out.unknown[l.s.kept] = l.err
+		default:
+			out.unknown[l.s.kept], out.all = l.err, l.err
+		}
+	}
+	return out
+}
+
+// with is the store of a marker, or what is to be said where there is none. One that was here and is not mounted, or that might be the
+// one that hangs, is unknown: its disks may be as they were.
+func (m markers) with(marker string) (*store, compute.DiskSight) {
+	if s := m.here[marker]; s != nil && marker != "" {
+		return s, compute.DiskSight{}
+	}
+	if err := errors.Join(m.unknown[marker], m.all); err != nil || marker == "" {
+		if err == nil {
+			err = errors.New("it is not told in which store the disk lies")
+		}
+		return nil, compute.DiskSight{Sight: compute.SightUnknown, Text: failed(err).Error}
+	}
+	return nil, compute.DiskSight{Sight: compute.SightAbsent, Text: "no disk store of this host has the marker " + marker}
+}
+
+// sightDisks looks at disks in one store, one after the other. After the first that is not answered in time the others are not asked for.
+func (s *store) sightDisks(ctx context.Context, probes []compute.DiskProbe, list []int, sights []compute.DiskSight) {
+	for at, i := range list {
+		p := probes[i]
+		bound, cancel := context.WithTimeout(ctx, probeWithin)
+		there, err := bounded(bound, s, func() (bool, error) { return s.has(p.ServerID, *p.Disk) })
+		cancel()
+		switch {
+		case err == nil && there:
+			sights[i] = compute.DiskSight{Sight: compute.SightSame}
+		case err == nil:
+			sights[i] = compute.DiskSight{Sight: compute.SightMissing, Text: fmt.Sprintf("store %s is here, and disk %s is not in it", s.Name, p.Disk.Name)}
+		case problem.Is(err, problem.Conflict), problem.Is(err, problem.Invalid):
+			sights[i] = compute.DiskSight{Sight: compute.SightMissing, Text: failed(err).Error}
+		default:
+			sights[i] = compute.DiskSight{Sight: compute.SightUnknown, Text: failed(err).Error}
+			if problem.Is(err, problem.Unavailable) {
+				for _, rest := range list[at+1:] {
+					sights[rest] = sights[i]
+				}
+				return
+			}
+		}
+	}
+}
+
+// has tells whether a disk that is proven to be the server's lies in the store; another one in its place is problem.Conflict.
+func (s *store) has(server string, d compute.SpecDisk) (bool, error) {
+	d.Image = nil // of whatever image it was made: it has been written to since
+	path, err := s.place(server, d)
+	if err != nil {
+		return false, err
+	}
+	return proven(path, server, d)
+}
+
+// found proves that a server's disks are here: none is made.
+func (w *work) found(ctx context.Context, spec *compute.Spec) error {
+	for _, d := range spec.Disks {
+		if d.VolumeID != "" {
+			continue
+		}
+		s := w.stores.of(d)
+		if s == nil {
+			return problem.Conflictf("disk %s of server %s: this host has no disk store %q", d.Name, spec.ServerID, d.Store)
+		}
+		if _, err := s.marker(ctx); err != nil {
+			return err
+		}
+		there, err := bounded(ctx, s, func() (bool, error) { return s.has(spec.ServerID, d) })
+		if err != nil {
+			return err
+		}
+		if !there {
+			return problem.Conflictf("disk %s of server %s is not in store %s of this host; it is to be found there, and none is made", d.Name, spec.ServerID, s.Name)
+		}
+	}
+	return nil
+}
+
+// fresh proves that no guest is in a server's way: one of its UUID and of another epoch, or of its name and another UUID.
+func (w *work) fresh(ctx context.Context, spec *compute.Spec) error {
+	guests, err := w.Hypervisor.Guests(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range guests {
+		switch {
+		case g.ID == spec.ServerID && (!g.Ours || g.Epoch != spec.Epoch):
+			return problem.Conflictf("server %s, epoch %d: a guest of its UUID is here already, epoch %d, %s", spec.ServerID, spec.Epoch, g.Epoch, g.Power)
+		case g.ID != spec.ServerID && g.Name == spec.GuestName:
+			return problem.Conflictf("server %s: guest %s has its name %s", spec.ServerID, g.ID, g.Name)
+		}
+	}
+	return nil
+}
