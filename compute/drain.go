@@ -2,8 +2,13 @@ package compute
 
 import (
 	"context"
+	"slices"
 
+	"github.com/google/uuid"
+
+	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // MigrationWish is a planned move of one server whose host lives.
@@ -14,17 +19,150 @@ type MigrationWish struct {
 	Live bool
 }
 
-// Migrate moves a server from its living host to another one.
-func (s *Servers) Migrate(ctx context.Context, id string, m MigrationWish, who Who) (*Move, error) {
-	return nil, problem.Unsupportedf("server %s: planned moves are not built yet", id)
-}
+// JobRestore puts a host back to service: its node's hold ends, and the node is switched on.
+const JobRestore job.Kind = "host restore"
 
-// Drain takes a living host out of service and moves its servers away, live where that can be had.
+// Drain takes a living host out of service and moves its servers away, live where that can be had. Conflict: it does not live.
 func (s *Hosts) Drain(ctx context.Context, ident string, who Who) (*Plan, error) {
-	return nil, problem.Unsupportedf("host %s: draining is not built yet", ident)
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return nil, err
+	}
+	if up, err := s.ups(ctx, nil); err != nil {
+		return nil, err
+	} else if !up.is(h) {
+		return nil, problem.Conflictf("host %s is down: it is evacuated, not drained; see: salvor fence %s", orID(h), orID(h))
+	}
+	yes, reason := true, "drained"
+	if who.User != "" {
+		reason += " by " + short(who.User)
+	}
+	if _, err := s.SetService(ctx, h.ID, Service{Disabled: &yes, Reason: &reason}, who.Asker); err != nil {
+		return nil, err
+	}
+	p, err := s.PlanEvacuation(ctx, PlanWish{Host: h.ID, Drain: true}, who)
+	if err != nil {
+		return nil, err
+	}
+	return s.RunPlan(ctx, p.ID, nil, who)
 }
 
-// Restore puts a host back to service.
+// BeginDrained begins the move of one item of a drain that is run, or of a way home. ErrServerBusy: it is to be asked again; another
+// problem.Conflict keeps this one server where it is.
+func (s *Hosts) BeginDrained(ctx context.Context, tx job.Tx, p *Plan, item *PlanItem, who record.Asker) error {
+	begun, err := s.store.Moves().List(ctx, tx, MoveFilter{PlanID: p.ID, ServerID: item.ServerID}, pageOf(1))
+	if err != nil || len(begun) > 0 {
+		return err
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, item.ServerID)
+	if err != nil {
+		return err
+	}
+	home := item.DestID == p.HostID
+	switch {
+	case srv.State == Deleted || !home && srv.HostID != p.HostID:
+		return problem.Conflictf("it is not on the host any more")
+	case home && srv.HostID == p.HostID:
+		return problem.Conflictf("it is at home already")
+	}
+	a := MigrateArgs{MoveArgs: MoveArgs{DestID: item.DestID, Force: home}}
+	_, err = s.servers.BeginMigration(ctx, tx, srv, &Move{PlanID: p.ID}, a, who)
+	return err
+}
+
+// Restore puts a host back to service: it takes servers again and is no longer forced down; the node that it is may be switched on
+// again, and is. Conflict while something of a server that it lost has to be cleaned up there, or its servers are still being moved.
 func (s *Hosts) Restore(ctx context.Context, ident string, who Who) (*Host, error) {
-	return nil, problem.Unsupportedf("host %s: restoring is not built yet", ident)
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return nil, err
+	}
+	no, none := false, ""
+	change := Service{Disabled: &no, Reason: &none}
+	if h.ForcedDown {
+		change.ForcedDown = &no
+	}
+	if running, err := s.store.Plans().List(ctx, nil, PlanFilter{HostID: h.ID, State: PlanRunning}, pageOf(1)); err != nil {
+		return nil, err
+	} else if len(running) > 0 {
+		return nil, problem.Conflictf("host %s: plan %s still runs; let it end, or cancel it", orID(h), running[0].ID)
+	}
+	if err := s.switchOn(ctx, h, who); err != nil { // first: what has to be cleaned up there needs the host
+		return nil, err
+	}
+	return s.SetService(ctx, h.ID, change, who.Asker)
+}
+
+// switchOn has a host's node released and switched on, or its cluster told that it is back.
+func (s *Hosts) switchOn(ctx context.Context, h *Host, who Who) error {
+	if h.NodeID == "" && h.Kind != GanetiHost {
+		return nil
+	}
+	return s.change(ctx, func(tx job.Tx) error {
+		j, err := newJob("", JobRestore, nil, nil, who.Asker)
+		if err != nil {
+			return err
+		}
+		j.Subject = HostSubject(h.ID)
+		err = s.jobs.Insert(tx, j)
+		if problem.Is(err, problem.Conflict) {
+			return problem.Conflictf("host %s is being worked on; ask again when that has ended", orID(h))
+		}
+		return err
+	})
+}
+
+// BringHome moves the servers back whose newest move left the host, by a plan that is run at once.
+func (s *Hosts) BringHome(ctx context.Context, ident string, who Who) (*Plan, error) {
+	h, err := s.Host(ctx, ident)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: h.ID, State: PlanRunning, By: who.User, Drain: true}
+	group, err := s.Group(ctx, nil, h)
+	if err != nil {
+		return nil, err
+	}
+	p.Parallel = max(group.Parallel, 1)
+	return p, s.change(ctx, func(tx job.Tx) error {
+		if p.Items, err = s.away(ctx, tx, h); err != nil {
+			return err
+		}
+		if err := s.store.Plans().Insert(tx, p); err != nil {
+			return err
+		}
+		return s.run(ctx, tx, p, who)
+	})
+}
+
+// away are the servers whose newest move left the host, and that are elsewhere.
+func (s *Hosts) away(ctx context.Context, tx job.Tx, h *Host) ([]PlanItem, error) {
+	left, err := s.store.Moves().List(ctx, tx, MoveFilter{SourceID: h.ID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	var out []PlanItem
+	for _, m := range left {
+		if slices.ContainsFunc(out, func(i PlanItem) bool { return i.ServerID == m.ServerID }) {
+			continue
+		}
+		srv, err := s.store.Servers().Get(ctx, tx, m.ServerID)
+		if problem.Is(err, problem.NotFound) || err == nil && (srv.State == Deleted || srv.HostID == h.ID || srv.HostID == "") {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all, err := s.store.Moves().List(ctx, tx, MoveFilter{ServerID: srv.ID}, record.Page{})
+		if err != nil {
+			return nil, err
+		}
+		newest := slices.MaxFunc(all, func(a, b *Move) int { return int(a.Num - b.Num) })
+		if newest.SourceID != h.ID || newest.Going() {
+			continue
+		}
+		out = append(out, PlanItem{ServerID: srv.ID, Name: srv.Name, Project: srv.Project, Disposition: KeepDisk, DestID: h.ID,
+			Why: "it was moved away from there", Power: srv.Power, State: srv.State, InRescue: srv.InSession()})
+	}
+	return out, nil
 }

@@ -227,7 +227,12 @@ func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.J
 		return ignoreNotFound(err)
 	}
 	m.EndedAt, m.Problem = s.now(), "given up: the server's state was reset"
+	if err := s.giveBack(ctx, tx, srv, m); err != nil {
+		return err
+	}
 	switch {
+	case m.planned() && m.State != MoveAttached:
+		m.State = MoveCancelled // the server is its source's still
 	case deleted:
 		m.State, m.Clean, m.Problem = MoveDone, CleanDisk, "given up: the server is to be deleted"
 	case m.State == MoveAttached:

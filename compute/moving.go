@@ -158,7 +158,7 @@ func (s *Servers) inherit(ctx context.Context, tx job.Tx, srv *Server, j *job.Jo
 		}
 		srv.dropVolume(a.VolumeID)
 		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeAvailable)
-	case JobMove:
+	case JobMove, JobMigrate:
 		return s.goneOn(ctx, tx, srv, j, m)
 	}
 	return nil
@@ -169,6 +169,9 @@ func (s *Servers) goneOn(ctx context.Context, tx job.Tx, srv *Server, j *job.Job
 	former, err := s.moveOf(ctx, tx, j)
 	if err != nil || !former.Going() {
 		return ignoreNotFound(err)
+	}
+	if former.planned() && former.State != MoveAttached {
+		return s.yieldPlanned(ctx, tx, srv, former, m)
 	}
 	if former.State != MoveAttached || former.DestID != srv.HostID {
 		return problem.Conflictf("server %s is being moved already, by move %s", srv.ID, former.ID)

@@ -133,6 +133,8 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.power(), c.nodeCut(), c.hostFence(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
+		c.serverMove(), c.hostEvacuate(),
+		c.serverMigrate(), c.hostDrain(), c.hostRestore(),
 		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
 	}
 	for _, w := range wishes() {
@@ -142,7 +144,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		// A rescue has none: an operator's maintenance may hold it for as long as he likes; nor
 		// have operations with steps, which may be held too, and take what disks take.
 		switch all[i].Kind {
-		case "rescue", "deploy", "provide", "clean", "service", "inspect":
+		case "rescue", "deploy", "provide", "clean", "service", "inspect", compute.JobEvacuate, compute.JobDrain:
 		default:
 			all[i].Deadline = operationDeadline + c.SoftOffTimeout
 		}

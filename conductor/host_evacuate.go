@@ -34,11 +34,14 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	if err != nil {
 		return job.From(err)
 	}
-	skipped, busy := map[string]error{}, false
+	begin, skipped, busy := c.Compute.Hosts.BeginPlanned, map[string]error{}, false
+	if p.Plan.Drain {
+		begin = c.Compute.Hosts.BeginDrained
+	}
 	for i := range p.Next {
 		item := &p.Next[i]
 		err := r.Commit(ctx, func(tx job.Tx) error {
-			return c.Compute.Hosts.BeginPlanned(after(ctx), tx, p.Plan, item, compute.AskerOf(&r.Job))
+			return begin(after(ctx), tx, p.Plan, item, compute.AskerOf(&r.Job))
 		})
 		switch {
 		case errors.Is(err, job.ErrFenced) || err != nil && ctx.Err() != nil:
