@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"salvor/job"
@@ -157,8 +158,9 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 			return err
 		}
 		for _, m := range found {
+			former, rest, _ := strings.Cut(m.Problem, notCleaned)
 			why := oneLine(c.Error)
-			if m.Epoch > c.Epoch || why != "" && m.Problem == why {
+			if m.Epoch > c.Epoch || why != "" && rest == why {
 				continue
 			}
 			text := "cleaned up what it had of server " + m.ServerID
@@ -166,7 +168,9 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 				text = "could not clean up what it has of server " + m.ServerID + ": " + why
 			}
 			if err := s.endMove(ctx, m, func(now *Move) {
-				if now.Problem = why; why == "" {
+				if now.Problem = former; why != "" {
+					now.Problem += notCleaned + why
+				} else {
 					now.State = MoveCompleted
 				}
 			}, text); err != nil {
@@ -176,6 +180,9 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 	}
 	return nil
 }
+
+// notCleaned begins, in the problem of a move, why its source could not clean up.
+const notCleaned = "not cleaned up: "
 
 // endMove changes a move that is Done still, and says so on the timeline of its source.
 func (s *Hosts) endMove(ctx context.Context, seen *Move, change func(*Move), text string) error {
@@ -189,7 +196,7 @@ func (s *Hosts) endMove(ctx context.Context, seen *Move, change func(*Move), tex
 			return err
 		}
 		e := job.Event{Subject: HostSubject(m.SourceID), Type: "contact", Text: text, Severity: "info"}
-		if m.Problem != "" {
+		if m.State != MoveCompleted {
 			e.Severity = "warning"
 		}
 		return s.jobs.Append(tx, e)
@@ -283,7 +290,7 @@ func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*Clean, error) 
 		return &Clean{Do: CleanAsk}, nil
 	case err != nil:
 		return nil, err
-	case s.now().Sub(srv.UpdatedAt) < settledAfter, srv.HostID == hostID && srv.State != Deleted:
+	case s.now().Sub(srv.UpdatedAt) < settledAfter, srv.Task == Migrating, srv.HostID == hostID && srv.State != Deleted:
 		return nil, nil
 	}
 	return &Clean{Do: CleanAsk, Epoch: srv.Epoch}, nil

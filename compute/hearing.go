@@ -152,13 +152,15 @@ func (s *Hosts) lend(ctx context.Context, l Lease) error {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(l.HostID), err)
 	}
 	s.stored([]Lease{l})
+	s.leases.with(l.HostID, func(h *held) { h.fresh = h.fresh && h.lease != l })
 	return nil
 }
 
-// stored notes which leases others see.
+// stored notes which leases others see, and that their counts are no news here.
 func (s *Hosts) stored(leases []Lease) {
 	for _, l := range leases {
 		s.ear.change(l.HostID, func(w *word) {
+			w.count = max(w.count, l.Renewals)
 			if l.RenewedAt.After(w.storedAt) {
 				w.storedAt = l.RenewedAt
 			}

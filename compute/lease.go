@@ -47,6 +47,8 @@ type held struct {
 	stopped  time.Time
 	// ours are the guests with our mark that it told last, of this boot; nil: they are not known.
 	ours map[string]bool
+	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
+	endedAt time.Time
 	// told: inventory and guests of this boot have been taken in.
 	inventory, guests bool
 	// started: the host has started, and has not told its guests since.
@@ -256,11 +258,14 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 // renew is Renew of a host that is neither fenced nor forced down.
 func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
 	h := s.leases.get(hostID)
-	rebooted := h.lease.BootID != r.BootID
+	_, _, fencing, err := s.consult(ctx)
+	if err != nil {
+		return Renewed{}, err
+	}
+	rebooted, ended := h.lease.BootID != r.BootID, s.mayHaveEnded(hostID, h, fencing[h.group])
 	var left open
-	var err error
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
-		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || h.unseen); err != nil {
+		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
 			return Renewed{}, err
 		}
 	}

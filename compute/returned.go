@@ -51,6 +51,21 @@ func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) 
 	return free, nil
 }
 
+// endedLasts is for how long what a host tells of its guests may be from before they were ended.
+const endedLasts = 30 * time.Second
+
+// mayHaveEnded tells whether guests of a host that are off may be so because we, or its silence, had them ended.
+func (s *Hosts) mayHaveEnded(hostID string, k held, fencing bool) bool {
+	w, _, _ := s.ear.of(hostID)
+	now := s.now()
+	silent := fencing && !w.at.IsZero() && now.Sub(w.at) >= SelfFenceKill-RenewEvery // it counts from sending, and needs not wait for us
+	if k.unseen || silent {
+		s.leases.with(hostID, func(h *held) { h.endedAt = now })
+		return true
+	}
+	return !k.endedAt.IsZero() && now.Sub(k.endedAt) < endedLasts
+}
+
 // lapsed tells whether a host was silent so long that somebody may have taken its silence for its end.
 func (s *Hosts) lapsed(hostID string) bool {
 	w, _, _ := s.ear.of(hostID)
@@ -61,9 +76,11 @@ func (s *Hosts) lapsed(hostID string) bool {
 func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
 	w, _, _ := s.ear.of(hostID)
 	now := s.now()
-	if err := s.store.SaveLeases(ctx, []Lease{{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: w.count + 1}}); err != nil {
+	l := Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.leases.get(hostID).lease.Renewals) + 1}
+	if err := s.store.SaveLeases(ctx, []Lease{l}); err != nil {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(hostID), err)
 	}
+	s.stored([]Lease{l})
 	s.ear.change(hostID, func(w *word) { w.at, w.watchdog = now, "" })
 	return nil
 }
@@ -280,6 +297,9 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	}
 	if err != nil {
 		return Renewed{}, err
+	}
+	if may, err := s.MayAct(ctx, hostID); err != nil || may {
+		return out, err // it was taken back at this very moment
 	}
 	return s.hold(ctx, hostID, r)
 }
