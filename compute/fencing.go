@@ -61,17 +61,13 @@ func (s *Hosts) Heal(ctx context.Context, hostID string, who Who) (*job.Job, fun
 	if err != nil || len(p.Items) == 0 {
 		return nil, nil, err
 	}
-	j, err := newJob("", JobEvacuate, EvacuateArgs{PlanID: p.ID}, nil, who.Asker)
-	if err != nil {
-		return nil, nil, err
-	}
-	j.Subject = HostSubject(hostID)
+	j, err := p.job(who)
 	return j, func(tx job.Tx) error {
 		now, err := s.store.Plans().Get(context.WithoutCancel(ctx), tx, p.ID)
 		if err != nil {
 			return err
 		}
 		now.State, now.Missing = PlanRunning, ""
-		return s.store.Plans().Save(tx, now)
-	}, nil
+		return s.begun(tx, now, who)
+	}, err
 }

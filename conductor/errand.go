@@ -104,6 +104,11 @@ func errandName(r *job.Run, v compute.Verb) string {
 
 // issue gives the order out in the transaction that parks the job.
 func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o compute.Order) job.Outcome {
+	if logsIn(e.verb) {
+		if err := c.admitInitiators(ctx, g); err != nil {
+			return job.From(err)
+		}
+	}
 	args, err := json.Marshal(e.args)
 	if err != nil {
 		return job.Fail(err)

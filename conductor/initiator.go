@@ -7,6 +7,11 @@ import (
 	"salvor/compute"
 )
 
+// logsIn tells whether a guest may log in to its volumes because of such an errand, now or at its next start.
+func logsIn(v compute.Verb) bool {
+	return v == compute.Define || v == compute.Attach || v == compute.MigratePrepare
+}
+
 // admitInitiators lets the host of a server in to the server's volumes: before the server is defined there, or is given a volume. A
 // fence takes that leave away again, for this host alone. Without a storage that is spoken to, nothing is done.
 func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {

@@ -35,6 +35,7 @@ type Config struct {
 	Compute        Compute
 	Rescue         Rescue
 	Image          Image
+	Storage        Storage
 	Cyclades       Cyclades
 
 	origin map[string]string

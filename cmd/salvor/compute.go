@@ -39,12 +39,16 @@ func (p *program) wireCompute(ctx context.Context) error {
 	p.services = compute.New(p.store, p.store, compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL,
+		ReleaseNode: p.nodes.Release,
 	}, time.Now)
+	var err error
+	if p.storage, err = openStorage(p.cfg.Storage); err != nil {
+		return err
+	}
 	dir := p.cfg.Image.Path
 	if dir == "" {
 		dir = filepath.Join(p.state.path, "images")
 	}
-	var err error
 	if p.blobs, err = blob.Open(dir); err != nil || p.cfg.Hosts.Listen == "" {
 		return err
 	}
@@ -61,6 +65,7 @@ func (p *program) operating(c conductor.Config) conductor.Config {
 	c.Metals, c.LendImage = &ironic.Endpoints{Find: find, Self: func() string { return p.self }}, p.lendImage
 	c.NodeTimeout = p.cfg.Compute.NodeTimeout
 	c.Compute, c.Hypervisors, c.Clusters, c.RescueImagePath = p.services, clusters, clusters, p.cfg.Rescue.ImagePath
+	c.Storage = p.storage
 	return c
 }
 

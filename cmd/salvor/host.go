@@ -25,6 +25,7 @@ type hostFlags struct {
 	cache                      int64
 	kvm                        bool
 	initiator                  string
+	watchdog                   string
 }
 
 // withHostAgent has "salvor host", the group of commands for hosts, run the agent where no command follows.
@@ -60,7 +61,8 @@ once, keeps a lease, pulls orders and carries them out on libvirt. It opens no p
 	group.Flags().StringVar(&f.rescue, "rescue-images", "", "directory of rescue images of location type file (default /usr/share/salvor/rescue-images)")
 	group.Flags().Int64Var(&f.cache, "image-cache", 20, "GiB of images that are kept")
 	group.Flags().BoolVar(&f.kvm, "kvm", false, "use hardware virtualization")
-	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN by which volumes are logged in to (default QEMU's own)")
+	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN by which all guests' volumes are logged in to (default a name of its own for each guest)")
+	group.Flags().StringVar(&f.watchdog, "watchdog", "", "the device of a hardware watchdog, such as /dev/watchdog, that resets this machine when it falls silent; it is opened only while the host's group fences itself (default none)")
 	group.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
 	group.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 || f.controller == "" {
@@ -109,6 +111,12 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 			return c, err
 		}
 		c.Name = name
+	}
+	if f.watchdog != "" {
+		if !filepath.IsAbs(f.watchdog) {
+			return c, usagef(cmd, "--watchdog %q: want an absolute path", f.watchdog)
+		}
+		c.Watchdog = host.HardwareWatchdog(f.watchdog)
 	}
 	token := f.join
 	if f.joinFile != "" {

@@ -26,6 +26,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/storage"
 	"salvor/store"
 )
 
@@ -103,6 +104,7 @@ type program struct {
 	nodes     *metal.Nodes
 	services  *compute.Services
 	blobs     *blob.Directory
+	storage   storage.Storage // nil: none is spoken to
 	authority *host.Authority // nil: no VM hosts are served
 	conductor *conductor.Conductor
 	runner    *job.Runner

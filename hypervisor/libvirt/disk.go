@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"regexp"
@@ -162,8 +163,8 @@ func (p *plan) volume(out *libvirtxml.DomainDisk, d compute.SpecDisk) error {
 		Protocol: "iscsi", Name: fmt.Sprintf("%s/%d", d.IQN, d.LUN),
 		Hosts: []libvirtxml.DomainDiskSourceHost{{Name: address, Port: portal}},
 	}
-	if p.initiator != "" {
-		network.Initiator = &libvirtxml.DomainDiskSourceNetworkInitiator{IQN: &libvirtxml.DomainDiskSourceNetworkIQN{Name: p.initiator}}
+	if name := cmp.Or(p.initiator, p.Initiator); name != "" {
+		network.Initiator = &libvirtxml.DomainDiskSourceNetworkInitiator{IQN: &libvirtxml.DomainDiskSourceNetworkIQN{Name: name}}
 	}
 	if d.CHAPUser != "" {
 		network.Auth = &libvirtxml.DomainDiskAuth{
