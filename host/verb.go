@@ -37,6 +37,9 @@ var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result,
 	compute.Look:     (*work).look,
 	compute.Discard:  (*work).discard,
 	compute.Probe:    (*work).probe,
+
+	compute.MigrateBegin: (*work).migrateBegin, compute.MigratePrepare: (*work).migratePrepare, compute.MigratePerform: (*work).migratePerform,
+	compute.MigrateFinish: (*work).migrateFinish, compute.MigrateConfirm: (*work).migrateConfirm,
 }
 
 // do carries an order out, once.
