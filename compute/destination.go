@@ -12,8 +12,9 @@ import (
 // whither is what a server asks of the host that it moves to.
 type whither struct {
 	needs Needs
-	// markers of the disk stores that it must see.
+	// markers of the disk stores that it must see; source: its disks are made anew, in a store that this host has not.
 	markers []string
+	source  *Host
 	// except are hosts that are none: the one that it comes from, and those that refused it.
 	except []string
 }
@@ -21,9 +22,11 @@ type whither struct {
 // whitherOf reads it from a server that moves away from a host; keep: its disks lie where they are.
 func whitherOf(srv *Server, source *Host, keep bool) whither {
 	w := whither{needs: needsOf(srv, ""), except: []string{source.ID}}
+	w.needs.Store = "" // stores are known by their markers
 	if keep {
-		w.needs.Store = ""
 		w.markers = markersOf(srv, source)
+	} else if w.needs.Disk > 0 {
+		w.source = source
 	}
 	return w
 }
@@ -43,6 +46,9 @@ func (w *whither) refusal(h *Host, up bool) string {
 		if h.storeOf(marker) == nil {
 			return "it does not see the disk store of its disks"
 		}
+	}
+	if w.source != nil && h.storeFor("", w.source) == nil {
+		return "it has no disk store of its own"
 	}
 	return ""
 }

@@ -1,7 +1,9 @@
 package compute
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -58,15 +60,25 @@ func (s *Hosts) PlanEvacuation(ctx context.Context, w PlanWish, who Who) (*Plan,
 		}
 		p.Parallel = max(group.Parallel, 1)
 	}
-	return p, s.change(ctx, func(tx job.Tx) error {
-		p.Missing = ""
-		if err := s.ready(ctx, tx, p); problem.Is(err, problem.Conflict) {
-			p.Missing = err.Error()
-		} else if err != nil {
-			return err
-		}
-		return s.store.Plans().Insert(tx, p)
-	})
+	if p.Missing, err = s.missing(ctx, p); err != nil {
+		return nil, err
+	}
+	return p, s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.Plans().Insert(tx, p) })
+}
+
+// errDry ends a transaction whose writes are not wanted.
+var errDry = errors.New("a dry run")
+
+// missing tells what a run of the plan would lack, in words; it fences nothing.
+func (s *Hosts) missing(ctx context.Context, p *Plan) (string, error) {
+	err := s.change(ctx, func(tx job.Tx) error { return cmp.Or(s.ready(ctx, tx, p), errDry) })
+	switch {
+	case errors.Is(err, errDry):
+		return "", nil
+	case problem.Is(err, problem.Conflict):
+		return err.Error(), nil
+	}
+	return "", err
 }
 
 // drafted drafts, asks the destinations, and drafts again with what they said, until nothing is left to ask.

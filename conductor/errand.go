@@ -50,10 +50,8 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 		}
 		return then(result)
 	}
-	if r.State == job.Undoing {
-		if err := c.fencedHost(ctx, g.host); err != nil {
-			return failed(err)
-		}
+	if r.State == job.Undoing && g.host.Fenced {
+		return failed(problem.Conflictf("host %s is fenced: nothing runs there that could be taken back", g.host.Name))
 	}
 	name := errandName(r, e.verb)
 	tries, _ := strconv.Atoi(r.Memo[name])
@@ -80,18 +78,6 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 		return job.Retry(0, err)
 	}
 	return failed(err)
-}
-
-// fencedHost is an error about a host that is fenced: nobody waits for what it would take back.
-func (c *Conductor) fencedHost(ctx context.Context, h *compute.Host) error {
-	_, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
-	switch {
-	case err == nil:
-		return problem.Conflictf("host %s is fenced: nothing runs there that could be taken back", h.Name)
-	case problem.Is(err, problem.NotFound):
-		return nil
-	}
-	return err
 }
 
 // errandName tells an errand from every other of its job.
@@ -168,4 +154,6 @@ var errandWords = map[compute.Verb]string{
 	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
 	compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
 	compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
+	compute.MigrateBegin: "begin the migration", compute.MigratePrepare: "take the guest in", compute.MigratePerform: "send the guest",
+	compute.MigrateFinish: "let the guest run", compute.MigrateConfirm: "end the migration",
 }

@@ -200,10 +200,17 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 		}
 	}
 	switch o.Verb {
+	case compute.Probe:
+		for _, p := range args.Probes {
+			result.Sights = append(result.Sights, h.sight(&p))
+		}
 	case compute.Prepare:
 		h.copies = h.copies || args.Spec.Rescue != nil
 		for _, d := range args.Spec.Disks {
 			if _, there := h.disks[d.Name]; !there && d.VolumeID == "" {
+				if args.Found {
+					return result, problem.Conflictf("disk %s is not there", d.Name)
+				}
 				h.disks[d.Name] = "blank"
 				if d.Image != nil {
 					h.disks[d.Name] = d.Image.ID
@@ -220,6 +227,9 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 	case compute.Define:
 		if args.Spec.Rescue != nil && !h.copies {
 			return result, problem.Conflictf("the rescue image is not there; prepare it first")
+		}
+		if now, there := h.hv.State(o.ServerID); args.Fresh && there && now.Defined.Epoch != args.Spec.Epoch {
+			return result, problem.Conflictf("another guest of that UUID is there")
 		}
 		return result, h.hv.Define(ctx, domainOf(args.Spec))
 	case compute.SetPower:
