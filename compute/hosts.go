@@ -256,6 +256,13 @@ func (s *Hosts) Remove(ctx context.Context, ident string, who record.Asker) erro
 		if len(here) > 0 {
 			return problem.Conflictf("host %s has servers, %s among them: delete or move them first", h.ID, here[0].ID)
 		}
+		going, err := s.store.Moves().List(ctx, tx, MoveFilter{HostID: h.ID, Open: true}, pageOf(1))
+		if err != nil {
+			return err
+		}
+		if len(going) > 0 {
+			return problem.Conflictf("host %s has moves that go on, that of server %s among them: wait for their end", h.ID, going[0].ServerID)
+		}
 		now, err := s.store.Hosts().Get(ctx, tx, h.ID)
 		if err != nil {
 			return err
