@@ -1,0 +1,44 @@
+package host
+
+import (
+	"net"
+	"testing"
+
+	wire "salvor/wire/host"
+)
+
+// TestNeighbours: a neighbour that answers or refuses is reached; and only addresses are looked at.
+func TestNeighbours(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, open, _ := net.SplitHostPort(l.Addr().String())
+	if !reached(t.Context(), "127.0.0.1", []string{open}) {
+		t.Error("who answers is not reached")
+	}
+	_ = l.Close()
+	if !reached(t.Context(), "127.0.0.1", []string{open}) {
+		t.Error("who refuses is not reached")
+	}
+	for _, address := range []string{"", "localhost", "127.0.0.1:22", "100::1", "x\x00"} {
+		if reached(t.Context(), address, lookPorts) {
+			t.Errorf("%q is reached", address)
+		}
+	}
+	a, err := Open(newWorld(t).config(newGuests()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	list := []wire.Neighbour{{HostID: "a", Address: "127.0.0.1"}, {HostID: "b", Address: "nowhere"}}
+	answer(t, a, wire.Renewed{Look: list})
+	await(t, "the looks", func() bool { return len(a.renewal(0).Neighbours) == 2 })
+	if got := a.renewal(0).Neighbours; !got[0].Reached || got[1].Reached || got[0].HostID != "a" {
+		t.Errorf("%+v", got)
+	}
+	answer(t, a, wire.Renewed{})
+	if len(a.renewal(0).Neighbours) != 0 {
+		t.Error("it is told again")
+	}
+}
