@@ -290,7 +290,7 @@ func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*Clean, error) 
 		return &Clean{Do: CleanAsk}, nil
 	case err != nil:
 		return nil, err
-	case s.now().Sub(srv.UpdatedAt) < settledAfter, srv.Task == Migrating, srv.HostID == hostID && srv.State != Deleted:
+	case s.now().Sub(srv.UpdatedAt) < settledAfter, s.now().Sub(srv.CreatedAt) < settledAfter, srv.Task == Migrating, srv.HostID == hostID && srv.State != Deleted:
 		return nil, nil
 	}
 	return &Clean{Do: CleanAsk, Epoch: srv.Epoch}, nil

@@ -45,11 +45,15 @@ func TestNoScanOfServers(t *testing.T) {
 	do(func(tx job.Tx) error { return s.MoveOrders(tx, "h", "b") })
 	do(func(tx job.Tx) error { return s.VoidOrders(tx, "v", 1) })
 	do(func(tx job.Tx) error { return s.FreeAddresses(tx, "v") })
+	do(func(tx job.Tx) error { return s.UseReceipt(tx, "r") })
 	servers := func(f compute.ServerFilter) func() error {
 		return func() error {
 			_, err := s.Servers().List(ctx, nil, f, record.Page{Limit: 1000})
 			return err
 		}
+	}
+	moves := func(f compute.MoveFilter) func() error {
+		return func() error { return looks(ctx, s.Moves(), f) }
 	}
 	for _, read := range []func() error{
 		servers(compute.ServerFilter{Project: "p"}), servers(compute.ServerFilter{HostID: "h"}), servers(compute.ServerFilter{Name: "n"}),
@@ -68,6 +72,20 @@ func TestNoScanOfServers(t *testing.T) {
 		func() error { return looks(ctx, s.Volumes(), compute.VolumeFilter{ServerID: "v"}) },
 		func() error { return looks(ctx, s.Volumes(), compute.VolumeFilter{Project: "p"}) },
 		func() error { return looks(ctx, s.JoinTokens(), compute.JoinTokenFilter{Digest: "d"}) },
+		moves(compute.MoveFilter{ServerID: "v"}), moves(compute.MoveFilter{SourceID: "h"}), moves(compute.MoveFilter{DestID: "h"}), moves(compute.MoveFilter{PlanID: "p"}),
+		moves(compute.MoveFilter{HostID: "h"}), moves(compute.MoveFilter{Open: true}), moves(compute.MoveFilter{SourceID: "h", Uncleaned: true}),
+		moves(compute.MoveFilter{SourceID: "h", Open: true}), moves(compute.MoveFilter{SourceID: "h", ServerID: "v", Uncleaned: true}),
+		moves(compute.MoveFilter{SourceID: "h", State: compute.MoveFailed}), moves(compute.MoveFilter{SourceID: "h", Kind: compute.Evacuation, Uncleaned: true}),
+		func() error { return looks(ctx, s.Receipts(), compute.ReceiptFilter{HostID: "h"}) },
+		func() error { return looks(ctx, s.Receipts(), compute.ReceiptFilter{HostID: "h", Open: true}) },
+		func() error { return looks(ctx, s.Receipts(), compute.ReceiptFilter{Open: true}) },
+		func() error { return looks(ctx, s.Plans(), compute.PlanFilter{HostID: "h"}) },
+		func() error {
+			return looks(ctx, s.Plans(), compute.PlanFilter{HostID: "h", State: compute.PlanRunning})
+		},
+		func() error { return looks(ctx, s.Hosts(), compute.HostFilter{NodeID: "n"}) },
+		func() error { return looks(ctx, s.Hosts(), compute.HostFilter{Group: "g"}) },
+		func() error { _, err := s.MoveSources(ctx); return err },
 	} {
 		if err := read(); err != nil {
 			t.Fatal(err)

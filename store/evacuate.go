@@ -155,10 +155,12 @@ var moves = &kind[compute.Move, compute.MoveFilter]{
 		c.equal("t.project", f.Project)
 		c.equal("t.user_name", f.User)
 		if !f.ChangesSince.IsZero() {
-			c.and("t.updated_at >= " + c.arg(micros(f.ChangesSince)))
+			since := c.arg(micros(f.ChangesSince))
+			c.and("(t.updated_at >= " + since + " OR t.created_at >= " + since + ")")
 		}
 		if !f.ChangesBefore.IsZero() {
-			c.and("t.updated_at <= " + c.arg(micros(f.ChangesBefore)))
+			before := c.arg(micros(f.ChangesBefore))
+			c.and("t.updated_at <= " + before + " AND t.created_at <= " + before)
 		}
 		if f.Open {
 			c.and("t.state IN ('accepted', 'pre-migrating', 'running')")

@@ -34,6 +34,7 @@ CREATE TABLE receipt (
 -- One open receipt a host: who closes it and who moves a server by it meet at this row.
 CREATE UNIQUE INDEX receipt_host_id ON receipt (host_id) WHERE closed_at = 0;
 CREATE INDEX receipt_host ON receipt (host_id, num);
+CREATE INDEX receipt_open ON receipt (num) WHERE closed_at = 0;
 
 CREATE TABLE plan (
     num        {{serial}},
@@ -74,4 +75,3 @@ CREATE INDEX server_move_dest ON server_move (dest_id, num) WHERE dest_id <> '';
 CREATE INDEX server_move_plan ON server_move (plan_id, num) WHERE plan_id <> '';
 CREATE INDEX server_move_open ON server_move (num) WHERE state IN ('accepted', 'pre-migrating', 'running');
 CREATE INDEX server_move_uncleaned ON server_move (source_id) WHERE state = 'done';
-CREATE INDEX server_move_updated ON server_move (updated_at);

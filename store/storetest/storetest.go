@@ -81,6 +81,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"rescue image", testRescueImages}, {"rescue against remove", testRescueAgainstRemove},
 		{"order", testOrders}, {"order result", testOrderResult}, {"orders move", testOrdersMove}, {"order once", testOrderOnce},
 		{"orders woken", testOrdersWoken}, {"lease", testLeases},
+		{"host group", testHostGroups}, {"receipt", testReceipts}, {"receipt once", testReceiptOnce}, {"move against admission", testMoveAgainstAdmission},
+		{"plan", testPlans}, {"move", testMoves},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},
