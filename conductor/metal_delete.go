@@ -17,6 +17,8 @@ func (c *Conductor) metalDelete() job.Definition {
 		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
 		Actions: []job.Action{
 			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
+			{Name: "power off", Do: c.onMetal(c.offForGood), NoUndo: again, Deadline: metalQuick},
+			{Name: "bar it from its volumes", Do: c.onMetal(c.barVolumes), NoUndo: again, Deadline: metalQuick},
 			{Name: "give the machine back", Do: c.onMetal(c.undeploy), NoUndo: again, Deadline: metalQuick},
 			{Name: "wait until it is back", Do: c.onMetal(c.awaitUndeployed), NoUndo: again, Deadline: metalQuick},
 			{Name: "take its volumes", Do: c.onMetal(c.takeVolumes), NoUndo: again, Deadline: metalQuick},
@@ -35,6 +37,14 @@ var (
 		hypervisor.UnrescueFail, hypervisor.DeployWait, hypervisor.DeployHold, hypervisor.RescueWait,
 	}
 )
+
+// offForGood turns off what runs from volumes, before they are taken from under it; others are turned off where they are cleared.
+func (c *Conductor) offForGood(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	if g.machine == nil || g.machine.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
+		return job.Done()
+	}
+	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
+}
 
 func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *rig) job.Outcome {
 	if g.machine == nil {

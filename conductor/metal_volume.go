@@ -66,7 +66,10 @@ func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hyp
 	}
 	t := hypervisor.Target{VolumeID: v.ID, Portal: v.Portal, IQN: v.IQN, LUN: v.LUN, User: v.CHAPUser, Password: v.CHAPPassword}
 	if t.Portal != "" && t.IQN != "" {
-		return t, nil
+		if c.Storage == nil {
+			return t, nil
+		}
+		return t, c.Storage.Allow(ctx, t.IQN, iqn)
 	}
 	exporter, ok := c.Storage.(storage.Exporter)
 	if !ok {
@@ -75,6 +78,23 @@ func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hyp
 	e, err := exporter.Export(ctx, v.ID, iqn)
 	t.Portal, t.IQN, t.LUN = e.Portal, e.IQN, e.LUN
 	return t, err
+}
+
+// barVolumes has storage let the machine in no more, as long as it is surely this server's: the next one may have it in a moment, and
+// must find no door open to what this one had.
+func (c *Conductor) barVolumes(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	if g.machine == nil || c.Storage == nil || len(volumesOf(g.server)) == 0 {
+		return job.Done()
+	}
+	names, err := g.api.Connectors(ctx, g.machine.ID)
+	if err != nil {
+		return job.From(err)
+	}
+	iqn := initiator(names)
+	if iqn == "" {
+		return job.Done()
+	}
+	return job.From(c.Storage.Revoke(ctx, iqn))
 }
 
 // takeVolumes ends what giveVolumes did. The machine is known by its name in the server's row: it may be nobody's by now.
