@@ -136,7 +136,7 @@ func (d *draft) stays(s *Server) string {
 		return "it is a machine, and its own host: repair it, or deploy it anew"
 	case s.Task == Deleting:
 		return "it is being deleted: that comes to its end without its host"
-	case m != nil && (m.State != MoveAttached || m.DestID != d.Source.ID):
+	case m != nil && (d.Drain || !m.yieldsFrom(d.Source.ID)) && (m.State != MoveAttached || m.DestID != d.Source.ID):
 		return "it is on its way already, by move " + m.ID
 	case s.State == Errored && s.LaunchedAt.IsZero():
 		return "it was never made: delete it and create it anew"

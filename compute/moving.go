@@ -170,7 +170,7 @@ func (s *Servers) goneOn(ctx context.Context, tx job.Tx, srv *Server, j *job.Job
 	if err != nil || !former.Going() {
 		return ignoreNotFound(err)
 	}
-	if former.planned() && former.State != MoveAttached {
+	if former.yieldsFrom(srv.HostID) {
 		return s.yieldPlanned(ctx, tx, srv, former, m)
 	}
 	if former.State != MoveAttached || former.DestID != srv.HostID {

@@ -28,6 +28,11 @@ type MigrateArgs struct {
 // planned tells whether the move needs no receipt: its source lived.
 func (m *Move) planned() bool { return m.Kind == LiveMigration || m.Kind == Migration }
 
+// yieldsFrom tells whether the move gives way to an evacuation of the host: it was to leave it, and was not handed over.
+func (m *Move) yieldsFrom(hostID string) bool {
+	return m.planned() && m.State != MoveAttached && m.SourceID == hostID
+}
+
 // movable tells why a server cannot be moved by plan; nil: it can.
 func (s *Server) movable() error {
 	switch {

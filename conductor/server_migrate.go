@@ -21,8 +21,8 @@ func (c *Conductor) serverMigrate() job.Definition {
 		Kind: compute.JobMigrate, Version: 1, Class: job.Operation, Failed: c.migrateFailed,
 		Actions: []job.Action{
 			{Name: "choose the destination", Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
-			{Name: "prepare the destination", Do: c.trips(c.makeReady), Undo: c.trips(c.clearReady), Deadline: guestDeadline(diskErrand)},
-			{Name: "leave the source", Do: c.trips(c.leaveSource), Undo: c.trips(c.stayAtSource), Deadline: guestDeadline(liveErrand)},
+			{Name: "prepare the destination", Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
+			{Name: "leave the source", Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
 			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
 			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
 			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
@@ -42,12 +42,14 @@ const (
 	shutWithin = time.Minute
 )
 
-// What a trip notes: what the source answered last, in base64; that it goes off and not live; that the guest runs there; that nothing
+// What a trip notes: what the source answered last, in base64; that it goes off and not live; that the guest runs there;
+// that it came, and could not go on there; that nothing
 // of it is left at the source; where a cluster brought it.
 const (
 	cookieMemo  = "cookie"
 	coldMemo    = "cold"
 	livesMemo   = "lives"
+	brokeMemo   = "broke"
 	clearedMemo = "cleared"
 	broughtMemo = "brought"
 )
@@ -66,6 +68,16 @@ func (c *Conductor) trips(do func(context.Context, *job.Run, *trip) job.Outcome)
 			return job.From(err)
 		}
 		return do(ctx, r, t)
+	}
+}
+
+// beforeHandOver takes nothing back of a move that was handed over: the destination may run the guest.
+func beforeHandOver(undo func(context.Context, *job.Run, *trip) job.Outcome) func(context.Context, *job.Run, *trip) job.Outcome {
+	return func(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+		if t.move.State != compute.MovePreparing {
+			return job.Done()
+		}
+		return undo(ctx, r, t)
 	}
 }
 
@@ -185,7 +197,7 @@ func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *trip) job.Outc
 
 // clearReady removes what was brought. A destination that cannot be asked keeps it: nobody starts it there.
 func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *trip) job.Outcome {
-	if t.byCluster() || t.there == nil {
+	if t.byCluster() {
 		return job.Done()
 	}
 	e := errand{verb: compute.Remove, args: compute.Args{KeepDisks: true}, orGone: true}
@@ -239,7 +251,7 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 
 // stayAtSource has the guest go on at the source, as it was.
 func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
-	if t.byCluster() || !t.runs() || t.there == nil {
+	if t.byCluster() || !t.runs() {
 		return job.Done()
 	}
 	on := func(compute.Result) job.Outcome {
@@ -286,6 +298,7 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Out
 		return job.Done()
 	}, func(err error) job.Outcome {
 		r.Note(coldMemo, err.Error())
+		r.Note(brokeMemo, "yes")
 		return job.Done(func(tx job.Tx) error { return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, err.Error()) })
 	})
 }
@@ -296,8 +309,19 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
-	e := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
-	return c.send(ctx, r, t.here, e, done)
+	off := func(compute.Result) job.Outcome {
+		e := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+		return c.send(ctx, r, t.here, e, done)
+	}
+	if r.Memo[brokeMemo] == "" {
+		return off(compute.Result{})
+	}
+	b, err := c.blueprintOf(ctx, t.there)
+	if err != nil {
+		return job.From(err)
+	}
+	// What came of it is thrown away; one that runs there all the same is a conflict, and is left alone.
+	return c.send(ctx, r, t.there, errand{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
 }
 
 func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
