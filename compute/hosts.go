@@ -28,11 +28,15 @@ type Hosts struct {
 	// look lists the neighbours that a host is asked to look at, sighted is told what it saw; nil: nobody asks.
 	look    func(hostID string) []Neighbour
 	sighted func(hostID string, seen []Neighbour)
+	lookout lookout
 }
 
 func newHosts(c *core, s *Servers) *Hosts {
-	return &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases(),
+	h := &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases(),
 		ear: ear{since: c.now(), heard: map[string]word{}}}
+	h.look = h.lookout.lookFor
+	h.sighted = func(hostID string, seen []Neighbour) { h.lookout.told(hostID, seen, h.now()) }
+	return h
 }
 
 // Host reads one by UUID or name; a name that several hosts have is Conflict.
@@ -285,6 +289,8 @@ type Life struct {
 	Renewals  int64
 	// Servers on it, deleted ones left out.
 	Servers int
+	// Suspected says what is thought of a host that is silent: by what it is called dead, or why it is not; empty: it is heard.
+	Suspected string
 }
 
 // Lives reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
@@ -310,7 +316,7 @@ func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, er
 	out := make(map[string]Life, len(hosts))
 	for _, h := range hosts {
 		l := s.leases.newest(up.stored[h.ID], h.ID)
-		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID]}
+		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Suspected: s.lookout.thought(h.ID)}
 	}
 	return out, nil
 }

@@ -461,7 +461,7 @@ func (s *Hosts) FlushLeases(ctx context.Context) error {
 // tendReceipts). onError is told of what failed; it is no end.
 func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
 	var tending sync.WaitGroup
-	tending.Go(func() { s.each(ctx, onError, s.servers.Tend, s.tendReceipts) })
+	tending.Go(func() { s.each(ctx, onError, s.servers.Tend, s.tendReceipts, s.tendSuspects) })
 	s.each(ctx, onError, s.FlushLeases, s.keepListening) // in time, however long it takes to tend
 	tending.Wait()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)

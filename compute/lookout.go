@@ -1,0 +1,306 @@
+package compute
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Senses are ways beside its lease by which a host is perceived. They tell at once what was seen last, and look anew by themselves;
+// what is older than they think right is Unknown.
+type Senses interface {
+	// Power of a node: Dead if its BMC says off.
+	Power(nodeID string) Sense
+	// Connected tells which of these initiators have a connection; known is false where the storage cannot be asked, or there is none.
+	Connected(initiators []string) (some, known bool)
+}
+
+const (
+	// lookAfter is the silence after which neighbours are asked: so that they have answered when it is Suspect.
+	lookAfter = 2 * RenewEvery
+	// lookers look at one host.
+	lookers = 3
+	// sightLasts is how long a neighbour's word counts.
+	sightLasts = 10 * time.Second
+)
+
+// lookout is what this process remembers of silent hosts from one look to the next.
+type lookout struct {
+	mu     sync.Mutex
+	senses Senses // nil: there are none
+	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
+	asked map[string][]Neighbour
+	seen  map[string]map[string]glance
+	// why is what is thought of silent hosts, suspected those that are called dead, tried when they were healed.
+	why       map[string]string
+	suspected map[string]bool
+	tried     map[string]time.Time
+	// said is what was told of a crowd.
+	said string
+}
+
+type glance struct {
+	reached bool
+	at      time.Time
+}
+
+// SetSenses names further ways of perceiving hosts.
+func (s *Hosts) SetSenses(by Senses) {
+	s.lookout.mu.Lock()
+	defer s.lookout.mu.Unlock()
+	s.lookout.senses = by
+}
+
+// lookFor lists what a living host is asked to look at.
+func (l *lookout) lookFor(hostID string) []Neighbour {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked[hostID]
+}
+
+// told takes a neighbour's word, of hosts that it was asked about.
+func (l *lookout) told(hostID string, seen []Neighbour, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range seen {
+		if !slices.ContainsFunc(l.asked[hostID], func(a Neighbour) bool { return a.HostID == n.HostID && a.Address == n.Address }) {
+			continue
+		}
+		if l.seen[n.HostID] == nil {
+			if l.seen == nil {
+				l.seen = map[string]map[string]glance{}
+			}
+			l.seen[n.HostID] = map[string]glance{}
+		}
+		l.seen[n.HostID][hostID] = glance{n.Reached, now}
+	}
+}
+
+// thought is what is thought of a silent host; empty: it is none.
+func (l *lookout) thought(hostID string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why[hostID]
+}
+
+// tendSuspects judges who is silent, and begins the fence of those whose group heals.
+func (s *Hosts) tendSuspects(ctx context.Context) error {
+	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{Kind: AgentHost}, record.Page{})
+	if err != nil {
+		return err
+	}
+	view, byID, err := s.view(ctx, hosts)
+	if err != nil {
+		return err
+	}
+	s.lookout.ask(view, byID)
+	verdicts := Judge(view)
+	begun, crowd := s.lookout.take(verdicts)
+	for _, v := range begun {
+		if err := s.suspect(ctx, v); err != nil {
+			return err
+		}
+	}
+	for _, v := range verdicts {
+		if v.Heal {
+			if err := s.heal(ctx, byID[v.HostID], v.Why); err != nil {
+				return err
+			}
+		}
+	}
+	if crowd != "" {
+		return problem.Unavailablef("nobody is suspected: %s", crowd)
+	}
+	return nil
+}
+
+// view perceives all hosts now. Only of those that are silent more is asked than whether they are.
+func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host, error) {
+	v, byID := View{Listening: s.listening()}, make(map[string]*Host, len(hosts))
+	silent := false
+	for _, h := range hosts {
+		byID[h.ID] = h
+		g := Sighting{HostID: h.ID, Name: h.Name, Group: h.Group, Aside: h.Fenced || h.ForcedDown || h.Revoked}
+		g.Silent, g.Watchdog, g.Heard = s.Silence(h.ID)
+		silent = silent || g.Heard && !g.Aside && g.Silent >= lookAfter
+		v.Hosts = append(v.Hosts, g)
+	}
+	if !silent {
+		return v, byID, nil
+	}
+	groups, err := s.store.HostGroups().List(ctx, nil, HostGroupFilter{}, record.Page{})
+	if err != nil {
+		return v, nil, err
+	}
+	v.Groups = make(map[string]*HostGroup, len(groups))
+	for _, g := range groups {
+		v.Groups[g.Name] = g
+	}
+	fenced, err := s.store.Receipts().List(ctx, nil, ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return v, nil, err
+	}
+	tried := s.lookout.attempts(fenced, s.now())
+	for i := range v.Hosts {
+		g := &v.Hosts[i]
+		g.TriedAgo = tried[g.HostID]
+		if !g.Aside && g.Heard && g.Silent >= lookAfter && g.Silent < longSilent {
+			if err := s.perceive(ctx, g, byID[g.HostID]); err != nil {
+				return v, nil, err
+			}
+		}
+	}
+	return v, byID, nil
+}
+
+// perceive asks all ways but the lease about one host.
+func (s *Hosts) perceive(ctx context.Context, g *Sighting, h *Host) error {
+	there, err := s.servers.On(ctx, h.ID)
+	if err != nil {
+		return err
+	}
+	g.Servers = len(there)
+	l := &s.lookout
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for looker, what := range l.asked {
+		if slices.ContainsFunc(what, func(n Neighbour) bool { return n.HostID == h.ID }) {
+			g.Others++
+			if saw, ok := l.seen[h.ID][looker]; ok && s.now().Sub(saw.at) < min(sightLasts, g.Silent) {
+				g.Answered++
+				if saw.reached {
+					g.Reached++
+				}
+			}
+		}
+	}
+	if l.senses == nil {
+		return nil
+	}
+	if h.NodeID != "" {
+		g.Power = l.senses.Power(h.NodeID)
+	}
+	running := slices.DeleteFunc(slices.Clone(there), func(srv *Server) bool {
+		some, _ := srv.HasVolumes()
+		return !some || srv.Power != PowerOn
+	})
+	if len(running) > 0 {
+		if some, known := l.senses.Connected(Initiators(h, running)); known {
+			g.Storage = map[bool]Sense{true: Lives, false: Dead}[some]
+		}
+	}
+	return nil
+}
+
+// ask chooses who looks at the silent hosts: living ones, of the same group before others.
+func (l *lookout) ask(v View, byID map[string]*Host) {
+	near, living := map[string][]string{}, []string{}
+	for _, o := range v.Hosts {
+		if !o.Aside && o.Heard && o.Silent < lookAfter {
+			near[o.Group], living = append(near[o.Group], o.HostID), append(living, o.HostID)
+		}
+	}
+	asked, silent := map[string][]Neighbour{}, map[string]bool{}
+	for _, g := range v.Hosts {
+		address := byID[g.HostID].Inventory.Address
+		if g.Aside || !g.Heard || g.Silent < lookAfter || g.Silent >= longSilent || address == "" {
+			continue
+		}
+		silent[g.HostID] = true
+		by := slices.Clone(near[g.Group][:min(len(near[g.Group]), lookers)])
+		for _, id := range living[:min(len(living), lookers)] {
+			if len(by) < lookers && !slices.Contains(by, id) {
+				by = append(by, id)
+			}
+		}
+		for _, id := range by {
+			asked[id] = append(asked[id], Neighbour{HostID: g.HostID, Address: address})
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = asked
+	for id := range l.seen {
+		if !silent[id] {
+			delete(l.seen, id)
+		}
+	}
+}
+
+// take remembers what is thought, and tells who is suspected from now on; crowd is told once.
+func (l *lookout) take(verdicts []Verdict) (begun []Verdict, crowd string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	why, suspected := map[string]string{}, map[string]bool{}
+	for _, v := range verdicts {
+		why[v.HostID], suspected[v.HostID] = v.Why, v.Suspected
+		if v.Suspected && !l.suspected[v.HostID] {
+			begun = append(begun, v)
+		}
+		if strings.Contains(v.Why, cutOff) {
+			crowd = v.Why
+		}
+	}
+	l.why, l.suspected = why, suspected
+	if (crowd != "") == (l.said != "") {
+		return begun, ""
+	}
+	l.said = crowd
+	return begun, crowd
+}
+
+// attempts tells how long ago hosts were healed, within HealCycle.
+func (l *lookout) attempts(open []*Receipt, now time.Time) map[string]time.Duration {
+	out := map[string]time.Duration{}
+	keep := func(id string, at time.Time) bool {
+		ago := max(now.Sub(at), 1)
+		if ago < HealCycle {
+			out[id] = ago
+		}
+		return ago < HealCycle
+	}
+	for _, r := range open {
+		keep(r.HostID, r.CreatedAt)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, at := range l.tried {
+		if !keep(id, at) {
+			delete(l.tried, id)
+		}
+	}
+	return out
+}
+
+// suspect writes on the host's timeline that it is called dead.
+func (s *Hosts) suspect(ctx context.Context, v Verdict) error {
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		return s.jobs.Append(tx, job.Event{Subject: HostSubject(v.HostID), Type: "contact", Text: "suspected to be dead: " + v.Why, Severity: "error"})
+	})
+}
+
+// heal begins the fence of a host, which is evacuated after it.
+func (s *Hosts) heal(ctx context.Context, h *Host, why string) error {
+	err := s.jobs.Do(ctx, func(tx job.Tx) error {
+		_, err := s.insertFence(tx, h, FenceArgs{Heal: true, Why: why}, Who{Admin: true})
+		return err
+	})
+	if err == nil {
+		s.lookout.mu.Lock()
+		defer s.lookout.mu.Unlock()
+		if s.lookout.tried == nil {
+			s.lookout.tried = map[string]time.Time{}
+		}
+		s.lookout.tried[h.ID] = s.now()
+	}
+	if problem.Is(err, problem.Conflict) {
+		return nil // somebody works on it already
+	}
+	return err
+}

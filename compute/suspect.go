@@ -1,0 +1,175 @@
+package compute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// When a host is called dead. It is decided from what was perceived, all at one moment, and from nothing else: Judge is pure.
+
+// Sense is what one way of perceiving a host tells of it.
+type Sense string
+
+const (
+	Unknown Sense = "" // it was not asked, or did not answer: nothing follows from that
+	Lives   Sense = "lives"
+	Dead    Sense = "dead"
+)
+
+// Sighting is what was perceived of a host.
+type Sighting struct {
+	HostID, Name, Group string
+	// Silent is for how long its lease was not renewed, as far as this process could hear; Heard: it held one at all.
+	Silent time.Duration
+	Heard  bool
+	// Aside: it is fenced, forced down or revoked: it is nobody's business here.
+	Aside bool
+	// Servers are on it.
+	Servers int
+	// Power is Dead where its BMC says off, Storage where none of its guests that run from volumes is connected.
+	Power, Storage Sense
+	// Others live and could look at it; of these Answered have, and Reached found it.
+	Others, Answered, Reached int
+	// Watchdog is the one that its newest renewal named as armed.
+	Watchdog string
+	// TriedAgo is how long ago it was healed last, by this process or by a receipt; 0: not within HealCycle.
+	TriedAgo time.Duration
+}
+
+// View is all that is perceived at one moment.
+type View struct {
+	Hosts []Sighting
+	// Groups by name; a group that is missing is as DefaultHostGroup.
+	Groups map[string]*HostGroup
+	// Listening is for how long this process has heard without a gap.
+	Listening time.Duration
+}
+
+// Verdict is what follows for a host that is silent.
+type Verdict struct {
+	HostID string
+	// Suspected: it is called dead; Why says by what, or why it is not.
+	Suspected bool
+	Why       string
+	// Heal: it is to be fenced and evacuated.
+	Heal bool
+}
+
+// cutOff is in the words about hosts that fell silent together.
+const cutOff = "it is more likely that the control plane is cut off"
+
+// longSilent are hosts that nobody counts any more when many fall silent at once: those are known to be away.
+const longSilent = HealCycle
+
+// Judge tells of each host that is silent what to think of it. Two independent ways must call it dead, of which its lease is one; where
+// too many fell silent together, it is the control plane that is cut off, and nobody is suspected.
+func Judge(v View) (out []Verdict) {
+	if v.Listening < Suspect {
+		return nil
+	}
+	crowds := v.crowds()
+	healed := v.healed()
+	for _, h := range v.sorted() {
+		if h.Aside || !h.silent() {
+			continue
+		}
+		group := v.group(h.Group)
+		verdict := Verdict{HostID: h.HostID, Why: crowds[h.Group]}
+		if verdict.Why == "" {
+			verdict.Suspected, verdict.Why = h.judge()
+		}
+		if verdict.Suspected && group.Healing && h.Servers > 0 && h.TriedAgo == 0 {
+			if verdict.Heal = healed[h.Group] < group.MaxHosts; verdict.Heal {
+				healed[h.Group]++
+			} else {
+				verdict.Why += fmt.Sprintf("; it is not healed: %d of its group were within %s", healed[h.Group], HealCycle)
+			}
+		}
+		out = append(out, verdict)
+	}
+	return out
+}
+
+func (h *Sighting) silent() bool { return h.Heard && h.Silent >= Suspect }
+
+func (v *View) group(name string) *HostGroup {
+	if g := v.Groups[name]; g != nil {
+		return g
+	}
+	return DefaultHostGroup()
+}
+
+// sorted are the hosts, those that have been silent longest first.
+func (v *View) sorted() []Sighting {
+	return slices.SortedFunc(slices.Values(v.Hosts), func(a, b Sighting) int {
+		return cmp.Or(cmp.Compare(b.Silent, a.Silent), strings.Compare(a.HostID, b.HostID))
+	})
+}
+
+// crowds tells of the groups whose hosts fell silent together, by name, why nobody of theirs is suspected.
+func (v *View) crowds() map[string]string {
+	all, silent := map[string]int{}, map[string]int{}
+	total, gone := 0, 0
+	for i := range v.Hosts {
+		h := &v.Hosts[i]
+		if h.Aside || !h.Heard || h.Silent >= longSilent {
+			continue
+		}
+		all[h.Group]++
+		total++
+		if h.silent() {
+			silent[h.Group]++
+			gone++
+		}
+	}
+	out := map[string]string{}
+	for name, n := range silent {
+		switch share := v.group(name).MaxShare; {
+		case gone == total:
+			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, cutOff)
+		case n > 1 && n*100 >= share*all[name]:
+			out[name] = fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all[name], share, cutOff)
+		}
+	}
+	return out
+}
+
+// healed counts the hosts of each group that were healed of late.
+func (v *View) healed() map[string]int {
+	out := map[string]int{}
+	for i := range v.Hosts {
+		if v.Hosts[i].TriedAgo > 0 {
+			out[v.Hosts[i].Group]++
+		}
+	}
+	return out
+}
+
+// judge asks for a second way that calls a silent host dead. A neighbour that reaches it outweighs a BMC and a storage, either of which
+// may be asked about the wrong machine.
+func (h *Sighting) judge() (dead bool, why string) {
+	lease := "its lease lapsed " + h.Silent.Truncate(time.Second).String() + " ago"
+	if h.Watchdog != "" && h.Silent >= SelfFenceEvidence {
+		return true, lease + ", and its watchdog " + h.Watchdog + " has reset it"
+	}
+	if h.Reached > 0 {
+		return false, fmt.Sprintf("%s, but %d of %d neighbours reach it", lease, h.Reached, h.Answered)
+	}
+	var by []string
+	if h.Power == Dead {
+		by = append(by, "its BMC says off")
+	}
+	if h.Storage == Dead {
+		by = append(by, "no guest of it is connected to its volumes")
+	}
+	if h.Answered > 0 && h.Answered >= min(2, h.Others) {
+		by = append(by, fmt.Sprintf("none of %d neighbours reaches it", h.Answered))
+	}
+	if len(by) == 0 {
+		return false, lease + "; nothing else speaks of its death"
+	}
+	return true, lease + ", and " + strings.Join(by, ", and ")
+}
