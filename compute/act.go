@@ -136,6 +136,9 @@ func (s *Servers) supersede(tx job.Tx, srv *Server) (bool, error) {
 		if err := s.jobs.Interrupt(tx, open[i].ID, job.Ended, errSuperseded); err != nil {
 			return false, err
 		}
+		if err := s.dropMove(context.Background(), tx, srv, &open[i], true); err != nil {
+			return false, err
+		}
 		srv.Epoch++ // what the host was told before is void
 	}
 	return true, s.store.VoidOrders(tx, srv.ID, srv.Epoch)
@@ -226,6 +229,9 @@ func (s *Servers) reset(ctx context.Context, tx job.Tx, st *step) error {
 			return err
 		}
 		if err := s.volumesReset(ctx, tx, st.server, &open[i]); err != nil {
+			return err
+		}
+		if err := s.dropMove(ctx, tx, st.server, &open[i], false); err != nil {
 			return err
 		}
 	}

@@ -222,6 +222,9 @@ func (s *Servers) endTask(_ context.Context, tx job.Tx, srv *Server) error {
 // dropMove ends the move of a job that was given up for a deletion or a reset. What it left at the source is to be destroyed with a
 // deleted server; after a reset the server is where the move had brought it.
 func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, deleted bool) error {
+	if j.Kind != JobMove {
+		return nil
+	}
 	m, err := s.moveOf(ctx, tx, j)
 	if err != nil || !m.Going() {
 		return ignoreNotFound(err)
@@ -234,6 +237,11 @@ func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.J
 	case m.planned() && m.State != MoveAttached:
 		m.State = MoveCancelled // the server is its source's still
 	case deleted:
+		if m.State == MovePreparing { // what was made there is removed there, by the names that it has there
+			if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
+				return err
+			}
+		}
 		m.State, m.Clean, m.Problem = MoveDone, CleanDisk, "given up: the server is to be deleted"
 	case m.State == MoveAttached:
 		m.State = MoveDone

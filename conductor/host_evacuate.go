@@ -22,8 +22,13 @@ func (c *Conductor) hostEvacuate() job.Definition {
 	}
 }
 
-// planLook is how often a plan that is run looks at its moves.
-const planLook = 250 * time.Millisecond
+// planLook is how often a plan that is run looks at its moves, and how much longer it waits for each server that it has, until
+// slowLook: a look reads them all.
+const (
+	planLook    = 50 * time.Millisecond
+	lookForEach = time.Millisecond / 2
+	slowLook    = time.Second
+)
 
 func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	a, err := decode[compute.EvacuateArgs](r)
@@ -58,7 +63,8 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	if p.Going == 0 && len(p.Next) == len(skipped) && !busy {
 		return job.Done(skip)
 	}
-	return job.Pause(planLook, "the servers of the plan to be moved", skip)
+	next := min(planLook+time.Duration(len(p.Plan.Items))*lookForEach, slowLook)
+	return job.Pause(next, "the servers of the plan to be moved", skip)
 }
 
 func (c *Conductor) settlePlan(ctx context.Context, r *job.Run) job.Outcome {

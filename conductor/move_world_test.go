@@ -35,6 +35,7 @@ func newStreet(t *testing.T, y yard) *street {
 	if y.others == 0 {
 		y.others = 2
 	}
+	y.silent = true
 	s := &street{house: newHouse(t, y.quarters)}
 	ctx := context.Background()
 	marker := uuid.NewString()
@@ -71,10 +72,10 @@ func newStreet(t *testing.T, y yard) *street {
 	return s
 }
 
-// renew has the living hosts renew their leases; the source has been silent for long.
+// renew has the living hosts renew their leases, for long.
 func (s *street) renew(t *testing.T) {
 	t.Helper()
-	leases := []compute.Lease{{HostID: s.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(-time.Hour)}}
+	var leases []compute.Lease
 	for _, o := range s.others {
 		leases = append(leases, compute.Lease{HostID: o.host.ID, BootID: "boot-1", RenewedAt: time.Now().Add(time.Hour)})
 	}

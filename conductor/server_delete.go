@@ -35,6 +35,14 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	if g.host == nil {
 		return job.Done()
 	}
+	lost, err := c.Compute.Hosts.Lost(ctx, g.host)
+	switch {
+	case err != nil:
+		return job.From(err)
+	case lost:
+		r.Note(lostMemo, "yes")
+		return job.Done()
+	}
 	b, err := c.blueprint(ctx, g, false, "")
 	if err != nil && !problem.Is(err, problem.Unavailable) {
 		// A volume that is gone keeps no server: the disks of its own are all that is removed.
@@ -46,7 +54,7 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.From(err)
 	}
 	remove := func(compute.Result) job.Outcome {
-		e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand}
+		e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand, look: moveLook}
 		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 	}
 	if !g.server.Foreign || b.Spec.Restore == nil {
@@ -58,6 +66,12 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	return c.send(ctx, r, g, e, remove)
 }
 
+// lostMemo notes that a deletion did not wait for its host.
+const lostMemo = "without its host"
+
 func (c *Conductor) giveBack(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	if r.Memo[lostMemo] != "" {
+		return job.Done(func(tx job.Tx) error { return c.Compute.Servers.GoneWithout(after(ctx), tx, g.server.ID) })
+	}
 	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.Gone(after(ctx), tx, g.server.ID) })
 }

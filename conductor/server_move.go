@@ -76,7 +76,7 @@ const (
 // maxRefusals bounds how many destinations are tried, moveLook is how often a move looks whether the one that it has still lives.
 const (
 	maxRefusals = 10
-	moveLook    = 5 * time.Second
+	moveLook    = 2 * time.Second
 )
 
 func refusals(r *job.Run) []string {

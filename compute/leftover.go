@@ -1,0 +1,75 @@
+package compute
+
+import (
+	"context"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Lost tells whether nobody need wait for a host to remove a server: it is fenced, or an operator gave it up and its lease has lapsed.
+func (s *Hosts) Lost(ctx context.Context, h *Host) (bool, error) {
+	if h.Kind != AgentHost || h.Fenced || !h.Revoked && !h.ForcedDown {
+		return h.Kind == AgentHost && h.Fenced, nil
+	}
+	stored, err := s.store.Leases(ctx)
+	return err == nil && s.now().Sub(s.leases.newest(stored[h.ID], h.ID).RenewedAt) >= Suspect, err
+}
+
+// GoneWithout ends a server as Gone does, without its host, which is Lost: should that come back, it destroys what it has of it. Of a
+// host that is not fenced nobody knows whether it still writes: the volumes are given to nobody before an operator has looked.
+func (s *Servers) GoneWithout(ctx context.Context, tx job.Tx, id string) error {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil || srv.State == Deleted {
+		return err
+	}
+	host, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	if host != nil {
+		if err := s.leaveBehind(ctx, tx, srv); err != nil {
+			return err
+		}
+	}
+	if err := s.Gone(ctx, tx, id); err != nil || host == nil || host.Fenced {
+		return err
+	}
+	for _, d := range srv.Disks {
+		if d.VolumeID == "" {
+			continue
+		}
+		v, err := s.store.Volumes().Get(ctx, tx, d.VolumeID)
+		if problem.Is(err, problem.NotFound) || err == nil && v.Status != VolumeAvailable {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v.Status = VolumeError
+		if err := s.store.Volumes().Save(tx, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveBehind writes the record by which a host that comes back destroys what it has of a deleted server, its disks too.
+func (s *Servers) leaveBehind(ctx context.Context, tx job.Tx, srv *Server) error {
+	left, err := s.store.Moves().List(ctx, tx, MoveFilter{ServerID: srv.ID, SourceID: srv.HostID, Uncleaned: true}, pageOf(1))
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		left[0].Clean, left[0].Epoch = CleanDisk, srv.Epoch
+		return s.store.Moves().Save(tx, left[0])
+	}
+	m := &Move{Kind: Evacuation, Disposition: Cannot}
+	m.fill(srv, s.now())
+	m.Epoch, m.State, m.Clean, m.EndedAt, m.Words = srv.Epoch, MoveDone, CleanDisk, s.now(), "the server was deleted while its host was away"
+	if err := s.store.Moves().Insert(tx, m); err != nil {
+		return err
+	}
+	return s.note(tx, srv.ID, record.Asker{}, "contact", "deleted without its host: what that has of it is destroyed when it comes back")
+}
