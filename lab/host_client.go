@@ -83,6 +83,9 @@ func (l *Lab) KillLibvirt(ctx context.Context, name string, hold bool) error {
 	if hold {
 		script = "touch /" + holdFile
 	}
+	if h.Power == PowerOff {
+		return errOff(name, "kill libvirt of")
+	}
 	args := append(h.Enter(), "sh", "-c", script+"; [ ! -s /"+daemonPIDs+" ] || kill -9 $(cat /"+daemonPIDs+") 2>/dev/null || true")
 	if out, err := l.Command(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("kill libvirt of %s: %w: %s", name, err, out)

@@ -18,7 +18,7 @@ import (
 const (
 	Sector  = 512
 	Start   = 65 << 20
-	Entries = 1 << 19
+	Entries = 1 << 18
 	Marks   = 1 << 11
 	// Size is that of a disk with a journal.
 	Size = Start + (1+Entries+Marks)*Sector
@@ -211,21 +211,42 @@ type Writer struct {
 
 // NewWriter finds the end of a journal. buf holds a sector at least.
 func NewWriter(disk Device, boot uuid.UUID, buf []byte) (*Writer, error) {
-	w := &Writer{disk: disk, boot: boot, buf: buf[:Sector]}
+	next, err := end(disk, buf[:Sector])
+	return &Writer{disk: disk, boot: boot, buf: buf[:Sector], next: next}, err
+}
+
+// end finds the first entry that nobody wrote.
+func end(disk io.ReaderAt, buf []byte) (uint64, error) {
 	low, high := uint64(0), uint64(Entries)
 	for low < high {
 		middle := (low + high) / 2
-		if _, err := disk.ReadAt(w.buf, EntryAt(middle)); err != nil {
-			return nil, err
+		if _, err := disk.ReadAt(buf, EntryAt(middle)); err != nil {
+			return 0, err
 		}
-		if IsEmpty(w.buf) {
+		if IsEmpty(buf) {
 			high = middle
 		} else {
 			low = middle + 1
 		}
 	}
-	w.next = low
-	return w, nil
+	return low, nil
+}
+
+// Last is the newest entry of a journal, and how many there are; it is quick, and proves nothing.
+func Last(disk io.ReaderAt) (Entry, uint64, error) {
+	buf := make([]byte, Sector)
+	n, err := end(disk, buf)
+	if err != nil || n == 0 {
+		return Entry{}, 0, err
+	}
+	if _, err := disk.ReadAt(buf, EntryAt(n-1)); err != nil {
+		return Entry{}, 0, err
+	}
+	e, ok := DecodeEntry(buf)
+	if !ok {
+		return e, n, fmt.Errorf("entry %d is broken", n-1)
+	}
+	return e, n, nil
 }
 
 // Done is how many entries were written; Next is the place of the next one.

@@ -60,6 +60,9 @@ func TestOneAfterTheOther(t *testing.T) {
 	if err != nil || len(runs) != 3 || runs[2].First != 10 || runs[2].Entries != 5 {
 		t.Fatalf("runs %+v: %v", runs, err)
 	}
+	if last, n, err := Last(disk); err != nil || n != 15 || last.Boot != runs[2].Boot || last.Counter != 5 {
+		t.Fatalf("last %+v of %d: %v", last, n, err)
+	}
 }
 
 func TestTwoAtOnce(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"salvor/test/evacuate/journal"
 )
 
-// makeImages writes the image of a server whose only program keeps a journal, and a volume with a journal only.
-func makeImages(t *testing.T, dir string) (system, volume string) {
+// makeSystem writes the image of a server whose only program keeps a journal.
+func makeSystem(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "guest")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", program, "./journal/guest")
@@ -21,17 +21,22 @@ func makeImages(t *testing.T, dir string) (system, volume string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the guest: %v\n%s", err, out)
 	}
-	system, volume = filepath.Join(dir, "system.img"), filepath.Join(dir, "volume.img")
+	system := filepath.Join(dir, "system.img")
 	if err := lab.MakeAppliance(t.Context(), dir, system, program, journal.Size); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(volume, nil, 0o600); err != nil {
+	addHead(t, system)
+	return system
+}
+
+// makeVolume is a disk with a journal only.
+func makeVolume(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{system, volume} {
-		addHead(t, path)
-	}
-	return system, volume
+	addHead(t, path)
+	return path
 }
 
 func addHead(t *testing.T, path string) {

@@ -1,0 +1,325 @@
+//go:build e2e
+
+package evacuate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/lab"
+	"salvor/test/evacuate/journal"
+)
+
+// round is one way in which a host dies, or seems to. It ends in recovery, or in a blocked state that has a name.
+type round struct {
+	name string
+	run  func(s *scene)
+}
+
+// scene is a round as it goes on: one server, the host that it is on when all begins, and when the harm was done.
+type scene struct {
+	*world
+	chance *rand.Rand
+	server string
+	source string
+	before journal.Entry
+	harmed time.Time
+}
+
+// rounds of a server with a disk in a shared file and one on a volume. Hosts that died are taken back at the end of each.
+var rounds = []round{
+	{"network cut", networkCut},
+	{"host frozen", hostFrozen},
+	{"libvirt killed", libvirtKilled},
+	{"BMC dead", bmcDead},
+	{"BMC lies", bmcLies},
+	{"power-cycled in mid-move", cycledInMidMove},
+	{"destination killed in mid-move", destinationKilled},
+}
+
+// volumeRounds are those of a server that has a volume only: its storage is the fence.
+var volumeRounds = []round{
+	{"frozen, its volume revoked, thawed", frozenThenThawed},
+}
+
+// TestRounds proves that two boots of one server never write at a time, whatever kills its host.
+func TestRounds(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SALVOR_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SALVOR_SEED: %v", err)
+		}
+	}
+	t.Logf("SALVOR_SEED=%d", seed)
+	chance := rand.New(rand.NewPCG(seed, 0))
+	times := 1
+	if os.Getenv("SALVOR_SOAK") != "" {
+		times = 15
+	}
+	w := newWorld(t)
+	w.create("web", "--image", "system")
+	data := makeVolume(t, filepath.Join(w.dir, "data.img"))
+	w.cli("server", "add", "volume", "web", w.volume("data", data))
+	w.disks["data"] = data
+	w.play(chance, "web", rounds, times)
+	if os.Getenv("SALVOR_ROUND") == "" {
+		w.skippedFence(chance, "web")
+	}
+
+	w.forget("web", "data")
+	root := w.bootVolume("root")
+	w.create("vol", "--volume", root)
+	w.play(chance, "vol", volumeRounds, times)
+}
+
+// play goes through rounds, several times in an order by chance.
+func (w *world) play(chance *rand.Rand, server string, all []round, times int) {
+	for turn := range times {
+		order := chance.Perm(len(all))
+		for _, i := range order {
+			r := all[i]
+			if only := os.Getenv("SALVOR_ROUND"); only != "" && !strings.Contains(r.name, only) {
+				continue
+			}
+			start := time.Now()
+			w.Logf("round %d: %s", turn+1, r.name)
+			s := w.scene(chance, server)
+			r.run(s)
+			if w.Failed() {
+				w.FailNow()
+			}
+			s.settled()
+			w.Logf("round %d: %s: %.1f s", turn+1, r.name, time.Since(start).Seconds())
+		}
+	}
+}
+
+// scene begins with a server that writes.
+func (w *world) scene(chance *rand.Rand, server string) *scene {
+	w.Helper()
+	s := &scene{world: w, chance: chance, server: server, source: w.hostOf(server)}
+	s.before, _ = w.last(w.anyDisk())
+	w.writes(10)
+	return s
+}
+
+// settled proves what holds at the end of each round: all hosts serve, one of them has the one guest, and no two boots ever wrote at a time.
+func (s *scene) settled() {
+	s.Helper()
+	for _, h := range s.status().Hosts {
+		s.restore(h.Name)
+	}
+	s.writes(10)
+	at := s.hostOf(s.server)
+	for _, h := range s.status().Hosts {
+		want := 0
+		if h.Name == at {
+			want = 1
+		}
+		s.await(fmt.Sprintf("%d guests on %s", want, h.Name), func() bool { return s.guests(h.Name) == want })
+	}
+	if err := s.sound(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// restore mends a host and takes it back.
+func (w *world) restore(name string) {
+	w.Helper()
+	w.lay(w.lab.Fault(w.Context(), name, "none"))
+	h := w.host(name)
+	if h.Frozen {
+		w.do(name, lab.HostThaw)
+	}
+	w.do(name, lab.HostPlug)
+	if shown := w.show("host", name); shown["fenced"] != nil || shown["state"] != "up" {
+		w.cli("host", "restore", name)
+	}
+	w.do(name, lab.HostOn)
+	w.await(name+" serves again", func() bool {
+		shown := w.show("host", name)
+		return shown["state"] == "up" && shown["fenced"] == nil
+	})
+}
+
+func (w *world) lay(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) do(name string, verb lab.HostVerb) {
+	w.Helper()
+	w.lay(w.lab.HostDo(w.Context(), name, verb))
+}
+
+// harm does something to the source.
+func (s *scene) harm(verb lab.HostVerb) {
+	s.Helper()
+	s.do(s.source, verb)
+	s.harmed = time.Now()
+}
+
+// fault changes what the source's BMC does.
+func (s *scene) fault(fault string) {
+	s.Helper()
+	s.lay(s.lab.Fault(s.Context(), s.source, fault))
+}
+
+// lapsed waits until the control plane shows the source as down.
+func (s *scene) lapsed() {
+	s.Helper()
+	s.await(s.source+" is shown as down", func() bool { return s.hostIs(s.source, "down") })
+}
+
+// recover fences a host and moves its server, and proves that it writes from elsewhere.
+func (s *scene) recover(host string, more ...string) {
+	s.Helper()
+	s.cli(append([]string{"fence", host, "--wait"}, more...)...)
+	s.cli("evacuate", "run", host, "--wait")
+	s.moved(host)
+}
+
+// moved waits for a later boot of the server, on another host.
+func (s *scene) moved(from string) {
+	s.Helper()
+	s.await("a later boot writes", func() bool {
+		for name := range s.disks {
+			if e, _ := s.last(name); e.Boot == s.before.Boot {
+				return false
+			}
+		}
+		return true
+	})
+	if at := s.hostOf(s.server); at == from {
+		s.Errorf("the server is on %s still", at)
+	}
+	s.Logf("from the harm to the first write elsewhere: %.1f s", time.Since(s.harmed).Seconds())
+}
+
+// blocked asks for a fence that must end within a bound, without a receipt and with reasons that name what is missing.
+func (s *scene) blocked(want string) {
+	s.Helper()
+	start := time.Now()
+	out, err := s.try("fence", s.source, "--wait")
+	if err == nil {
+		s.Fatalf("the fence has a receipt: %s", out)
+	}
+	if took := time.Since(start); took > longest || !strings.Contains(err.Error(), want) {
+		s.Errorf("after %s: %v, want %q", took, err, want)
+	}
+	s.Logf("blocked after %.1f s: %v", time.Since(start).Seconds(), err)
+	if out, err := s.try("evacuate", "run", s.source, "--wait"); err == nil || !strings.Contains(err.Error()+out, "salvor fence "+s.source) {
+		s.Errorf("a run without a receipt: %v %s", err, out)
+	}
+}
+
+func networkCut(s *scene) {
+	s.harm(lab.HostCut)
+	if s.chance.IntN(2) == 0 {
+		s.lapsed()
+	}
+	s.recover(s.source)
+}
+
+func hostFrozen(s *scene) {
+	s.harm(lab.HostFreeze)
+	s.lapsed()
+	s.recover(s.source)
+}
+
+func libvirtKilled(s *scene) {
+	s.lay(s.lab.KillLibvirt(s.Context(), s.source, true))
+	s.harmed = time.Now()
+	s.recover(s.source)
+}
+
+func bmcDead(s *scene) {
+	s.fault([]string{"down", "503", "hang", "rubbish"}[s.chance.IntN(4)])
+	s.harm(lab.HostCut)
+	s.lapsed()
+	s.blocked("power")
+	s.do(s.source, lab.HostOff) // somebody goes there and pulls the plug
+	s.recover(s.source, "--attest", "the plug is pulled")
+}
+
+// bmcLies is a host that lives while its BMC says that it is off: that is no evidence, and nothing is moved.
+func bmcLies(s *scene) {
+	s.fault([]string{"lie-off", "lie-power"}[s.chance.IntN(2)])
+	s.blocked("lives")
+	if e, _ := s.last(s.anyDisk()); e.Boot != s.before.Boot || s.hostOf(s.server) != s.source {
+		s.Error("the server did not stay as it was")
+	}
+}
+
+// cycledInMidMove has the old host come back while its server is on the way.
+func cycledInMidMove(s *scene) {
+	s.harm(lab.HostCut)
+	s.cli("fence", s.source, "--wait")
+	s.cli("evacuate", "run", s.source)
+	time.Sleep(time.Duration(s.chance.Int64N(int64(2 * time.Second)))) // the time is the test
+	s.do(s.source, lab.HostPlug)
+	s.do(s.source, lab.HostOn)
+	s.moved(s.source)
+}
+
+// destinationKilled cuts the power of the new host too, at any time of the move.
+func destinationKilled(s *scene) {
+	s.harm(lab.HostCut)
+	s.cli("fence", s.source, "--wait")
+	s.cli("evacuate", "run", s.source)
+	s.await("a destination", func() bool { return s.hostOf(s.server) != s.source })
+	second := s.hostOf(s.server)
+	time.Sleep(time.Duration(s.chance.Int64N(int64(4 * time.Second)))) // the time is the test
+	s.do(second, lab.HostOff)
+	s.cli("fence", second, "--wait")
+	s.await("recovery by a third host", func() bool {
+		at := s.hostOf(s.server)
+		if at != s.source && at != second {
+			return true
+		}
+		_, _ = s.try("evacuate", "run", at, "--wait=20")
+		return false
+	})
+	s.moved(s.source)
+}
+
+// frozenThenThawed lets the old host go on after the move: it has not been switched off, only its volume is out of its reach.
+func frozenThenThawed(s *scene) {
+	s.cli("host", "group", "set", "stored", "--require", "storage")
+	for _, h := range s.status().Hosts {
+		s.cli("host", "set", h.Name, "--group", "stored")
+	}
+	s.fault([]string{"down", "lie-power", "lie-off"}[s.chance.IntN(3)])
+	s.harm(lab.HostFreeze)
+	s.lapsed()
+	s.recover(s.source)
+	s.do(s.source, lab.HostThaw)
+	s.await("the old host's guest is gone", func() bool { return s.guests(s.source) == 0 })
+}
+
+// skippedFence proves that the journal tells: a false attestation stands for a control plane without fences, and the host
+// writes on, cut off from everything but its storage.
+func (w *world) skippedFence(chance *rand.Rand, server string) {
+	w.Helper()
+	s := w.scene(chance, server)
+	s.fault("down")
+	s.harm(lab.HostCut)
+	s.lapsed()
+	s.recover(s.source, "--attest", "it is off, word of honour")
+	s.writes(20)
+	err := s.sound()
+	if err == nil {
+		w.Fatal("two guests wrote to one disk, and the journal does not tell")
+	}
+	w.Logf("without a fence: %v", err)
+	w.restore(s.source)
+}

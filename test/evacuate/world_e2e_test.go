@@ -1,0 +1,406 @@
+//go:build e2e
+
+// Package evacuate proves on real libvirt hosts behind real BMCs, whose disks nothing but salvor protects, that a
+// server that is moved off a host never writes from two hosts at once, whatever fails meanwhile.
+package evacuate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/hypervisor/libvirt"
+	"salvor/lab"
+	"salvor/test/evacuate/journal"
+	"salvor/test/program"
+)
+
+// TestMain lets the test program be the lab's own parts too.
+func TestMain(m *testing.M) {
+	if status, handled := lab.Hidden(os.Args[1:]); handled {
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	// longest bounds each stage; an idle machine takes a fraction of it.
+	longest = 90 * time.Second
+	// control is the control port of the storage daemon, whose socket lies in a folder of its own.
+	control = "7"
+	portal  = "10.74.0.1:3260"
+	iqn     = "iqn.2026-01.org.salvor.test:data"
+	hosts   = 3
+)
+
+// world is three hosts that are nodes too, a control plane, and a storage daemon.
+type world struct {
+	*testing.T
+	dir    string
+	lab    *lab.Lab
+	server *program.Server
+	system string // image of a server that keeps a journal
+	// disks are the journals of the servers there are, by name.
+	disks   map[string]string
+	targets int // that the storage has
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Short, for the sockets of guests lie below it.
+	dir, err := os.MkdirTemp("", "salvor-ev-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &world{T: t, dir: dir, disks: map[string]string{}}
+	w.system = makeSystem(t, dir)
+	spec := lab.Spec{Name: "evacuate", Hosts: hosts, NoDiskLocks: true, StateDir: dir, Program: []string{self}, Leashed: true}
+	if w.lab, err = lab.Up(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.lab.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	w.startStorage()
+	w.server, err = program.Launch(filepath.Join(dir, "state"), fmt.Sprintf(serverConfig, control, dir+"/tgt"), w.lab.Command(context.WithoutCancel(t.Context()), "env").Args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.server.Stop)
+	t.Cleanup(w.report)
+	for _, h := range w.status().Hosts {
+		w.join(h)
+	}
+	for _, h := range w.status().Hosts {
+		w.await("host "+h.Name, func() bool { return w.hostIs(h.Name, "up") })
+		w.enroll(h)
+	}
+	w.cli("network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
+	w.cli("flavor", "create", "small", "--ram", "256", "--disk", "0", "--vcpus", "1")
+	w.cli("image", "create", "system", "--file", w.system)
+	return w
+}
+
+const serverConfig = `[hosts]
+listen = 10.77.0.1:6387
+[compute]
+shutdown_timeout = 1
+[storage]
+driver = tgt
+tgt_control = %s
+tgt_socket = %s
+`
+
+func (w *world) status() lab.Status {
+	w.Helper()
+	s, err := w.lab.Status(context.WithoutCancel(w.Context()))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) host(name string) lab.HostStatus {
+	w.Helper()
+	h, err := w.lab.Host(w.Context(), name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return h
+}
+
+// join has a host run its agent as a service, with a token of its own and a disk store that all hosts share.
+func (w *world) join(h lab.HostStatus) {
+	w.Helper()
+	token := filepath.Join(w.dir, h.Name+".token")
+	if err := os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	agent := []string{
+		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
+		"--state-dir", filepath.Join(w.dir, h.Name), "--shared-store", "shared=" + w.status().Shared,
+	}
+	if err := w.lab.HostService(w.Context(), h.Name, agent, os.Environ()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// enroll makes a host a node of the inventory, whose BMC is its fence.
+func (w *world) enroll(h lab.HostStatus) {
+	w.Helper()
+	w.cli("node", "create", "--driver", "redfish", "--name", h.Name, "--driver-info", "redfish_address="+h.BMC, "--driver-info", "redfish_system_id="+h.SystemID,
+		"--driver-info", "redfish_username="+h.User, "--driver-info", "redfish_password="+h.Password)
+	w.cli("node", "manage", h.Name, "--wait")
+	w.cli("host", "set", h.Name, "--node", h.Name)
+}
+
+// startStorage runs tgtd inside of the lab, which ends it.
+func (w *world) startStorage() {
+	w.Helper()
+	if _, err := exec.LookPath("tgtd"); err != nil {
+		w.Fatalf("the Debian package tgt is needed: %v", err)
+	}
+	cmd := w.lab.Command(context.WithoutCancel(w.Context()), "tgtd", "-f", "-C", control, "--iscsi", "portal="+portal)
+	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
+	var said program.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		// It pays no heed to requests to end while targets are there; the lab's end is the last resort.
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	w.await("storage answers", func() bool {
+		_, err := w.tgt("--mode", "target", "--op", "show")
+		return err == nil
+	})
+}
+
+func (w *world) tgt(args ...string) (string, error) {
+	return w.inside("env", append([]string{"TGT_IPC_SOCKET=" + w.dir + "/tgt", "tgtadm", "-C", control, "--lld", "iscsi"}, args...)...)
+}
+
+// volume exports a disk with a journal, to initiators that salvor lets in, and registers it.
+func (w *world) volume(name, path string) string {
+	w.Helper()
+	w.targets++
+	id := fmt.Sprint(w.targets)
+	for _, args := range [][]string{
+		{"--mode", "target", "--op", "new", "--tid", id, "-T", iqn + "-" + name},
+		{"--mode", "logicalunit", "--op", "new", "--tid", id, "--lun", "1", "-b", path},
+	} {
+		if out, err := w.tgt(args...); err != nil {
+			w.Fatalf("%v %s", err, out)
+		}
+	}
+	body := fmt.Sprintf(`{"volume": {"size": 1, "name": %q, "metadata": {"salvor:portal": %q, "salvor:iqn": %q, "salvor:lun": "1"}}}`, name, portal, iqn+"-"+name)
+	out, err := w.inside("curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", body, w.server.URL+"/volume/v3/volumes")
+	if err != nil {
+		w.Fatalf("%v %s", err, out)
+	}
+	var made struct{ Volume struct{ ID string } }
+	if err := json.Unmarshal([]byte(out), &made); err != nil {
+		w.Fatal(err)
+	}
+	return made.Volume.ID
+}
+
+// inside runs a program in the lab and returns what it printed.
+func (w *world) inside(program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), longest)
+	defer cancel()
+	cmd := w.lab.Command(ctx, program, args...)
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, complaints.String())
+	}
+	return out.String(), nil
+}
+
+func (w *world) try(args ...string) (string, error) {
+	out, err := w.inside("env", append([]string{"SALVOR_URL=" + w.server.URL, program.Path(w.T, "salvor")}, args...)...)
+	return strings.TrimSpace(out), err
+}
+
+func (w *world) cli(args ...string) string {
+	w.Helper()
+	out, err := w.try(args...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+// show is nil while nobody answers.
+func (w *world) show(what, name string) map[string]any {
+	out, err := w.try(what, "show", name, "-f", "json")
+	if err != nil {
+		return nil
+	}
+	var shown map[string]any
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		w.Fatal(err)
+	}
+	return shown
+}
+
+func (w *world) hostIs(name, state string) bool {
+	shown := w.show("host", name)
+	inventory, _ := shown["inventory"].(map[string]any)
+	cpus, _ := inventory["vcpus"].(float64)
+	return shown["state"] == state && (state != "up" || cpus > 0)
+}
+
+func (w *world) await(what string, right func() bool) {
+	w.Helper()
+	start := time.Now()
+	for !right() {
+		if time.Since(start) > longest {
+			w.Fatalf("%s: not within %s", what, longest)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	w.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+}
+
+// create makes a server, and waits until it writes.
+func (w *world) create(name string, more ...string) {
+	w.Helper()
+	w.cli(append([]string{"server", "create", name, "--flavor", "small", "--network", "lan", "--wait"}, more...)...)
+	id, _ := w.show("server", name)["id"].(string)
+	if file := filepath.Join(w.status().Shared, id+"-vda"); fileIs(file) {
+		w.disks[name] = file
+	}
+	w.writes(10)
+}
+
+// forget deletes a server; its journals are no longer looked at.
+func (w *world) forget(name string, disks ...string) {
+	w.Helper()
+	w.cli("server", "delete", name, "--wait")
+	for _, d := range append(disks, name) {
+		delete(w.disks, d)
+	}
+}
+
+// bootVolume is a volume with the system, which a server can boot from.
+func (w *world) bootVolume(name string) string {
+	w.Helper()
+	path := filepath.Join(w.dir, name+".img")
+	if out, err := exec.CommandContext(w.Context(), "cp", "--sparse=always", w.system, path).CombinedOutput(); err != nil {
+		w.Fatalf("%v %s", err, out)
+	}
+	id := w.volume(name, path)
+	if out, err := w.inside("curl", "-sS", "--fail-with-body", "-H", "Content-Type: application/json", "-d", `{"os-set_bootable": {"bootable": true}}`,
+		w.server.URL+"/volume/v3/volumes/"+id+"/action"); err != nil {
+		w.Fatalf("%v %s", err, out)
+	}
+	w.disks[name] = path
+	return id
+}
+
+func fileIs(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (w *world) hostOf(server string) string {
+	at, _ := w.show("server", server)["OS-EXT-SRV-ATTR:host"].(string)
+	return at
+}
+
+func (w *world) anyDisk() string {
+	for name := range w.disks {
+		return name
+	}
+	return ""
+}
+
+// writes waits until every journal has grown by so many entries.
+func (w *world) writes(more uint64) {
+	w.Helper()
+	for name := range w.disks {
+		_, had := w.last(name)
+		w.await("the server writes to "+name, func() bool { _, n := w.last(name); return n >= had+more })
+	}
+}
+
+// guests tells how many guests a host's libvirt has.
+func (w *world) guests(host string) int {
+	w.Helper()
+	v, err := libvirt.New(libvirt.Options{URI: w.host(host).Socket})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer v.Close()
+	all, err := v.Guests(w.Context())
+	if err != nil {
+		return -1
+	}
+	return len(all)
+}
+
+// last is the newest entry of a journal.
+func (w *world) last(name string) (journal.Entry, uint64) {
+	w.Helper()
+	f, err := os.Open(w.disks[name])
+	if err != nil {
+		return journal.Entry{}, 0
+	}
+	defer f.Close()
+	e, n, err := journal.Last(f)
+	if err != nil {
+		w.Fatalf("journal %s: %v", name, err)
+	}
+	return e, n
+}
+
+// sound proves that no two boots ever wrote at a time.
+func (w *world) sound() error {
+	for name, path := range w.disks {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		runs, err := journal.Check(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("journal %s after %d boots: %w", name, len(runs), err)
+		}
+		entries := uint64(0)
+		for _, r := range runs {
+			entries += r.Entries
+		}
+		w.Logf("journal %s: %d boots, %d entries, one after the other", name, len(runs), entries)
+	}
+	return nil
+}
+
+func (w *world) report() {
+	if !w.Failed() {
+		return
+	}
+	w.Logf("the server:\n%s", tail(w.server.Log(), 8000))
+	for _, h := range w.status().Hosts {
+		for _, path := range []string{h.ServiceLog, filepath.Join(h.Dir, "host.log")} {
+			text, _ := os.ReadFile(path)
+			w.Logf("%s:\n%s", path, tail(string(text), 3000))
+		}
+	}
+	consoles, _ := filepath.Glob(filepath.Join(w.dir, "h?", "servers", "*", "console.log"))
+	for _, file := range consoles {
+		text, _ := os.ReadFile(file)
+		w.Logf("%s:\n%s", file, tail(string(text), 300))
+	}
+	if os.Getenv("SALVOR_KEEP") != "" {
+		w.Logf("kept: %s", w.dir)
+		time.Sleep(time.Hour)
+	}
+}
+
+func tail(text string, n int) string {
+	kept := ""
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "msg=request ") {
+			kept += line
+		}
+	}
+	return kept[max(0, len(kept)-n):]
+}
