@@ -25,6 +25,7 @@ func (c *Conductor) metalCreate() job.Definition {
 			{Name: "describe its system", Do: c.onMetal(c.describeSystem), NoUndo: kept, Deadline: metalQuick},
 			{Name: "deploy", Do: c.onMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
 			{Name: "wait for the deployment", Do: c.onMetal(c.awaitDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
+			{Name: "power on", Do: c.onMetal(c.powerAfterDeployment), NoUndo: kept, Deadline: metalQuick},
 			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
@@ -39,7 +40,7 @@ func (c *Conductor) metalRebuild() job.Definition {
 			{Name: "describe its system", Do: c.onMetal(c.describeSystem), NoUndo: again, Deadline: metalQuick},
 			{Name: "rebuild", Do: c.onMetal(c.askDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
 			{Name: "wait for the rebuild", Do: c.onMetal(c.awaitDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
-			{Name: "power off", Do: c.onMetal(c.offAfterRebuild), NoUndo: again, Deadline: metalQuick},
+			{Name: "power", Do: c.onMetal(c.powerAfterDeployment), NoUndo: again, Deadline: metalQuick},
 			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
@@ -211,19 +212,21 @@ func (c *Conductor) askDeployment(p passage) rigDeed {
 }
 
 func (c *Conductor) awaitDeployment(p passage) rigDeed {
-	return func(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	return func(_ context.Context, r *job.Run, g *rig) job.Outcome {
 		r.Secret = secret.Value{}
-		return c.arrive(r, g, p, c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
+		return c.arrive(r, g, p)
 	}
 }
 
-func (c *Conductor) offAfterRebuild(ctx context.Context, r *job.Run, g *rig) job.Outcome {
-	a, err := decode[compute.RebuildArgs](r)
-	if err != nil {
-		return job.Fail(err)
+// powerAfterDeployment leaves a new system running, and a rebuilt one as it was. Who deploys turns machines on: most have nothing to do.
+func (c *Conductor) powerAfterDeployment(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+	to := compute.PowerOn
+	if r.Kind == compute.JobMetalRebuild {
+		a, err := decode[compute.RebuildArgs](r)
+		if err != nil {
+			return job.Fail(err)
+		}
+		to = a.Power
 	}
-	if a.Power == compute.PowerOn {
-		return job.Done()
-	}
-	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
+	return c.switchMachine(ctx, r, g, to, false, 0)
 }
