@@ -1,0 +1,344 @@
+package conductor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/storage"
+)
+
+// lot is a host that is a machine in memory, with servers on it, beside a storage in memory.
+type lot struct {
+	*bench
+	services *compute.Services
+	host     *compute.Host
+	array    *array
+	ahead    atomic.Int64 // by how much the clock of the house is ahead
+	renews   atomic.Bool  // the host renews its lease whatever happens to the machine
+}
+
+// array is a storage that lets in whom it was told to.
+type array struct {
+	mu      sync.Mutex
+	revoked map[string]bool
+	broken  error
+}
+
+func (a *array) Allow(context.Context, string, string) error { return a.broken }
+
+func (a *array) Revoke(_ context.Context, initiators ...string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, i := range initiators {
+		a.revoked[i] = a.broken == nil
+	}
+	return a.broken
+}
+
+func (a *array) Sessions(context.Context) ([]storage.Session, error) { return nil, a.broken }
+
+// site is how a lot begins.
+type site struct {
+	node, volumes, local bool
+	watchdog             string
+	require              []compute.Evidence
+}
+
+func (y *lot) now() time.Time { return time.Now().Add(time.Duration(y.ahead.Load())) }
+
+func newLot(t *testing.T, s site) *lot {
+	t.Helper()
+	y := &lot{bench: newBench(t, metal.Active), array: &array{revoked: map[string]bool{}}}
+	y.services = compute.New(y.store, y.store, compute.Options{}, y.now)
+	y.con.Config.Compute, y.con.Config.Storage, y.con.Config.Now, y.con.Log = y.services, y.array, y.now, slog.New(slog.NewTextHandler(io.Discard, nil))
+	y.con = New(y.con.Config)
+	y.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: compute.AgentHost, BootID: "boot-1", Group: "strict", Inventory: compute.Inventory{VCPUs: 8}}
+	if s.node {
+		y.host.NodeID = y.node
+	}
+	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "db", GuestName: "db", HostID: y.host.ID, State: compute.Active, Power: compute.PowerOn, Epoch: 1}
+	if s.volumes {
+		srv.Disks = append(srv.Disks, compute.Disk{Name: "vda", VolumeID: uuid.NewString()})
+	}
+	if s.local {
+		srv.Disks = append(srv.Disks, compute.Disk{Name: "vdb", Store: "local", SizeGiB: 1})
+	}
+	ctx := context.Background()
+	group := &compute.HostGroup{Record: record.Record{ID: uuid.NewString()}, Name: "strict", Require: s.require, MaxHosts: 1, MaxShare: 50, Parallel: 4}
+	err := y.store.Do(ctx, func(tx job.Tx) error {
+		for _, err := range []error{y.store.HostGroups().Insert(tx, group), y.store.Hosts().Insert(tx, y.host), y.store.Servers().Insert(tx, srv)} {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = y.store.SaveLeases(ctx, []compute.Lease{{HostID: y.host.ID, BootID: "boot-1", RenewedAt: y.now(), Renewals: 1, Watchdog: s.watchdog}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.heard(t)
+	return y
+}
+
+// heard has the control plane take in the lease.
+func (y *lot) heard(t *testing.T) {
+	t.Helper()
+	err := y.store.Do(context.Background(), func(tx job.Tx) error {
+		_, err := y.services.Hosts.EnsureReceipt(context.Background(), tx, y.host)
+		return err
+	})
+	if !problem.Is(err, problem.Conflict) {
+		t.Fatalf("a receipt of a host that lives: %v", err)
+	}
+}
+
+// pass is time in which nothing is heard.
+func (y *lot) pass(d time.Duration) { y.ahead.Add(int64(d)) }
+
+func (y *lot) poke() {
+	if !y.renews.Load() {
+		return
+	}
+	_, _ = y.services.Hosts.Renew(context.Background(), y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"})
+	_ = y.services.Hosts.FlushLeases(context.Background())
+	y.pass(200 * time.Millisecond)
+}
+
+func (y *lot) ask(t *testing.T, a compute.FenceArgs) string {
+	t.Helper()
+	id, err := y.services.Hosts.Fence(context.Background(), y.host.ID, a, compute.Who{Admin: true, Asker: record.Asker{User: "ann"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (y *lot) receipts(t *testing.T) []*compute.Receipt {
+	t.Helper()
+	all, err := y.services.Hosts.Receipts(context.Background(), compute.ReceiptFilter{HostID: y.host.ID}, record.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (y *lot) held(t *testing.T) string {
+	t.Helper()
+	n, err := y.store.Node(context.Background(), nil, y.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Hold
+}
+
+// picture tells all that a fence may leave behind.
+func (y *lot) picture(t *testing.T) string {
+	t.Helper()
+	out := ""
+	for _, r := range y.receipts(t) {
+		out += fmt.Sprintf("receipt of boot %s by %s, open %v:", r.BootID, r.By, r.Open())
+		for _, p := range r.Proofs {
+			out += " " + string(p.Evidence)
+		}
+	}
+	h, err := y.store.Hosts().Get(context.Background(), nil, y.host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := y.store.Node(context.Background(), nil, y.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.array.mu.Lock()
+	defer y.array.mu.Unlock()
+	return out + fmt.Sprintf("\nfences %d, fenced %v; node %s, held %q, locked %q, is %s; revoked %d", h.Fences, h.Fenced, n.PowerState, n.Hold, n.Reservation, y.power, len(y.array.revoked))
+}
+
+func (y *lot) world(start, broken func(t *testing.T)) *jobtest.World {
+	w := y.bench.world(compute.JobFence, start, broken)
+	w.Definitions, w.Subject, w.Poke, w.Picture = y.con.Definitions(), compute.HostSubject(y.host.ID), y.poke, y.picture
+	return w
+}
+
+// TestSweepFence: a fence survives; whatever fails, a node is held exactly while there is a receipt.
+func TestSweepFence(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]site{
+		"power":   {node: true, volumes: true, local: true, require: []compute.Evidence{compute.PowerCut, compute.StorageRevoked}},
+		"storage": {volumes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+				y := newLot(t, s)
+				y.pass(compute.Suspect + time.Second)
+				return y.world(func(t *testing.T) { y.ask(t, compute.FenceArgs{}) }, func(t *testing.T) {
+					open := len(y.receipts(t)) > 0
+					if held := y.held(t) != ""; held != (open && s.node) {
+						t.Errorf("held %v: %s", held, y.picture(t))
+					}
+				})
+			})
+		})
+	}
+}
+
+// fenced runs a fence to its end.
+func (y *lot) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
+	t.Helper()
+	w := y.world(nil, nil)
+	h := &house{store: y.store, con: y.con}
+	stop := h.conduct(t)
+	defer stop()
+	id, began := y.ask(t, a), time.Now()
+	for end := began.Add(fenceWithin + 10*time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		w.Poke()
+		if j, err := y.store.Job(context.Background(), nil, id); err == nil && j.State == job.Ended {
+			return j, time.Since(began)
+		}
+	}
+	t.Fatal("the fence has not ended")
+	return job.Job{}, 0
+}
+
+// TestFence: what is proof, and what is said where there is none.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	volumes, power := []compute.Evidence{compute.StorageRevoked}, []compute.Evidence{compute.PowerCut}
+	away := problem.Unavailablef("the array is away")
+	for name, c := range map[string]struct {
+		site
+		args   compute.FenceArgs
+		silent time.Duration
+		renews bool
+		before func(*testing.T, *lot)
+		proofs []compute.Evidence
+		said   []string
+	}{
+		"off by the BMC":              {site: site{node: true}, silent: 9 * time.Second, proofs: power},
+		"off before":                  {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.power = metal.PowerOff }, proofs: power},
+		"a BMC that refuses":          {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.broken = problem.Conflictf("no reset") }, said: []string{"power: ", "no reset", "salvor fence east --attest"}},
+		"another machine's BMC":       {site: site{node: true}, renews: true, said: []string{"the host lives", "not the BMC of this host"}},
+		"a node that must not be off": {site: site{node: true}, silent: 9 * time.Second, before: noPowerOff, said: []string{"disable_power_off"}},
+		"no node":                     {silent: 9 * time.Second, said: []string{"salvor host set east --node NODE", "self-fence: its newest renewal named no armed watchdog"}},
+		"volumes":                     {site: site{volumes: true}, silent: 9 * time.Second, proofs: volumes},
+		"volumes and a disk":          {site: site{volumes: true, local: true}, silent: 9 * time.Second, said: []string{"storage: revoked, but disks of db lie elsewhere"}},
+		"an array that is away":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.array.broken = away }, said: []string{"the array is away"}},
+		"both are required":           {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, silent: 9 * time.Second, said: []string{"power: proven", "attestation: nobody", `Its group "strict" requires`}},
+		"both are there":              {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.PowerCut, compute.Attested}},
+		"a word":                      {args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.Attested}},
+		"a word about one that lives": {args: compute.FenceArgs{Words: "I pulled the plug"}, renews: true, said: []string{"attestation: the host renewed its lease"}},
+		"its watchdog":                {site: site{watchdog: "i6300esb"}, silent: 16 * time.Second, proofs: []compute.Evidence{compute.SelfFenced}},
+		"its watchdog, in a moment":   {site: site{watchdog: "i6300esb"}, silent: 14500 * time.Millisecond, proofs: []compute.Evidence{compute.SelfFenced}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newLot(t, c.site)
+			y.pass(c.silent)
+			y.renews.Store(c.renews)
+			if c.before != nil {
+				c.before(t, y)
+			}
+			j, took := y.fenced(t, c.args)
+			all := y.receipts(t)
+			if len(c.said) > 0 {
+				for _, word := range c.said {
+					if !strings.Contains(j.Problem, word) {
+						t.Errorf("said %q, want %q", j.Problem, word)
+					}
+				}
+				if len(all) > 0 || y.held(t) != "" || !problem.Is(j.Cause(), problem.Conflict) {
+					t.Errorf("%v left: %s", j.Cause(), y.picture(t))
+				}
+				return
+			}
+			if j.Failed() || len(all) != 1 {
+				t.Fatalf("%s; %s", j.Problem, y.picture(t))
+			}
+			var has []compute.Evidence
+			for _, p := range all[0].Proofs {
+				has = append(has, p.Evidence)
+			}
+			if !slices.Equal(has, c.proofs) || (y.held(t) != "") != slices.Contains(has, compute.PowerCut) {
+				t.Errorf("by %v, want %v: %s", has, c.proofs, y.picture(t))
+			}
+			t.Logf("%s to the receipt", took.Round(time.Millisecond))
+		})
+	}
+}
+
+func noPowerOff(t *testing.T, y *lot) {
+	err := y.store.Do(context.Background(), func(tx job.Tx) error {
+		return y.nodes.Edit(context.Background(), tx, y.node, func(n *metal.Node) { n.DisablePowerOff = true })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFenceDeadBMC: a BMC that does not answer is no fence, and holds nobody up for ever.
+func TestFenceDeadBMC(t *testing.T) {
+	t.Parallel()
+	y := newLot(t, site{node: true})
+	y.pass(9 * time.Second)
+	y.broken = problem.Unavailablef("no answer")
+	j, took := y.fenced(t, compute.FenceArgs{Words: "the rack burned down"})
+	all := y.receipts(t)
+	if j.Failed() || len(all) != 1 || !all[0].Has(compute.Attested) || all[0].Has(compute.PowerCut) || took > cutDeadline+10*time.Second {
+		t.Errorf("after %s: %s; %s", took, j.Problem, y.picture(t))
+	}
+}
+
+// TestHeldNode: what is held off is switched on by nobody, until it is let go.
+func TestHeldNode(t *testing.T) {
+	t.Parallel()
+	y := newLot(t, site{node: true})
+	y.pass(9 * time.Second)
+	if j, _ := y.fenced(t, compute.FenceArgs{}); j.Failed() {
+		t.Fatal(j.Problem)
+	}
+	ctx := context.Background()
+	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot, metal.SoftReboot} {
+		err := y.nodes.SetPower(ctx, y.node, target, 0, record.Asker{})
+		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor host restore east") {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	for _, v := range []metal.Verb{metal.ToRescue, metal.Rebuild, metal.Delete} {
+		if err := y.nodes.Provision(ctx, y.node, v, string(v), metal.ProvisionArgs{}, record.Asker{}); !problem.Is(err, problem.Conflict) {
+			t.Errorf("%s: %v", v, err)
+		}
+	}
+	m, err := y.con.machine(ctx, y.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.power.SetPower(ctx, m.node, metal.PowerOn); !problem.Is(err, problem.Conflict) || y.power != metal.PowerOff {
+		t.Errorf("switched on: %v", err)
+	}
+	if err := y.store.Do(ctx, func(tx job.Tx) error { return y.nodes.Release(ctx, tx, y.node) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.nodes.SetPower(ctx, y.node, metal.TurnOn, 0, record.Asker{}); err != nil {
+		t.Error(err)
+	}
+}
