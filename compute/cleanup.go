@@ -115,11 +115,11 @@ func remains(srv *Server, source, dest *Host, disks bool) (*Spec, error) {
 		if !disks || d.VolumeID != "" {
 			continue
 		}
-		store := source.store(d.Store)
-		if store == nil && len(source.Inventory.Stores) > 0 {
-			store = &source.Inventory.Stores[0] // the destination's has another name
+		store := source.storeNamed(d.Store)
+		if store == nil {
+			store = source.storeNamed("") // the destination's has another name
 		}
-		if store == nil || dest.sees(store) {
+		if store == nil || dest != nil && dest.storeOf(store.Marker) != nil {
 			continue
 		}
 		d.Store, d.ImageID = store.Name, ""
@@ -130,21 +130,6 @@ func remains(srv *Server, source, dest *Host, disks bool) (*Spec, error) {
 		return nil, err
 	}
 	return &b.Spec, nil
-}
-
-// store finds a disk store of a host by its name.
-func (h *Host) store(name string) *DiskStore {
-	for i := range h.Inventory.Stores {
-		if h.Inventory.Stores[i].Name == name {
-			return &h.Inventory.Stores[i]
-		}
-	}
-	return nil
-}
-
-// sees tells whether a disk store is one of the host's, too.
-func (h *Host) sees(store *DiskStore) bool {
-	return h != nil && store.Marker != "" && slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == store.Marker })
 }
 
 // takeCleaned ends the moves whose sources have cleaned up. What could not be done is noted once, and told again.

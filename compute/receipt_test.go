@@ -333,7 +333,11 @@ func TestSilenceIsHeardAcrossProcesses(t *testing.T) {
 			w.no(w.Hosts.FlushLeases(w.ctx))
 			there, _ := w.other(skew)
 			listen := func() time.Duration {
-				w.tx(func(tx job.Tx) error { _, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host)); w.want(err, problem.Conflict); return nil })
+				w.tx(func(tx job.Tx) error {
+					_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+					w.want(err, problem.Conflict)
+					return nil
+				})
 				silent, _, known := there.Hosts.Silence(w.host.ID)
 				if !known {
 					t.Fatal("nothing is known")
@@ -390,7 +394,11 @@ func TestTheStoreIsAway(t *testing.T) {
 	w.pass(time.Hour)
 	w.want(w.store.Do(w.ctx, func(tx job.Tx) error { _, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host)); return err }), problem.Unavailable)
 	st.away = false
-	w.tx(func(tx job.Tx) error { _, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host)); w.refuses(err, "it holds its lease"); return nil })
+	w.tx(func(tx job.Tx) error {
+		_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+		w.refuses(err, "it holds its lease")
+		return nil
+	})
 	w.pass(3 * time.Second)
 	if silent, _, known := there.Hosts.Silence(w.host.ID); !known || silent != 3*time.Second {
 		t.Errorf("silent for %s, %v: it counts from when it could be heard again", silent, known)
