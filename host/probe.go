@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (m markers) with(marker string) (*store, compute.DiskSight) {
 	if s := m.here[marker]; s != nil && marker != "" {
 		return s, compute.DiskSight{}
 	}
-	if err := errors.Join(m.unknown[marker], m.all); err != nil || marker == "" {
+	if err := cmp.Or(m.unknown[marker], m.all); err != nil || marker == "" {
 		if err == nil {
 			err = errors.New("it is not told in which store the disk lies")
 		}

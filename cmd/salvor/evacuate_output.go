@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"strings"
+	"unicode/utf8"
 
 	"salvor/client"
 )
@@ -60,11 +62,37 @@ func (o *output) plan(w io.Writer, p client.Record) error {
 			it["why"] = firstOf(it.Text("problem"), it.Text("words"), it.Text("why"))
 		}
 	}
-	if err := o.list(w, columns, rows); err != nil || o.format != "table" {
+	if o.format != "table" {
+		return o.list(w, columns, rows)
+	}
+	if err := o.list(w, columns, folded(rows)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, planSummary(p, rows))
 	return err
+}
+
+// whyWidth is how much of a reason stands in one line.
+const whyWidth = 80
+
+// folded gives rows whose reasons go on in rows of their own: they are whole sentences, and nothing of them may be lost.
+func folded(rows []client.Record) []client.Record {
+	var out []client.Record
+	for _, it := range rows {
+		row := maps.Clone(it)
+		out = append(out, row)
+		line := ""
+		for _, word := range strings.Fields(it.Text("why")) {
+			if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > whyWidth {
+				row["why"], line = line, ""
+				row = client.Record{"name": "", "was": "", "what": "", "destination": "", "outcome": ""}
+				out = append(out, row)
+			}
+			line = strings.TrimSpace(line + " " + word)
+		}
+		row["why"] = line
+	}
+	return out
 }
 
 func wasWords(it client.Record) string {
@@ -99,7 +127,7 @@ func planSummary(p client.Record, rows []client.Record) string {
 	}
 	say("%d keep, %d reattach, %d re-image (DATA LOST), %d cannot", count["keep"], count["reattach"], count["reimage"], count["cannot"])
 	if p["one_more"] == true {
-		say("One more failure: after it, any one more host may die, too")
+		say("One more failure: after it, one more host may die, too")
 	} else {
 		say("One more failure: not covered: %s", firstOf(p.Text("one_more_why"), "no reason is told"))
 	}

@@ -19,6 +19,12 @@ import (
 //	serve [FILE]   start a server with a configuration file of the story; SALVOR_URL names it
 //	crash, restart end it like kill -9; start it again on the same state
 //	absent TEXT    the text is nowhere in the server's log and state directory
+//	vmhost NAME bridge=NAME store=NAME:DIR...
+//	               start the agent of a simulated VM host, again if it runs; vmhost -stop NAME ends it
+//	eventually RE COMMAND...
+//	               run a command until it succeeds and prints what the regular expression finds
+//	golden FILE    the last command printed what is in the file, where UUID stands for every UUID
+//	sql STATEMENT  change the server's database, for what no command can bring about
 func TestStories(t *testing.T) {
 	bin := filepath.Dir(program.Path(t, "salvor"))
 	testscript.Run(t, testscript.Params{
@@ -30,6 +36,7 @@ func TestStories(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"serve": serve, "crash": crash, "restart": restart, "absent": absent,
+			"vmhost": vmhost, "eventually": eventually, "golden": golden, "sql": statement,
 		},
 	})
 }
