@@ -291,6 +291,8 @@ type Life struct {
 	Servers int
 	// Suspected says what is thought of a host that is silent: by what it is called dead, or why it is not; empty: it is heard.
 	Suspected string
+	// Watchdog is the hardware watchdog that its newest renewal named as armed; empty: none.
+	Watchdog string
 }
 
 // Lives reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
@@ -316,7 +318,7 @@ func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, er
 	out := make(map[string]Life, len(hosts))
 	for _, h := range hosts {
 		l := s.leases.newest(up.stored[h.ID], h.ID)
-		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Suspected: s.lookout.thought(h.ID)}
+		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Suspected: s.lookout.thought(h.ID), Watchdog: l.Watchdog}
 	}
 	return out, nil
 }

@@ -92,8 +92,3 @@ func (f *fenced) waitsFor() string {
 	}
 	return strings.Join(words, "; ")
 }
-
-// suspects tells whether a host should live, as far as anybody has said, and does not.
-func (f *fenced) suspects(h *compute.Host, l compute.Life) bool {
-	return h.Kind == compute.AgentHost && !l.Up && l.Renewals > 0 && f.receipt == nil && !h.ForcedDown && !h.Revoked
-}
