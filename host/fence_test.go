@@ -330,47 +330,54 @@ func TestWatchdogIsNamedWhileItCounts(t *testing.T) {
 // TestAgentThatEndsHarmsNobody: an agent of a group that fences itself names its watchdog, and at its end says that it does not count
 // any more before it disarms it. The guests run on. Where nobody hears that, its end is as good as silence.
 func TestAgentThatEndsHarmsNobody(t *testing.T) {
-	for _, heard := range []bool{true, false} {
-		w, g := newWorld(t), newGuests()
-		c, now := w.config(g), &clock{}
-		now.add(time.Hour)
-		d := &dog{clock: now}
-		c.Watchdog, c.Alive = d, now.alive
-		mine := ours(g, compute.PowerOn, 1)
-		a, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error, 1)
-		go func() { over <- a.Run(ctx) }()
-		await(t, "the lease", func() bool { held, _ := a.Leased(); return held })
-		group := "ha"
-		if err := w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: group, SelfFence: true}, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Group: &group}, record.Asker{}); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "that the control plane hears of the watchdog", func() bool {
-			_, watchdog, known := w.services.Hosts.Silence(a.ID())
-			return known && watchdog == "dog" && d.at() != 0
+	for name, heard := range map[string]bool{"heard": true, "unheard": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			endAgent(t, heard)
 		})
-		if !heard {
-			w.away.Store("away", true)
-		}
-		cancel()
-		if !heard {
-			await(t, "its leaving", func() bool { a.lease.mu.Lock(); defer a.lease.mu.Unlock(); return a.lease.leaving })
-			now.add(compute.SelfFenceKill)
-		}
-		if err := <-over; err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		_ = a.Close()
-		_, watchdog, _ := w.services.Hosts.Silence(a.ID())
-		if runs := g.get(mine).Power == compute.PowerOn; runs != heard || (d.at() == 0) != heard || (watchdog == "") != heard {
-			t.Errorf("heard %v: the guest runs %v, it fires at %s, and %q counts", heard, runs, d.at(), watchdog)
-		}
+	}
+}
+
+func endAgent(t *testing.T, heard bool) {
+	w, g := newWorld(t), newGuests()
+	c, now := w.config(g), &clock{}
+	now.add(time.Hour)
+	d := &dog{clock: now}
+	c.Watchdog, c.Alive = d, now.alive
+	mine := ours(g, compute.PowerOn, 1)
+	a, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- a.Run(ctx) }()
+	await(t, "the lease", func() bool { held, _ := a.Leased(); return held })
+	group := "ha"
+	if err := w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: group, SelfFence: true}, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.services.Hosts.SetService(t.Context(), a.ID(), compute.Service{Group: &group}, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "that the control plane hears of the watchdog", func() bool {
+		_, watchdog, known := w.services.Hosts.Silence(a.ID())
+		return known && watchdog == "dog" && d.at() != 0
+	})
+	if !heard {
+		w.away.Store("away", true)
+	}
+	cancel()
+	if !heard {
+		await(t, "its leaving", func() bool { a.lease.mu.Lock(); defer a.lease.mu.Unlock(); return a.lease.leaving })
+		now.add(compute.SelfFenceKill)
+	}
+	if err := <-over; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	_ = a.Close()
+	_, watchdog, _ := w.services.Hosts.Silence(a.ID())
+	if runs := g.get(mine).Power == compute.PowerOn; runs != heard || (d.at() == 0) != heard || (watchdog == "") != heard {
+		t.Errorf("heard %v: the guest runs %v, it fires at %s, and %q counts", heard, runs, d.at(), watchdog)
 	}
 }

@@ -27,10 +27,12 @@ import (
 type store struct {
 	Store
 	// kept is the marker that it had when it was first used in this directory: without it the directory is another one, or not mounted.
-	kept  string
-	stuck atomic.Int32
-	mu    sync.Mutex
-	last  compute.DiskStore
+	kept string
+	// within bounds a look into it.
+	within time.Duration
+	stuck  atomic.Int32
+	mu     sync.Mutex
+	last   compute.DiskStore
 }
 
 type stores []*store
@@ -66,7 +68,7 @@ func openStores(c Config, id *identity) (stores, error) {
 			return nil, err
 		}
 		given.Dir = dir
-		s := &store{Store: given, kept: kept[dir]}
+		s := &store{Store: given, kept: kept[dir], within: storeWithin}
 		if err := s.open(c.Log); err != nil {
 			return nil, err
 		}
@@ -157,7 +159,7 @@ func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, err
 	if s.stuck.Load() >= stuckStore {
 		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
 	var mu sync.Mutex
 	over, late := false, false
