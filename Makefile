@@ -9,7 +9,7 @@ STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/salvor and bin/salvor-agent, static
 	$(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
@@ -74,6 +74,9 @@ demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DE
 demo-vm: packages build ## rescue a server on one of two libvirt hosts from start to end; DEMO=uefi by the other firmware
 	test/demo-vm.sh
 
+demo-evacuate: packages build ## cut a VM host off while its server runs; fence it, move the server, take the host back
+	test/demo-evacuate.sh
+
 tools: ## build the programs that lint the sources
 	$(STATICCHECK) -version
 
@@ -81,4 +84,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo demo-vm tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo demo-vm demo-evacuate tools clean

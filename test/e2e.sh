@@ -16,4 +16,5 @@ done
 # The demos are tests too; their roads are on no other.
 [ -n "${E2E:-}" ] || DEMO=uefi-media test/demo.sh || status=1
 [ -n "${E2E:-}" ] || DEMO=uefi test/demo-vm.sh || status=1
+[ -n "${E2E:-}" ] || test/demo-evacuate.sh || status=1
 exit $status

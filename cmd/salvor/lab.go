@@ -176,9 +176,15 @@ func newLabServiceCommand(spec *lab.Spec) *cobra.Command {
 }
 
 func newLabImageCommand(spec *lab.Spec) *cobra.Command {
-	return &cobra.Command{
+	var program string
+	var size int64
+	cmd := &cobra.Command{
 		Use: "image FILE", Short: "Write a disk image for servers: a small system with a forgotten password; print what proves it as JSON", Args: cobra.ExactArgs(1),
+		Long: "With --program the system is that static program alone, on a disk of --size MiB.",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if program != "" {
+				return lab.MakeAppliance(cmd.Context(), spec.StateDir, args[0], program, size<<20)
+			}
 			made, err := lab.MakeImage(cmd.Context(), spec.StateDir, args[0])
 			if err != nil {
 				return err
@@ -186,6 +192,9 @@ func newLabImageCommand(spec *lab.Spec) *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(made)
 		},
 	}
+	cmd.Flags().StringVar(&program, "program", "", "a static program that is all of the system")
+	cmd.Flags().Int64Var(&size, "size", 128, "MiB of the disk of such a system")
+	return cmd
 }
 
 // newLabHiddenCommand is a part of the program that a lab runs by itself.

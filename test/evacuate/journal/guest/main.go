@@ -1,5 +1,5 @@
 // Command guest is the only program of a guest that proves where it runs: it writes a journal to each disk that has
-// the head of one, and says so on the serial line.
+// the head of one, and says so on the serial line. Outside of a guest it makes and reads such disks.
 package main
 
 import (
@@ -25,11 +25,52 @@ const (
 )
 
 func main() {
+	if os.Getpid() != 1 {
+		if err := outside(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "journal:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(); err != nil {
 		fmt.Println("JOURNAL ends:", err)
 	}
 	// The end of the first process would be a kernel's panic, and a new boot: an honest end is silence.
 	select {}
+}
+
+// outside does one of: make DISK, last DISK (prints boot id and counter), check DISK (prints what each boot wrote).
+func outside(args []string) error {
+	if len(args) != 2 {
+		return errors.New("want make, last or check, and a disk image")
+	}
+	disk, err := os.OpenFile(args[1], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	switch args[0] {
+	case "make":
+		head := make([]byte, journal.Sector)
+		journal.Head(head)
+		if _, err := disk.WriteAt(head, journal.Start); err != nil {
+			return err
+		}
+		return disk.Truncate(journal.Size)
+	case "last":
+		e, n, err := journal.Last(disk)
+		if n > 0 {
+			fmt.Println(e.Boot, e.Counter)
+		}
+		return err
+	case "check":
+		runs, err := journal.Check(disk)
+		for _, r := range runs {
+			fmt.Printf("boot %s: %d entries from entry %d on\n", r.Boot, r.Entries, r.First)
+		}
+		return err
+	}
+	return fmt.Errorf("%q: want make, last or check", args[0])
 }
 
 func run() error {
