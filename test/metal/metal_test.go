@@ -176,3 +176,59 @@ func TestRescueFailure(t *testing.T) {
 	}
 	t.Logf("the node: %s: %s", n.ProvisionState, n.LastError)
 }
+
+// TestVolume: a server boots from a volume that its machine's connector may reach; nothing of it is left at the node afterwards.
+func TestVolume(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t, "")
+	node := c.node("m1", client.Record{"storage_interface": "external", "properties": object{"capabilities": "iscsi_boot:true"}})
+	c.endpoint("self", 1)
+	volume := c.call(http.MethodPost, "/volume/v3/volumes", object{"volume": object{"size": 1, "metadata": portal}})["volume"].(object)["id"].(string)
+	boot := func(name string) string {
+		made := c.call(http.MethodPost, "/compute/v2.1/servers", object{"server": object{"name": name, "flavorRef": c.flavor, "networks": "none",
+			"block_device_mapping_v2": []object{{"uuid": volume, "source_type": "volume", "destination_type": "volume", "boot_index": 0}}}})
+		return made["server"].(object)["id"].(string)
+	}
+	gone := func(id string) {
+		c.call(http.MethodDelete, "/compute/v2.1/servers/"+id, nil)
+		c.eventually("the server is gone", func() error {
+			if srv := c.show(id); srv != nil {
+				return fmt.Errorf("it is %v: %v", srv["status"], srv["fault"])
+			}
+			return nil
+		})
+	}
+	early := boot("early")
+	if srv := c.is(early, "ERROR"); !strings.Contains(fmt.Sprint(srv["fault"]), "no volume connector of type iqn") {
+		t.Errorf("without a connector: %v", srv["fault"])
+	}
+	gone(early)
+	c.becomes(node, "available")
+	if _, err := c.api.Create(t.Context(), client.VolumeConnectors, client.Record{"node_uuid": node, "type": "iqn", "connector_id": "iqn.2026-11.test:m1"}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("the endpoint tells its machine again", func() error {
+		if hosts := c.call(http.MethodGet, "/salvor/v1/hosts", nil); !strings.Contains(fmt.Sprint(hosts), "CUSTOM_BAREMETAL:1") {
+			return fmt.Errorf("%v", hosts)
+		}
+		return nil
+	})
+	id := boot("web")
+	c.is(id, "ACTIVE")
+	targets, err := c.api.List(t.Context(), client.VolumeTargets, client.Query{Detail: true})
+	if err != nil || len(targets) != 1 {
+		t.Fatalf("targets %v, %v", targets, err)
+	}
+	if p, _ := targets[0]["properties"].(object); targets[0].Text("volume_id") != volume || p["target_iqn"] != portal["salvor:iqn"] {
+		t.Errorf("the target: %v", targets[0])
+	}
+	n, err := c.api.Node(t.Context(), node)
+	if err != nil || n.InstanceInfo["image_source"] != nil {
+		t.Errorf("the node has an image beside its volume: %v %v", n.InstanceInfo, err)
+	}
+	gone(id)
+	c.becomes(node, "available")
+	if targets, err = c.api.List(t.Context(), client.VolumeTargets, client.Query{}); err != nil || len(targets) != 0 {
+		t.Errorf("left behind: %v %v", targets, err)
+	}
+}
