@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/record"
 	wire "salvor/wire/host"
@@ -379,5 +380,61 @@ func endAgent(t *testing.T, heard bool) {
 	_, watchdog, _ := w.services.Hosts.Silence(a.ID())
 	if runs := g.get(mine).Power == compute.PowerOn; runs != heard || (d.at() == 0) != heard || (watchdog == "") != heard {
 		t.Errorf("heard %v: the guest runs %v, it fires at %s, and %q counts", heard, runs, d.at(), watchdog)
+	}
+}
+
+// slow is a hypervisor that sets no power until it is told to.
+type slow struct {
+	*guests
+	begun chan struct{}
+	may   atomic.Bool
+}
+
+func (s *slow) SetPower(ctx context.Context, id string, p hypervisor.Power) (bool, error) {
+	if !s.may.Load() {
+		s.begun <- struct{}{}
+		<-ctx.Done()
+		return false, problem.Unavailablef("given up: %w", ctx.Err())
+	}
+	return s.guests.SetPower(ctx, id, p)
+}
+
+// TestHoldBreaksOrdersOff: what is in hand ends when the host is held, without a result; afterwards it is carried out all the same.
+func TestHoldBreaksOrdersOff(t *testing.T) {
+	w, h := newWorld(t), &slow{guests: newGuests(), begun: make(chan struct{}, 8)}
+	c := w.config(h.guests)
+	c.Hypervisor = h
+	a, _ := w.start(c)
+	await(t, "the lease", func() bool { held, _ := a.Leased(); return held })
+	id := ours(h.guests, compute.PowerOff, 1)
+	o := orderFor(a, id, compute.SetPower, compute.Args{Power: compute.PowerOn}, nil)
+	w.post(o)
+	<-h.begun
+	w.away.Store("away", true)
+	a.renewing.Lock() // no answer of before comes between
+	a.lease.mu.Lock()
+	a.lease.terms.Hold = true
+	a.lease.mu.Unlock()
+	a.orders.halt()
+	await(t, "the end of the order", func() bool {
+		a.orders.mu.Lock()
+		defer a.orders.mu.Unlock()
+		return a.orders.inHand == 0 && len(a.orders.known) == 0
+	})
+	if a.orders.quiet() {
+		t.Error("what was given up is taken for done")
+	}
+	a.renewing.Unlock()
+	if h.get(id).Power != compute.PowerOff {
+		t.Error("a held host started a guest")
+	}
+	h.may.Store(true)
+	w.away.Delete("away")
+	await(t, "the result", func() bool {
+		got, err := w.store.Order(t.Context(), nil, o.ID)
+		return err == nil && got.Result != nil && got.Result.ErrorKind == ""
+	})
+	if h.get(id).Power != compute.PowerOn {
+		t.Error("the guest does not run")
 	}
 }

@@ -143,58 +143,6 @@ func (s *orders) run(ctx context.Context) error {
 	return nil
 }
 
-// begin gives the era that lasts, or begins one.
-func (s *orders) begin(ctx context.Context) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.era == nil || s.era.Err() != nil {
-		s.era, s.stop = context.WithCancel(ctx)
-	}
-	return s.era
-}
-
-// halt breaks off what is in hand.
-func (s *orders) halt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop != nil {
-		s.stop()
-	}
-}
-
-// enter lets something begin that may change guests; false: nothing may. leave is told whether the hypervisor has answered.
-func (s *orders) enter() (leave func(sure bool), ok bool) {
-	s.mu.Lock()
-	s.inHand++
-	s.mu.Unlock()
-	leave = func(sure bool) {
-		now, err := s.agent.Alive()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.inHand--
-		if !sure && err == nil {
-			s.unsure = now
-		}
-	}
-	// After it was counted: whoever halts counts afterwards.
-	if s.agent.halted() {
-		leave(true)
-		return nil, false
-	}
-	return leave, true
-}
-
-// unsureLasts is how long a hypervisor may take up what was given up.
-const unsureLasts = 10 * time.Second
-
-// quiet tells whether nothing is in hand, nor may still come of what was.
-func (s *orders) quiet() bool {
-	now, err := s.agent.Alive()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return err == nil && s.inHand == 0 && (s.unsure == 0 || now-s.unsure >= unsureLasts)
-}
-
 // idle waits, or until something has it try at once.
 func (s *orders) idle(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -335,17 +283,6 @@ func (s *orders) forget(t task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, t.order.ID)
-}
-
-// overtake ends what is in hand for a server, or waits for it, by an owner older than epoch.
-func (s *orders) overtake(server string, epoch int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range append([]task{s.hands[server]}, s.queues[server]...) {
-		if t.order != nil && t.order.Epoch < epoch {
-			t.yield()
-		}
-	}
 }
 
 // perform gives the result of an order; false: it was broken off and is no matter of this run of the agent any more.

@@ -1,0 +1,126 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"salvor/compute"
+	"salvor/problem"
+)
+
+// readMarker reads a store's marker; none is os.ErrNotExist.
+func readMarker(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	marker := strings.TrimSpace(string(b))
+	if uuid.Validate(marker) != nil {
+		return "", problem.Invalidf("%s holds no UUID", path)
+	}
+	return marker, nil
+}
+
+// haveMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
+func haveMarker(path string) (string, error) {
+	for {
+		marker, err := readMarker(path)
+		if !errors.Is(err, os.ErrNotExist) {
+			return marker, err
+		}
+		mine := path + "." + uuid.NewString()
+		if err := writeFile(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
+			return "", err
+		}
+		// A link takes no place that is taken.
+		err = os.Link(mine, path)
+		_ = os.Remove(mine)
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+		if err := syncDir(filepath.Dir(path)); err != nil {
+			return "", err
+		}
+	}
+}
+
+// bounded does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until
+// one does.
+func bounded[T any](ctx context.Context, s *store, do func() (T, error)) (T, error) {
+	var none T
+	if s.stuck.Load() >= stuckStore {
+		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.within)
+	defer cancel()
+	var mu sync.Mutex
+	over, late := false, false
+	got, err := within(ctx, func() (T, error) {
+		value, err := do()
+		mu.Lock()
+		defer mu.Unlock()
+		if over = true; late {
+			s.stuck.Add(-1)
+		}
+		return value, err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if ctx.Err() != nil && !over {
+		late = true
+		s.stuck.Add(1)
+		return none, problem.Unavailablef("disk store %s (%s) does not answer", s.Name, s.Dir)
+	}
+	return got, err
+}
+
+// marker is what the store's marker says at this moment. problem.Conflict: it is not mounted; problem.Unavailable: it cannot be known.
+func (s *store) marker(ctx context.Context) (string, error) {
+	marker, err := bounded(ctx, s, func() (string, error) { return readMarker(filepath.Join(s.Dir, markerFile)) })
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", problem.Conflictf("disk store %s is not there: %s has no marker; mount it first", s.Name, s.Dir)
+	case err != nil && !problem.Is(err, problem.Unavailable):
+		return "", problem.Unavailablef("disk store %s: %w", s.Name, err)
+	}
+	return marker, err
+}
+
+// describe tells of all stores as they are now. One that is not mounted has no marker; one that does not answer keeps what it had, but
+// for room.
+func (all stores) describe(ctx context.Context) []compute.DiskStore {
+	out := make([]compute.DiskStore, len(all))
+	var looks sync.WaitGroup
+	for i, s := range all {
+		looks.Go(func() { out[i] = s.describe(ctx) })
+	}
+	looks.Wait()
+	return out
+}
+
+func (s *store) describe(ctx context.Context) compute.DiskStore {
+	now := compute.DiskStore{Name: s.Name, Shared: s.Shared}
+	var err error
+	if now.Marker, err = s.marker(ctx); err == nil {
+		var fs unix.Statfs_t
+		if fs, err = bounded(ctx, s, func() (fs unix.Statfs_t, err error) { return fs, unix.Statfs(s.Dir, &fs) }); err == nil {
+			block := uint64(fs.Bsize)
+			now.SizeGiB, now.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if problem.Is(err, problem.Unavailable) {
+		now.Marker, now.SizeGiB = s.last.Marker, s.last.SizeGiB
+	}
+	s.last = now
+	return now
+}
