@@ -157,26 +157,17 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 	if err != nil || m.State == MoveAttached {
 		return err
 	}
-	if m.State != MovePreparing || srv.HostID != m.SourceID {
+	if m.State != MovePreparing || destID == "" && srv.HostID != m.SourceID {
 		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, short(srv.HostID))
 	}
 	if destID != "" {
-		m.DestID, m.Clean = destID, ""
+		m.DestID = destID
+		err = s.followTo(ctx, tx, srv, destID)
 	} else {
 		m.Clean = CleanGuest
-		if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
-			return err
-		}
-		if err := s.unreserve(ctx, tx, srv); err != nil {
-			return err
-		}
+		err = s.give(ctx, tx, srv, m)
 	}
-	srv.HostID = m.DestID
-	srv.Epoch++
-	if err := s.save(tx, srv); err != nil {
-		return err
-	}
-	if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
+	if err != nil {
 		return err
 	}
 	m.State, m.Epoch = MoveAttached, srv.Epoch
@@ -184,6 +175,34 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 		return err
 	}
 	return s.note(tx, srv.ID, record.Asker{}, "state", "was handed over to another host")
+}
+
+// give makes the destination, where a place is reserved, the owner of a server.
+func (s *Servers) give(ctx context.Context, tx job.Tx, srv *Server, m *Move) (err error) {
+	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
+		return err
+	}
+	if err := s.unreserve(ctx, tx, srv); err != nil {
+		return err
+	}
+	srv.HostID = m.DestID
+	srv.Epoch++
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	return s.store.VoidOrders(tx, srv.ID, srv.Epoch)
+}
+
+// followTo notes the node to which a cluster has brought a server; the watch of the cluster may have seen it first.
+func (s *Servers) followTo(ctx context.Context, tx job.Tx, srv *Server, hostID string) error {
+	if srv.HostID != hostID {
+		return s.rehost(ctx, tx, srv, hostID)
+	}
+	srv.Epoch++
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
+	return s.store.VoidOrders(tx, srv.ID, srv.Epoch)
 }
 
 // NotLive notes that a server that was to be moved live is moved off, and why.
@@ -293,4 +312,20 @@ func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server,
 		return problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, orID(dest), why)
 	}
 	return nil
+}
+
+// FollowMove notes where a cluster has brought the server of an evacuation: it is attached there. Conflict if the receipt was closed meanwhile.
+func (s *Servers) FollowMove(ctx context.Context, tx job.Tx, moveID, destID string) error {
+	m, srv, err := s.moving(ctx, tx, moveID)
+	if err != nil || m.State == MoveAttached {
+		return err
+	}
+	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
+		return err
+	}
+	if err := s.followTo(ctx, tx, srv, destID); err != nil {
+		return err
+	}
+	m.DestID, m.State, m.Epoch = destID, MoveAttached, srv.Epoch
+	return s.store.Moves().Save(tx, m)
 }

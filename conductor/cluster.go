@@ -137,6 +137,9 @@ func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.
 	if err := c.tellJobs(ctx, jobs, view); err != nil {
 		return row.Seen, err
 	}
+	if err := c.tellTrouble(ctx, r, view); err != nil {
+		return row.Seen, err
+	}
 	raw, err := json.Marshal(open)
 	if err != nil {
 		return row.Seen, err

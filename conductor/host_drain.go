@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"salvor/compute"
-	"salvor/hypervisor"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -61,63 +60,4 @@ func (c *Conductor) onlineAgain(ctx context.Context, r *job.Run) job.Outcome {
 		return job.From(err)
 	}
 	return job.From(m.SetOffline(ctx, h.Name, false))
-}
-
-// mover is what moves the guests of a host's cluster.
-func (c *Conductor) mover(ctx context.Context, h *compute.Host) (hypervisor.Mover, error) {
-	if c.Hypervisors == nil {
-		return nil, problem.Unsupportedf("host %s: this conductor drives no hypervisor", h.Name)
-	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return nil, err
-		}
-	}
-	hv, err := c.Hypervisors.Of(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	m, able := hv.(hypervisor.Mover)
-	if !able {
-		return nil, problem.Unsupportedf("host %s: %s moves no guests", h.Name, h.Inventory.HypervisorType)
-	}
-	return m, nil
-}
-
-// moveByCluster has the cluster move a guest of a living node, and notes where it is then.
-func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *trip) job.Outcome {
-	m, err := c.mover(ctx, t.here.host)
-	if err != nil {
-		return job.From(err)
-	}
-	to := ""
-	if t.there != nil {
-		to = t.there.host.Name
-	}
-	bounded, cancel := context.WithTimeout(ctx, diskErrand)
-	defer cancel()
-	name, err := m.Migrate(bounded, t.here.server.ID, to, t.move.Kind == compute.LiveMigration)
-	if err != nil {
-		return job.From(err)
-	}
-	at, err := c.nodeOf(ctx, t.here.host.ClusterID, name)
-	if err != nil {
-		return job.From(err)
-	}
-	r.Note(broughtMemo, at.ID)
-	r.Note(livesMemo, "brought")
-	r.Note(clearedMemo, "yes")
-	return job.Done()
-}
-
-// nodeOf finds the host that is a node of a cluster.
-func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.Host, error) {
-	found, err := c.Store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: cluster, Name: name}, record.Page{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, problem.Unavailablef("the cluster says that the guest is on node %q, which is not known yet", name)
-	}
-	return found[0], nil
 }

@@ -17,6 +17,7 @@ func (c *Conductor) hostEvacuate() job.Definition {
 		Kind: compute.JobEvacuate, Version: 1, Class: job.Operation, Failed: c.evacuateFailed,
 		Actions: []job.Action{
 			{Name: "move the servers", Do: c.moveServers, NoUndo: "each move answers for itself"},
+			{Name: "renew mirrors", Do: c.renewMirrors, NoUndo: "a mirror more is no harm", Deadline: guestDeadline(diskErrand)},
 			{Name: "settle the plan", Do: c.settlePlan, NoUndo: "there is nothing left to fail"},
 		},
 	}

@@ -232,10 +232,7 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 		if t.args.LiveOnly {
 			return job.Fail(err)
 		}
-		r.Note(coldMemo, err.Error())
-		return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
-			return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, err.Error())
-		})
+		return c.goOff(ctx, r, t, err)
 	}
 	return c.attempt(ctx, r, t.here, errand{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
 		listen := errand{verb: compute.MigratePrepare, args: compute.Args{Spec: &b.Spec, Cookie: begun.Cookie}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
@@ -247,6 +244,14 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 			})
 		}, cold)
 	}, cold)
+}
+
+// goOff has a server that cannot be moved live, because of why, moved off.
+func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *trip, why error) job.Outcome {
+	r.Note(coldMemo, why.Error())
+	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
+		return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, why.Error())
+	})
 }
 
 // stayAtSource has the guest go on at the source, as it was.

@@ -84,6 +84,9 @@ func refusals(r *job.Run) []string {
 }
 
 func (c *Conductor) chooseDestination(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+	if v.move.State == compute.MoveAccepted && v.host != nil && v.host.Kind == compute.GanetiHost {
+		return c.failOver(ctx, r, v)
+	}
 	return c.toDestination(ctx, r, v, func(*journey) job.Outcome { return job.Done() })
 }
 
@@ -169,11 +172,6 @@ func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *journey, then 
 
 func epochOf(v *journey) string { return v.move.DestID + " " + strconv.FormatInt(v.server.Epoch, 10) }
 
-// half tells whether the server was just being made, or made anew: its disks need not be there.
-func (v *journey) half() bool {
-	return v.move.WasState == compute.Building || slices.Contains([]compute.Task{compute.Rebuilding, compute.Spawning, compute.Scheduling}, v.move.WasTask)
-}
-
 // judge tells whether the destination will do: nil. Unavailable: another one may; else none will. Questions that name no disk ask for
 // the guest alone.
 func (v *journey) judge(s compute.DiskSight, probes []compute.DiskProbe) error {
@@ -192,7 +190,7 @@ func (v *journey) judge(s compute.DiskSight, probes []compute.DiskProbe) error {
 		return problem.Conflictf("host %s sees the disk that was thought to be lost: make a new plan", name)
 	case s.Sight == compute.SightAbsent:
 		return problem.Unavailablef("host %s does not see the disk store", name)
-	case v.half():
+	case v.move.Half():
 		return nil
 	}
 	return problem.Conflictf("host %s has the disk store, and the disk is not in it, or is not proven to be the server's: %s", name, s.Text)

@@ -39,6 +39,8 @@ type ClusterGuest struct {
 	Disks []int
 	// System is the cluster's name of what it was installed with.
 	System string
+	// Trouble is what the cluster finds wrong with where it runs; empty: nothing.
+	Trouble string
 }
 
 // ClusterJob is a job of the cluster's.

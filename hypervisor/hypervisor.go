@@ -112,4 +112,6 @@ type Mover interface {
 	Failover(ctx context.Context, id, to string) (host string, err error)
 	// Migrate moves a guest of a living host: live, or off and on again.
 	Migrate(ctx context.Context, id, to string, live bool) (host string, err error)
+	// RenewMirrors gives the guests that had the mirror of a disk on this host, which is offline, another mirror elsewhere; false: none had.
+	RenewMirrors(ctx context.Context) (bool, error)
 }

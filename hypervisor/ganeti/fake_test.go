@@ -1,6 +1,7 @@
 package ganeti
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -47,7 +48,8 @@ type rapi struct {
 	refuse    int  // status of all writes
 	silent    int  // status of all answers
 	beforeJob func(*fakeJob)
-	stubborn  bool // a guest does not shut down
+	stubborn  bool            // a guest does not shut down
+	offline   map[string]bool // nodes
 }
 
 type fakeInstance struct {
@@ -59,6 +61,8 @@ type fakeInstance struct {
 	shutdowns                       []int // time-outs
 	memory, ran, vcpus              int   // MiB configured, and of the running guest
 	deaf                            bool  // its system does not listen
+	template                        string
+	secondaries                     []string
 }
 
 type fakeJob struct {
@@ -71,21 +75,22 @@ type fakeJob struct {
 	status    string
 	result    any
 	apply     func() any // nil: success; else opresult's element of a failure
+	answer    any        // opresult's element of a success
 }
 
 func newRAPI(t testing.TB) *rapi {
 	f := &rapi{
-		instances: map[string]*fakeInstance{}, jobs: map[int64]*fakeJob{}, next: 100, files: map[string]bool{"/isos/rescue.iso": true}, looks: 1,
+		offline: map[string]bool{}, instances: map[string]*fakeInstance{}, jobs: map[int64]*fakeJob{}, next: 100, files: map[string]bool{"/isos/rescue.iso": true}, looks: 1,
 		defaults: map[string]any{"boot_order": "disk", "cdrom_image_path": "", "kernel_path": "", "acpi": true, "migration_downtime": 30, "vnc_x509_path": nil},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2/info", f.read(func(*http.Request) any {
 		return map[string]any{"software_version": "3.0.2", "name": "cluster.example.test", "enabled_disk_templates": []string{"diskless", "file"}}
 	}))
-	mux.HandleFunc("GET /2/nodes", f.read(func(*http.Request) any { return []any{nodeDoc(firstNode), nodeDoc(secondNode)} }))
+	mux.HandleFunc("GET /2/nodes", f.read(func(*http.Request) any { return []any{f.nodeDoc(firstNode), f.nodeDoc(secondNode)} }))
 	mux.HandleFunc("GET /2/nodes/{name}", f.read(func(r *http.Request) any {
 		if n := r.PathValue("name"); n == firstNode || n == secondNode {
-			return nodeDoc(n)
+			return f.nodeDoc(n)
 		}
 		return nil
 	}))
@@ -114,6 +119,8 @@ func newRAPI(t testing.TB) *rapi {
 	mux.HandleFunc("DELETE /2/instances/{name}/tags", f.write(f.put))
 	mux.HandleFunc("DELETE /2/instances/{name}", f.write(f.put))
 	mux.HandleFunc("POST /2/instances", f.write(f.create))
+	mux.HandleFunc("PUT /2/nodes/{name}/role", f.write(f.role))
+	mux.HandleFunc("POST /2/nodes/{name}/evacuate", f.write(f.evacuate))
 	f.Server = httptest.NewUnstartedServer(f.guard(mux))
 	f.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a test breaks off
 	f.StartTLS()
@@ -121,8 +128,8 @@ func newRAPI(t testing.TB) *rapi {
 	return f
 }
 
-func nodeDoc(name string) any {
-	return map[string]any{"name": name, "pip": "10.0.0.1", "ctotal": 8, "mtotal": 24105, "dtotal": 258019, "offline": false, "drained": false, "vm_capable": true}
+func (f *rapi) nodeDoc(name string) any {
+	return map[string]any{"name": name, "pip": "10.0.0.1", "ctotal": 8, "mtotal": 24105, "dtotal": 258019, "mfree": 1000, "offline": f.offline[name], "drained": false, "vm_capable": true}
 }
 
 // add makes an instance that is off.
@@ -158,14 +165,16 @@ func (f *rapi) document(in *fakeInstance) any {
 		ram = in.ran
 	}
 	switch {
+	case f.offline[in.node]:
+		status = "ERROR_nodeoffline"
 	case in.running:
 		status = "running"
 	case in.admin == "up":
 		status = "ERROR_down"
 	}
 	return map[string]any{
-		"name": in.name, "uuid": in.uuid, "pnode": in.node, "snodes": []string{}, "admin_state": in.admin, "oper_state": in.running, "status": status,
-		"os": in.system, "disk_template": "file", "disk.sizes": in.disks, "hvparams": filled, "custom_hvparams": maps.Clone(in.custom),
+		"name": in.name, "uuid": in.uuid, "pnode": in.node, "snodes": append([]string{}, in.secondaries...), "admin_state": in.admin, "oper_state": in.running && !f.offline[in.node], "status": status,
+		"os": in.system, "disk_template": cmp.Or(in.template, "file"), "disk.sizes": in.disks, "hvparams": filled, "custom_hvparams": maps.Clone(in.custom),
 		"beparams": map[string]any{"minmem": in.memory, "maxmem": in.memory, "memory": in.memory, "vcpus": in.vcpus, "auto_balance": true},
 		"nic.macs": in.macs, "nic.ips": make([]any, len(in.macs)), "nic.links": in.links, "nic.bridges": in.links, "nic.uuids": in.macs,
 		"tags": slices.Clone(in.tags), "oper_ram": ram, "ctime": 1795312570.056118,
@@ -218,7 +227,10 @@ func (f *rapi) write(ask func(r *http.Request, args map[string]any) *fakeJob) ht
 	return func(w http.ResponseWriter, r *http.Request) {
 		args := map[string]any{}
 		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
-			if r.Header.Get("Content-Type") != "application/json" || json.Unmarshal(body, &args) != nil {
+			var scalar string // a body may be a word
+			if json.Unmarshal(body, &scalar) == nil {
+				args[""] = scalar
+			} else if r.Header.Get("Content-Type") != "application/json" || json.Unmarshal(body, &args) != nil {
 				refuse(w, 415, "Unsupported Media Type", "Content-Type must be application/json")
 				return
 			}
@@ -245,6 +257,8 @@ func (f *rapi) run(j *fakeJob) {
 		j.status = "success"
 		if j.result = j.apply(); j.result != nil {
 			j.status = "error"
+		} else {
+			j.result = j.answer
 		}
 	}
 }
@@ -306,6 +320,8 @@ func (f *rapi) put(r *http.Request, args map[string]any) *fakeJob {
 		on("TAGS_SET", func(in *fakeInstance) any { in.tags = append(in.tags, tags...); return nil })
 	case deed == "modify":
 		on("INSTANCE_SET_PARAMS", func(in *fakeInstance) any { return f.modify(in, args) })
+	case deed == "failover" || deed == "migrate":
+		on("INSTANCE_"+strings.ToUpper(deed), func(in *fakeInstance) any { return f.move(in, args) })
 	case deed == "startup":
 		on("INSTANCE_STARTUP", f.startup)
 	case deed == "shutdown":

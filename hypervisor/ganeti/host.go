@@ -222,6 +222,7 @@ type node struct {
 	Runs      *bool    `json:"vm_capable"`
 	VCPUs     *float64 `json:"ctotal"`
 	Memory    *float64 `json:"mtotal"` // MiB
+	Free      *float64 `json:"mfree"`  // MiB
 	DiskTotal *float64 `json:"dtotal"` // MiB
 }
 

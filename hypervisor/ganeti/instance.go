@@ -28,6 +28,7 @@ type instance struct {
 	Name         string                     `json:"name"`
 	UUID         string                     `json:"uuid"`
 	Node         string                     `json:"pnode"`
+	Secondaries  []string                   `json:"snodes"`
 	AdminState   string                     `json:"admin_state"`
 	Running      bool                       `json:"oper_state"`
 	Status       string                     `json:"status"`
@@ -152,6 +153,9 @@ func nth(list []*string, i int) string {
 
 func (in *instance) inCluster() hypervisor.ClusterGuest {
 	g := hypervisor.ClusterGuest{Guest: in.guest(), Host: in.Node, System: in.System}
+	if in.Status == "ERROR_wrongnode" {
+		g.Trouble = "it runs on a node that is not its own: Ganeti's watcher ends it there"
+	}
 	for _, size := range in.DiskSizes {
 		g.Disks = append(g.Disks, int(size))
 	}

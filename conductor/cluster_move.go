@@ -1,0 +1,166 @@
+package conductor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// This file has clusters move guests between their nodes. They detect no failure and fence nothing: what is told them of a node rests on
+// a receipt, or on the node's life.
+
+// mover is what moves the guests of a host's cluster.
+func (c *Conductor) mover(ctx context.Context, h *compute.Host) (hypervisor.Mover, error) {
+	if c.Hypervisors == nil {
+		return nil, problem.Unsupportedf("host %s: this conductor drives no hypervisor", h.Name)
+	}
+	if c.Alive != nil {
+		if err := c.Alive(); err != nil {
+			return nil, err
+		}
+	}
+	hv, err := c.Hypervisors.Of(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	m, able := hv.(hypervisor.Mover)
+	if !able {
+		return nil, problem.Unsupportedf("host %s: %s moves no guests", h.Name, h.Inventory.HypervisorType)
+	}
+	return m, nil
+}
+
+// nodeOf finds the host that is a node of a cluster.
+func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.Host, error) {
+	found, err := c.Store.Hosts().List(ctx, nil, compute.HostFilter{ClusterID: cluster, Name: name}, record.Page{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, problem.Unavailablef("the cluster says that the guest is on node %q, which is not known yet", name)
+	}
+	return found[0], nil
+}
+
+// moveByCluster has the cluster move a guest of a living node, and notes where it is then.
+func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+	m, err := c.mover(ctx, t.here.host)
+	if err != nil {
+		return job.From(err)
+	}
+	to := ""
+	if t.there != nil {
+		to = t.there.host.Name
+	}
+	bounded, cancel := context.WithTimeout(ctx, diskErrand)
+	defer cancel()
+	name, err := m.Migrate(bounded, t.here.server.ID, to, t.live(r))
+	if err != nil && t.live(r) && !t.args.LiveOnly && !problem.Is(err, problem.Unavailable) {
+		return c.goOff(ctx, r, t, err)
+	}
+	if err != nil {
+		return job.From(err)
+	}
+	at, err := c.nodeOf(ctx, t.here.host.ClusterID, name)
+	if err != nil {
+		return job.From(err)
+	}
+	r.Note(broughtMemo, at.ID)
+	r.Note(livesMemo, "brought")
+	r.Note(clearedMemo, "yes")
+	return job.Done()
+}
+
+// failOver has the cluster bring a guest of a fenced node to another one, and follows it there. The cluster is told that the node is
+// dead first: the receipt proves it.
+func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+	if v.move.ReceiptID == "" {
+		return job.Fail(problem.Conflictf("node %s of a cluster is not fenced: nothing is failed over", v.host.Name))
+	}
+	m, err := c.mover(ctx, v.host)
+	if err != nil {
+		return job.From(err)
+	}
+	// The receipt is looked at before the cluster is told: a node that came back is not marked as dead.
+	err = r.Commit(ctx, func(tx job.Tx) error { return c.Store.UseReceipt(tx, v.move.ReceiptID) })
+	if err != nil {
+		return job.From(err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, diskErrand)
+	defer cancel()
+	if err := m.SetOffline(bounded, v.host.Name, true); err != nil {
+		return job.From(err)
+	}
+	to := ""
+	if v.args.DestID != "" {
+		dest, err := c.Store.Hosts().Get(ctx, nil, v.args.DestID)
+		if err != nil {
+			return job.From(err)
+		}
+		to = dest.Name
+	}
+	name, err := m.Failover(bounded, v.server.ID, to)
+	if err != nil {
+		return job.From(err)
+	}
+	at, err := c.nodeOf(ctx, v.host.ClusterID, name)
+	if err != nil {
+		return job.From(err)
+	}
+	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.FollowMove(after(ctx), tx, v.move.ID, at.ID) })
+}
+
+// renewMirrors has the cluster of a node that was evacuated make the mirrors of disks that the node had anew. A cluster that cannot is
+// told of: the servers live.
+func (c *Conductor) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
+	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
+	if err != nil || h.Kind != compute.GanetiHost || r.Kind != compute.JobEvacuate {
+		return job.From(err)
+	}
+	m, err := c.mover(ctx, h)
+	if err != nil {
+		return job.From(err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, diskErrand)
+	defer cancel()
+	had, err := m.RenewMirrors(bounded)
+	text, severity := "the mirrors of disks that it had were made anew on other nodes", "info"
+	switch {
+	case err != nil:
+		text, severity = "the mirrors of disks that it had could not be made anew: "+err.Error(), "warning"
+	case !had:
+		return job.Done()
+	}
+	return job.Done(func(tx job.Tx) error { return c.hostEvent(tx, r, text, severity) })
+}
+
+const troubleMemo = "in trouble"
+
+// tellTrouble writes on a server's timeline, once, what its cluster finds wrong with where it runs.
+func (c *Conductor) tellTrouble(ctx context.Context, r *job.Run, v *view) error {
+	known := strings.Fields(r.Memo[troubleMemo])
+	var now []string
+	for _, g := range v.guests {
+		if !g.Ours || g.Trouble == "" {
+			continue
+		}
+		now = append(now, g.ID)
+		if slices.Contains(known, g.ID) {
+			continue
+		}
+		e := job.Event{Subject: compute.Subject(g.ID), At: c.Now(), Type: "contact", Severity: "warning", Text: g.Trouble}
+		if err := c.Store.Do(ctx, func(tx job.Tx) error { return c.Store.Append(tx, e) }); err != nil {
+			return err
+		}
+	}
+	if text := strings.Join(now, " "); text != r.Memo[troubleMemo] {
+		r.Note(troubleMemo, text)
+	}
+	return nil
+}
