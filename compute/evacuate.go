@@ -8,6 +8,8 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/rescue"
+	"salvor/secret"
 )
 
 // MoveWish is what an administrator asks of the evacuation of one server.
@@ -15,6 +17,8 @@ type MoveWish struct {
 	// DestHost is a UUID or a name; empty: the best host. Force: it is not judged, and there is no other.
 	DestHost string
 	Force    bool
+	// Password, in clear, of the system on a disk that is made anew; a disk that is kept keeps its passwords.
+	Password secret.Value
 }
 
 // evacuable are the states from which a server is evacuated. Nova refuses the last three; the specification asks for them.
@@ -32,8 +36,12 @@ func (s *Servers) Evacuate(ctx context.Context, id string, w MoveWish, who Who) 
 	if !who.Admin {
 		return nil, problem.Forbiddenf("only administrators evacuate servers")
 	}
+	hidden, err := s.firstSecret(w.Password)
+	if err != nil {
+		return nil, err
+	}
 	for range evacuateTries {
-		m, err := s.evacuate(ctx, id, w, who)
+		m, err := s.evacuate(ctx, id, w, hidden, who)
 		if !errors.Is(err, ErrServerBusy) {
 			return m, err
 		}
@@ -46,7 +54,19 @@ func (s *Servers) Evacuate(ctx context.Context, id string, w MoveWish, who Who) 
 	return nil, ErrServerBusy
 }
 
-func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, who Who) (*Move, error) {
+// firstSecret is the secret of a job that makes a system with a password; empty: with none.
+func (s *Servers) firstSecret(password secret.Value) (secret.Value, error) {
+	if password.Empty() {
+		return secret.Value{}, nil
+	}
+	hash, err := rescue.HashPassword(password, s.opts.HashAlgorithm)
+	if err != nil {
+		return secret.Value{}, err
+	}
+	return sealed(JobSecret{Hash: hash.Reveal()})
+}
+
+func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, hidden secret.Value, who Who) (*Move, error) {
 	srv, err := s.get(ctx, nil, id, who)
 	if err != nil {
 		return nil, err
@@ -78,6 +98,9 @@ func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, who Who) 
 	item, err := s.planOne(ctx, srv, source, args)
 	if err != nil {
 		return nil, err
+	}
+	if item.Disposition == Reimage {
+		args.hidden = hidden
 	}
 	return s.beginEvacuation(ctx, srv.ID, source.ID, &Move{Disposition: item.Disposition}, args, who)
 }

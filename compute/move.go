@@ -5,6 +5,7 @@ import (
 
 	"salvor/job"
 	"salvor/record"
+	"salvor/secret"
 )
 
 // Disposition is what becomes of a server's disks when it is evacuated.
@@ -206,6 +207,8 @@ type MoveArgs struct {
 	// DestID is where it should go; empty: the best host. Force: nowhere else.
 	DestID string `json:"dest,omitempty"`
 	Force  bool   `json:"force,omitempty"`
+	// hidden is JSON of a JobSecret, which goes with the job and not with its arguments.
+	hidden secret.Value
 }
 
 // DiskProbe asks a host whether it sees a disk of a server, and whether a guest of that server is there already.

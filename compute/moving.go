@@ -63,7 +63,9 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	if err != nil {
 		return nil, err
 	}
-	j.Secret = hidden
+	if j.Secret = hidden; hidden.Empty() {
+		j.Secret = a.hidden
+	}
 	if err := s.jobs.Insert(tx, j); err != nil {
 		return nil, err
 	}

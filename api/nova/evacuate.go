@@ -5,6 +5,7 @@ import (
 
 	"salvor/compute"
 	"salvor/problem"
+	"salvor/secret"
 )
 
 // evacuateSchema is that of every microversion. What a later one left out is refused there as anything unknown is: who still says
@@ -31,10 +32,31 @@ func (c *call) evacuate(srv *compute.Server, args any) error {
 	if c.Minor < 29 {
 		wish.Force = wish.DestHost != "" // a host that was named was not judged then
 	}
-	if _, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, wish, c.who); err != nil {
+	password, err := c.evacuated(field(o, "adminPass"), shared)
+	if err != nil {
 		return err
 	}
-	return c.Empty(http.StatusOK)
+	wish.Password = password
+	move, err := c.s.Services.Servers.Evacuate(c.R.Context(), srv.ID, wish, c.who)
+	switch {
+	case err != nil:
+		return err
+	case c.Minor >= 14 || c.s.NoPasswords:
+		return c.Empty(http.StatusOK)
+	case move.Disposition != compute.Reimage: // nothing was set: what it has, it keeps
+		return c.json(http.StatusOK, obj{"adminPass": nil})
+	}
+	return c.json(http.StatusOK, obj{"adminPass": orNil(password.Reveal())})
+}
+
+// evacuated is the password of a system that may have to be made anew: one that nobody is told is not chosen.
+func (c *call) evacuated(asked string, shared bool) (secret.Value, error) {
+	if asked == "" && (shared || c.Minor >= 14) {
+		return secret.Value{}, nil
+	}
+	wish := compute.Creation{}
+	err := c.wishPassword(&wish, asked)
+	return wish.Password, err
 }
 
 var (

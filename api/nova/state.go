@@ -15,11 +15,13 @@ var statuses = map[compute.VMState]string{
 
 // taskStatuses are the words for tasks that have one, in the states in which they have it.
 var taskStatuses = map[compute.VMState]map[compute.Task]string{
-	compute.Active:  {compute.Rebooting: "REBOOT", compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
-	compute.Stopped: {compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
-	compute.Errored: {compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
+	compute.Active:  {compute.Rebooting: "REBOOT", compute.Migrating: "MIGRATING", compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
+	compute.Stopped: {compute.Migrating: "MIGRATING", compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
+	compute.Errored: {compute.Migrating: "MIGRATING", compute.HardReboot: "HARD_REBOOT", compute.Rebuilding: "REBUILD"},
 	// Nova evacuates none of these and has no word for it; who waits for the end must not take the beginning for it.
-	compute.Paused: {compute.Rebuilding: "REBUILD"}, compute.Suspended: {compute.Rebuilding: "REBUILD"}, compute.Rescued: {compute.Rebuilding: "REBUILD"},
+	compute.Paused:    {compute.Rebuilding: "REBUILD", compute.Migrating: "MIGRATING"},
+	compute.Suspended: {compute.Rebuilding: "REBUILD", compute.Migrating: "MIGRATING"},
+	compute.Rescued:   {compute.Rebuilding: "REBUILD", compute.Migrating: "MIGRATING"},
 }
 
 func statusOf(srv *compute.Server) string {
