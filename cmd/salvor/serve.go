@@ -242,6 +242,7 @@ func (p *program) run(ctx context.Context) error {
 		return nil
 	})
 	start("leases", func(ctx context.Context) error {
+		p.services.Hosts.SetSenses(p.conductor.Senses(ctx))
 		p.services.Hosts.RunLeases(ctx, func(err error) { p.log.Error("tend hosts and servers", "error", err) })
 		return nil
 	})

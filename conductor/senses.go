@@ -1,0 +1,108 @@
+package conductor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/driver"
+	"salvor/metal"
+	"salvor/storage"
+)
+
+const (
+	// senseLasts is how long what was perceived counts, senseAgain after how long it is looked at anew, senseWithin how long a look may take.
+	senseLasts  = 5 * time.Second
+	senseAgain  = 1500 * time.Millisecond
+	senseWithin = 10 * time.Second
+)
+
+// senses perceive hosts by the BMCs of their nodes and by the storage. Who asks is told what was seen last, and is never kept waiting.
+type senses struct {
+	c        *Conductor
+	ctx      context.Context
+	mu       sync.Mutex
+	power    map[string]*look[metal.Power]
+	sessions look[[]storage.Session]
+}
+
+// look is what was seen last, and whether it is being looked at just now.
+type look[T any] struct {
+	seen    T
+	at      time.Time
+	began   time.Time
+	looking bool
+}
+
+// Senses are the ways beside its lease by which a host is perceived, until ctx ends.
+func (c *Conductor) Senses(ctx context.Context) compute.Senses {
+	return &senses{c: c, ctx: ctx, power: map[string]*look[metal.Power]{}}
+}
+
+// glance gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
+func glance[T any](s *senses, l *look[T], read func(context.Context) (T, error)) (seen T, known bool) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.looking && now.Sub(l.began) >= senseAgain && s.ctx.Err() == nil {
+		l.looking, l.began = true, now
+		go func() {
+			ctx, cancel := context.WithTimeout(s.ctx, senseWithin)
+			defer cancel()
+			if s.c.Alive != nil {
+				ctx = driver.WithGate(ctx, s.c.Alive)
+			}
+			began := time.Now()
+			got, err := read(ctx)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if l.looking = false; err == nil {
+				l.seen, l.at = got, began
+			}
+		}()
+	}
+	return l.seen, !l.at.IsZero() && now.Sub(l.at) < senseLasts
+}
+
+// Power is compute.Senses's.
+func (s *senses) Power(nodeID string) compute.Sense {
+	s.mu.Lock()
+	l := s.power[nodeID]
+	if l == nil {
+		l = &look[metal.Power]{}
+		s.power[nodeID] = l
+	}
+	s.mu.Unlock()
+	state, known := glance(s, l, func(ctx context.Context) (metal.Power, error) {
+		m, err := s.c.machine(ctx, nodeID)
+		if err != nil {
+			return "", err
+		}
+		if m.power == nil {
+			return "", m.lacks("power")
+		}
+		return m.power.PowerState(ctx, m.node)
+	})
+	switch {
+	case known && state == metal.PowerOff:
+		return compute.Dead
+	case known && state == metal.PowerOn:
+		return compute.Lives
+	}
+	return compute.Unknown
+}
+
+// Connected is compute.Senses's.
+func (s *senses) Connected(initiators []string) (some, known bool) {
+	if s.c.Storage == nil {
+		return false, false
+	}
+	all, known := glance(s, &s.sessions, s.c.Storage.Sessions)
+	for _, session := range all {
+		for _, name := range initiators {
+			some = some || session.Initiator == name
+		}
+	}
+	return some, known
+}
