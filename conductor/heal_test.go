@@ -12,6 +12,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -57,6 +58,7 @@ func TestHealing(t *testing.T) {
 			if _, err := y.services.Hosts.Renew(ctx, o.ID, "", compute.Renewal{BootID: "b", Name: o.Name}); err != nil {
 				t.Fatal(err)
 			}
+			y.refuse(t, o.ID)
 		}
 		lives, err := y.services.Hosts.Lives(ctx)
 		if err != nil {
@@ -87,4 +89,23 @@ func TestHealing(t *testing.T) {
 		t.Errorf("thought %q", suspected)
 	}
 	t.Logf("fenced %s after its last word, evacuating after %s", fenced.Round(100*time.Millisecond), y.now().Sub(began).Round(100*time.Millisecond))
+}
+
+// refuse plays a host that answers each order with a no.
+func (y *lot) refuse(t *testing.T, hostID string) {
+	t.Helper()
+	ctx := context.Background()
+	orders, err := y.store.OpenOrders(ctx, hostID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range orders {
+		err := y.store.Do(ctx, func(tx job.Tx) error {
+			_, err := y.store.FinishOrder(tx, o.ID, hostID, o.BootID, o.Epoch, compute.Result{ErrorKind: problem.Unsupported.String(), Error: "not here"})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
