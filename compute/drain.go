@@ -112,11 +112,16 @@ func (s *Hosts) switchOn(ctx context.Context, h *Host, who Who) error {
 	})
 }
 
-// BringHome moves the servers back whose newest move left the host, by a plan that is run at once.
+// BringHome moves the servers back whose newest move left the host, by a plan that is run at once. Conflict: the host is not up.
 func (s *Hosts) BringHome(ctx context.Context, ident string, who Who) (*Plan, error) {
 	h, err := s.Host(ctx, ident)
 	if err != nil {
 		return nil, err
+	}
+	if up, err := s.ups(ctx, nil); err != nil {
+		return nil, err
+	} else if !up.is(h) || h.Disabled {
+		return nil, problem.Conflictf("host %s is not back yet, so nothing can be brought home: ask again when it is up and enabled", orID(h))
 	}
 	p := &Plan{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: h.ID, State: PlanRunning, By: who.User, Drain: true}
 	group, err := s.Group(ctx, nil, h)
