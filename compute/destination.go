@@ -133,6 +133,11 @@ func (s *Servers) wished(ctx context.Context, tx job.Tx, w *whither, a MoveArgs)
 	if !a.Force {
 		return h, w.refusal(h, live.is(h)), nil
 	}
+	if !live.is(h) {
+		if err := s.hosts.unheard(h); err != nil {
+			return nil, "", err
+		}
+	}
 	if !live.is(h) || slices.Contains(w.except, h.ID) || h.Kind != AgentHost {
 		return h, "it is down, or none of salvor's own hosts, or the server comes from there", nil
 	}
@@ -148,7 +153,7 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *whither) (*Host, er
 		}
 		best, why := roomiest(hosts, func(h *Host) string { return w.refusal(h, live.is(h)) })
 		if best == nil && fresh {
-			return nil, noValidHost(why)
+			return nil, s.none(hosts, live, why)
 		}
 		if best == nil {
 			continue
@@ -162,6 +167,19 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *whither) (*Host, er
 		}
 	}
 	return nil, problem.Unavailablef("hosts keep changing; ask again")
+}
+
+// none is the error where no host can take a server: Unavailable if one may yet be heard, else problem.Conflict.
+func (s *Servers) none(hosts []*Host, live *liveness, why []string) error {
+	for _, h := range hosts {
+		if live.is(h) {
+			continue
+		}
+		if err := s.hosts.unheard(h); err != nil {
+			return err
+		}
+	}
+	return noValidHost(why)
 }
 
 // roomiest is the host with the most free RAM among those that nothing speaks against, of two alike the one with the lower number;
@@ -269,8 +287,19 @@ func (s *Servers) ProbesOf(ctx context.Context, srv *Server, m *Move) ([]DiskPro
 	return Probes(row, source, dest, m.Disposition, p.images), nil
 }
 
-// Up tells whether a host lives.
+// Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
 func (s *Hosts) Up(ctx context.Context, h *Host) (bool, error) {
 	live, err := s.ups(ctx, nil)
-	return err == nil && live.is(h), err
+	if err != nil || live.is(h) {
+		return err == nil, err
+	}
+	return false, s.unheard(h)
+}
+
+// unheard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
+func (s *Hosts) unheard(h *Host) error {
+	if h.Fenced || h.ForcedDown || h.Revoked || s.listening() >= Suspect {
+		return nil
+	}
+	return problem.Unavailablef("host %s was not heard yet by a control plane that has just begun to listen", orID(h))
 }

@@ -97,7 +97,7 @@ func (d *draft) judge(s *Server) *PlanItem {
 	}
 	item.Disposition, item.Why = d.disposition(s)
 	if item.Disposition == Reimage {
-		item.NeedsConsent = d.Policy != ReimageAlways
+		item.NeedsConsent = d.Policy != ReimageAlways && s.State != Building // of which nothing was written yet
 		item.Consented = !item.NeedsConsent || d.All || d.Consent[s.ID]
 	}
 	return item
@@ -187,7 +187,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		return
 	}
 	w := whitherOf(s, d.Source, item.Disposition == KeepDisk)
-	if missing := d.missing(s, &w); missing != "" && item.Disposition != Reattach {
+	if missing := d.missing(s); missing != "" && item.Disposition != Reattach {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
 		return
 	}
@@ -201,7 +201,11 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		if reason := w.refusal(h, d.Up[h.ID]); reason != "" {
 			return reason
 		}
-		return sighted(d.Sights[h.ID][s.ID], item.Disposition)
+		sight := d.Sights[h.ID][s.ID]
+		if sight.Sight == SightMissing && item.Disposition == KeepDisk && d.half(s) {
+			return ""
+		}
+		return sighted(sight, item.Disposition)
 	})
 	if best == nil {
 		item.Disposition, item.NeedsConsent, item.Consented = Cannot, false, false
@@ -212,8 +216,19 @@ func (d *draft) place(s *Server, item *PlanItem) {
 	best.reserve(w.needs)
 }
 
+// half tells whether the server was being made, or made anew, when its host died: its disks need not be there.
+func (d *draft) half(s *Server) bool {
+	if m := d.Moving[s.ID]; m != nil {
+		return m.Half()
+	}
+	return halfMade(s.State, s.Task)
+}
+
 // missing tells of a store that is there and has not the disk: nothing is made in its place.
-func (d *draft) missing(s *Server, w *whither) string {
+func (d *draft) missing(s *Server) string {
+	if d.half(s) {
+		return ""
+	}
 	for _, h := range d.hosts {
 		if sight := d.Sights[h.ID][s.ID]; sight.Sight == SightMissing {
 			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", orID(h), cmp.Or(sight.Text, "look there"))

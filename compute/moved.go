@@ -2,13 +2,19 @@ package compute
 
 import (
 	"context"
-	"slices"
 
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
 )
+
+// Half tells whether the server was being made, or made anew, when the move began: its disks need not be there.
+func (m *Move) Half() bool { return halfMade(m.WasState, m.WasTask) }
+
+func halfMade(state VMState, task Task) bool {
+	return state == Building || task == Rebuilding || task == Spawning || task == Scheduling
+}
 
 // moving reads a move that goes on, and its server.
 func (s *Servers) moving(ctx context.Context, tx job.Tx, moveID string) (*Move, *Server, error) {
@@ -144,10 +150,10 @@ func (s *Servers) FinishMove(ctx context.Context, tx job.Tx, moveID string, chan
 	if m.State, m.EndedAt = MoveDone, s.now(); m.Clean == "" {
 		m.State = MoveCompleted
 	}
-	if err := s.store.Moves().Save(tx, m); err != nil || m.Words == "" {
+	if err := s.store.Moves().Save(tx, m); err != nil {
 		return err
 	}
-	return s.note(tx, m.ServerID, record.Asker{}, "state", "moved; "+m.Words)
+	return s.note(tx, m.ServerID, record.Asker{}, "state", joinWords("lives at its new host", m.Words))
 }
 
 // FailMove ends a move that came to nothing. One that has not attached leaves the server as it was, where it was; later the server
@@ -197,7 +203,7 @@ func (s *Servers) backToSource(ctx context.Context, tx job.Tx, srv *Server, m *M
 	} else {
 		srv.Epoch++
 	}
-	broken := slices.Contains([]Task{Scheduling, Spawning, Rebuilding, Rescuing, Unrescuing}, m.WasTask) || m.WasState == Building
+	broken := m.Half() || m.WasTask == Rescuing || m.WasTask == Unrescuing
 	if srv.InSession() && (srv.Rescue.State == rescue.Preparing || srv.Rescue.State == rescue.Leaving) {
 		session := *srv.Rescue
 		session.State = rescue.Failed

@@ -214,6 +214,9 @@ func (s *Servers) inheritSession(srv *Server, m *Move) error {
 		}
 	case rescue.Failed:
 		session.State = rescue.Leaving
+		if session.Saved.Power == string(PowerOn) {
+			m.Wanted = PowerOn
+		}
 		m.Words = joinWords(m.Words, "its failed rescue session is closed: it comes with its own boot")
 	}
 	return nil

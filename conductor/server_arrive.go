@@ -55,7 +55,7 @@ func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (er
 		return errand{}, nil, err
 	}
 	e := errand{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
-	e.args.Found = v.move.Disposition != compute.Reimage && !v.half()
+	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.Half()
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
 	return e, b, nil
 }
