@@ -163,6 +163,9 @@ func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMess
 		if s.Shared {
 			continue
 		}
+		if _, err := s.marker(ctx); err != nil {
+			return err // what is not mounted now may be again
+		}
 		if _, err := bounded(ctx, s, func() (bool, error) { return true, a.stores.removeDisk(server, d) }); err != nil {
 			return err
 		}

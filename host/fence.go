@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"sync"
 	"time"
 
@@ -225,31 +226,61 @@ func (a *Agent) keepWatchdog(ctx context.Context) {
 	if a.Watchdog == nil {
 		return
 	}
+	inherited := a.inherits()
 	var tried time.Time
 	for pause(ctx, petEvery) {
-		a.lease.mu.Lock()
-		armed, asked := a.lease.armed, a.lease.terms.SelfFence && !a.lease.leaving
-		over := armed && a.lease.watchdog == "" && a.lease.unnamed && !asked
-		a.lease.mu.Unlock()
+		armed, asked, over := a.watchdogTerms()
 		switch {
 		case over:
 			a.disarm()
 		case armed:
 			a.pet()
-		case asked && time.Since(tried) >= armAgain:
-			tried = time.Now()
-			a.arm()
+		case inherited || asked && time.Since(tried) >= armAgain:
+			if age, known := a.age(); known && age <= petWithin {
+				tried, inherited = time.Now(), false
+				a.arm()
+			}
 		}
 	}
+	if _, _, over := a.watchdogTerms(); over { // it was armed as the agent ended, and nobody heard of it
+		a.disarm()
+	}
 }
+
+// watchdogTerms tells whether the watchdog is armed, whether it should be, and whether it may be disarmed.
+func (a *Agent) watchdogTerms() (armed, asked, over bool) {
+	a.lease.mu.Lock()
+	defer a.lease.mu.Unlock()
+	armed, asked = a.lease.armed, a.lease.terms.SelfFence && !a.lease.leaving
+	return armed, asked, armed && a.lease.watchdog == "" && a.lease.unnamed && !asked
+}
+
+// inherits tells whether an agent that was killed left the watchdog armed, in this boot. Until it is petted or disarmed the machine has
+// little time; a renewal that named it may still be heard.
+func (a *Agent) inherits() bool {
+	boot, err := os.ReadFile(a.identity.path(watchdogFile))
+	if err != nil || string(boot) != a.boot {
+		return false
+	}
+	a.doubt()
+	return true
+}
+
+// watchdogFile holds the boot in which the watchdog was armed.
+const watchdogFile = "watchdog"
 
 func (a *Agent) arm() {
 	if age, known := a.age(); !known || age > petWithin {
 		return
 	}
+	if err := writeFile(a.identity.path(watchdogFile), []byte(a.boot), 0o600); err != nil {
+		a.Log.Error("note that the watchdog is armed", "error", err)
+		return
+	}
 	identity, err := a.Watchdog.Arm(watchdogTimeout)
 	if err != nil {
 		a.Log.Error("no watchdog is armed: the silence of this host proves nothing", "watchdog", identity, "error", err)
+		_ = os.Remove(a.identity.path(watchdogFile))
 		return
 	}
 	a.Log.Info("the watchdog is armed", "watchdog", identity, "resets_after", compute.SelfFenceWatchdog)
@@ -294,6 +325,7 @@ func (a *Agent) disarm() {
 		a.Log.Error("disarm the watchdog", "error", err)
 		return
 	}
+	_ = os.Remove(a.identity.path(watchdogFile))
 	a.Log.Info("the watchdog is disarmed")
 	a.lease.mu.Lock()
 	a.lease.armed = false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -325,6 +326,61 @@ func TestWatchdogIsNamedWhileItCounts(t *testing.T) {
 	await(t, "that it is disarmed", func() bool { return d.at() == 0 })
 	if a.fences() {
 		t.Error("it still ends its guests")
+	}
+}
+
+// TestWatchdogOfAKilledAgent: the next agent of the boot goes on with it, or ends it where nobody asks for it any more.
+func TestWatchdogOfAKilledAgent(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		w := newWorld(t)
+		c := w.config(newGuests())
+		d := &dog{}
+		c.Watchdog = d
+		a, now := guarded(t, w, c)
+		d.clock = now
+		answer(t, a, wire.Renewed{SelfFence: true})
+		a.arm()
+		_ = a.Close() // and nothing else, as when it is killed
+		now.add(time.Second)
+		c = a.Config
+		b, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		loops(t, b.keepWatchdog)
+		time.Sleep(2 * petEvery)
+		if d.arms != 1 {
+			t.Error("it is petted before the control plane has answered")
+		}
+		answer(t, b, wire.Renewed{SelfFence: asked})
+		await(t, "its taking over", func() bool { return b.stillArmed() })
+		now.add(doubtLasts)
+		answer(t, b, wire.Renewed{SelfFence: asked})
+		if !asked {
+			await(t, "its end", func() bool { return d.at() == 0 })
+			continue
+		}
+		await(t, "that it is petted", func() bool { return d.at() > time.Hour+doubtLasts+watchdogTimeout })
+		if b.renewal(0).Watchdog != "dog" {
+			t.Error("it is not named")
+		}
+	}
+}
+
+// TestHardwareWatchdogRefuses: what is no watchdog, or not there, is none; and no device is opened but by Arm.
+func TestHardwareWatchdogRefuses(t *testing.T) {
+	for _, path := range []string{filepath.Join(t.TempDir(), "none"), "/dev/null"} {
+		h := HardwareWatchdog(path)
+		if err := h.Pet(); !problem.Is(err, problem.Conflict) {
+			t.Errorf("%s is petted: %v", path, err)
+		}
+		if _, err := h.Arm(watchdogTimeout); !problem.Is(err, problem.Unsupported) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err := errors.Join(h.Expire(), h.Disarm()); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

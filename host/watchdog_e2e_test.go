@@ -35,6 +35,7 @@ const (
 	theServer     = "5ac08c4c-6f19-4d3c-b9d4-3a94d26dd9d0"
 	serverPID     = "/run/server.pid"
 	theWatchdog   = "/dev/watchdog"
+	theSoftOne    = "/dev/watchdog1"
 	machineMemory = "768"
 )
 
@@ -43,7 +44,7 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev
 mkdir -p /tmp /run
 ip link set lo up
-modprobe i6300esb
+modprobe i6300esb; modprobe softdog
 SALVOR_WATCHDOG_TEST="control plane" /host.test -test.run '^TestMachineThatFallsSilent$' -test.v 2>&1
 echo "the test ends with status $?"
 poweroff -f
@@ -111,6 +112,9 @@ func beat(t *testing.T) {
 }
 
 func runControlPlane(t *testing.T) {
+	if identity, err := HardwareWatchdog(theSoftOne).Arm(watchdogTimeout); !problem.Is(err, problem.Unsupported) || identity != softWatchdog {
+		t.Fatalf("the kernel's own watchdog: %q, %v", identity, err)
+	}
 	w := newWorld(t)
 	if err := w.services.HostGroups.Create(t.Context(), &compute.HostGroup{Name: "ha", SelfFence: true}, record.Asker{}); err != nil {
 		t.Fatal(err)
@@ -223,7 +227,7 @@ func watchdogMachine(t *testing.T, dir string) (kernel string) {
 	if err := source.AddBusybox(t.Context(), tree); err != nil {
 		t.Fatal(err)
 	}
-	if err := source.AddModules(tree, []string{"i6300esb"}); err != nil {
+	if err := source.AddModules(tree, []string{"i6300esb", "softdog"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tree.Copy("host.test", program, 0o755); err != nil {
