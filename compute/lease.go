@@ -45,8 +45,9 @@ type held struct {
 	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
 	stopTold bool
 	stopped  time.Time
-	// ours are the guests with our mark that it told last, of this boot; nil: they are not known.
-	ours map[string]bool
+	// ours are the guests with our mark that it told last while it was held, in its boot oursBoot; nil: they are not known.
+	ours     map[string]bool
+	oursBoot string
 	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
 	endedAt time.Time
 	// told: inventory and guests of this boot have been taken in.
@@ -322,7 +323,7 @@ func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewe
 	var lease Lease
 	s.leases.with(hostID, func(h *held) {
 		if h.lease.BootID != r.BootID {
-			h.inventory, h.guests, h.started, h.ours = false, false, true, nil
+			h.inventory, h.guests, h.started = false, false, true
 		}
 		if r.HasGuests && !out.Stop {
 			h.started, h.toldAt = false, now

@@ -229,11 +229,11 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	}
 	var k held
 	s.leases.with(hostID, func(h *held) {
-		if h.lease.BootID != r.BootID && !r.HasGuests {
+		if h.oursBoot != r.BootID {
 			h.ours = nil
 		}
 		if r.HasGuests {
-			h.ours = oursOf(r.Guests)
+			h.ours, h.oursBoot = oursOf(r.Guests), r.BootID
 		}
 		// Once it is admitted everything is told anew, and looked at as after a start.
 		h.inventory, h.guests, h.stopTold, h.stopped = false, false, false, time.Time{}
