@@ -30,6 +30,7 @@ func (s *server) evacuation() []api.Route {
 		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/fence", Do: s.fence},
 		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/drain", Do: s.drain},
 		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/restore", Do: s.restore},
+		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/bring-home", Do: s.bringHome},
 	)
 }
 
@@ -66,6 +67,15 @@ func (s *server) restore(c *api.Call) error {
 		return err
 	}
 	return c.JSON(http.StatusAccepted, views[0])
+}
+
+// bringHome moves the servers back that left a host.
+func (s *server) bringHome(c *api.Call) error {
+	p, err := s.Services.Hosts.BringHome(c.R.Context(), c.Arg("ident"), who(c))
+	if err != nil {
+		return err
+	}
+	return s.showPlan(c, http.StatusAccepted, p)
 }
 
 func (s *server) job(c *api.Call) error {

@@ -103,6 +103,10 @@ func TestEvacuate(t *testing.T) {
 		}
 		w.says(409, "POST", "/servers/"+id+"/action", "2.88", `{"evacuate": {}}`, "")
 		w.says(409, "DELETE", "/os-services/"+hostOne, "2.53", "", "has servers")
+		acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").object(t)["instanceActions"].([]any)
+		if at(acts[0], "action") != "evacuate" {
+			t.Errorf("%+v: %v", c, acts)
+		}
 		if strings.Contains(w.log.String(), "open-sesame") {
 			t.Error("the password is in the log")
 		}
@@ -158,5 +162,9 @@ func TestMigrateShapes(t *testing.T) {
 	w.want(202, "POST", path, "2.56", `{"migrate": {"host": "rack2"}}`)
 	if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").object(t); at(srv, "server", "status") != "MIGRATING" || at(srv, "server", "OS-EXT-STS:task_state") != "migrating" {
 		t.Error(srv)
+	}
+	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").object(t)["instanceActions"].([]any)
+	if at(acts[0], "action") != "live-migration" { // by migrate as well: it runs, and nobody shall notice
+		t.Error(acts)
 	}
 }

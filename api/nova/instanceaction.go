@@ -20,8 +20,18 @@ type instanceAction struct {
 	work    []job.Event
 }
 
+// moveWords are Nova's for requests that the timeline tells in sentences.
+var moveWords = []struct{ said, word string }{
+	{"its host was fenced", "evacuate"}, {"(" + string(compute.LiveMigration) + ")", "live-migration"}, {"(" + string(compute.Migration) + ")", "migrate"},
+}
+
 // word is Nova's for the action.
 func (a *instanceAction) word() string {
+	for _, m := range moveWords {
+		if strings.Contains(a.request.Text, m.said) {
+			return m.word
+		}
+	}
 	word := strings.TrimPrefix(a.request.Text, "asked to ")
 	if nova, ok := actionWords[compute.Action(word)]; ok {
 		return nova

@@ -134,4 +134,11 @@ func TestDrain(t *testing.T) {
 	if out := faceAsked(t, api, "host restore vm7 -f value -c state"); out != "up\n" {
 		t.Error(out)
 	}
+	api.answers["GET /salvor/v1/hosts/vm7"] = []string{`{"name": "vm7", "state": "down"}`, `{"name": "vm7", "state": "up"}`}
+	api.answers["POST /salvor/v1/hosts/vm7/bring-home"] = []string{samplePlan("running", "accepted")}
+	faceAsked(t, api, "host restore vm7 --bring-home --wait", "POST /salvor/v1/hosts/vm7/bring-home")
+	api.answers["GET /salvor/v1/hosts/vm7"] = []string{`{"name": "vm7", "state": "down"}`}
+	if _, errs, status := salvor(t, api, "", "host", "restore", "vm7", "--wait=1"); status != statusTimedOut {
+		t.Errorf("status %d\n%s", status, errs)
+	}
 }

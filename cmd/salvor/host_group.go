@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -96,20 +99,62 @@ elsewhere and started again. "salvor host restore HOST" takes it back into servi
 }
 
 func newHostRestore(e *endpoint) *cobra.Command {
-	o := &output{}
+	o, w, home := &output{}, &waiting{}, false
 	cmd := &cobra.Command{
-		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1), Example: "  salvor host restore vm7",
+		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1),
+		Long: `The host takes servers again and is no longer forced down; the node that it is is switched on. With --wait until it is up. With
+--bring-home the servers that were moved away from it are moved back, once it is up.`,
+		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
 		RunE: e.run(func(c *call) error {
-			if err := o.check(c.Command); err != nil {
+			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
-			h, err := hostThing.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/restore", nil, nil)
+			path := "/" + url.PathEscape(c.args[0])
+			h, err := hostThing.ask(c, http.MethodPost, path+"/restore", nil, nil)
+			if err == nil && (home || w.asked(c)) {
+				h, err = w.host(c, c.args[0])
+			}
 			if err != nil {
 				return err
 			}
-			return o.show(c.OutOrStdout(), h)
+			if !home {
+				return o.show(c.OutOrStdout(), h)
+			}
+			p, err := hostThing.ask(c, http.MethodPost, path+"/bring-home", nil, nil)
+			if err != nil {
+				return err
+			}
+			return w.plan(c, o, p)
 		}),
 	}
 	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&home, "bring-home", false, "move the servers back that left it")
 	return cmd
+}
+
+// host waits until a host is up.
+func (w *waiting) host(c *call, ident string) (client.Record, error) {
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	line, began := newProgress(c.ErrOrStderr(), ident), time.Now()
+	defer line.end()
+	for {
+		h, err := hostThing.ask(c, http.MethodGet, "/"+url.PathEscape(ident), nil, nil)
+		switch {
+		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
+			return nil, err
+		case err == nil && h.Text("state") == "up":
+			return h, nil
+		case err == nil:
+			line.word(time.Since(began), h.Text("state"))
+		}
+		if pauseFor(ctx, planLook) != nil {
+			return nil, withStatus(statusTimedOut, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", harmless(ident)))
+		}
+	}
 }
