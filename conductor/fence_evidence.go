@@ -170,6 +170,7 @@ func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 			return job.From(err)
 		}
 	}
+	r.Note(fenceRevoked, "yes")
 	names := compute.Initiators(f.host, guarded)
 	if err := c.Storage.Revoke(bounded, names...); err != nil {
 		if ctx.Err() != nil {

@@ -18,7 +18,7 @@ import (
 // hostFence proves that a host is off, by one kind of evidence after the other, until what is proven suffices. Nothing of it is
 // taken back but the node's hold, where it comes to nothing.
 func (c *Conductor) hostFence() job.Definition {
-	const kept = "evidence is not taken back; a fence that fails lets go of the node"
+	const kept = "evidence is not taken back; a fence that fails lets go of the node and gives the volumes back"
 	return job.Definition{
 		Kind: compute.JobFence, Version: 1, Class: job.Operation, Failed: c.fenceFailed,
 		Actions: []job.Action{
@@ -53,7 +53,8 @@ const (
 	fenceReceipt = "receipt"
 	fenceNode    = "node" // that was held off
 	fencePartly  = "partly"
-	fenceLacks   = "lacks " // + evidence: why there is none of it
+	fenceRevoked = "revoked" // its volumes were, or may have been, taken away
+	fenceLacks   = "lacks "  // + evidence: why there is none of it
 )
 
 // fence is a host that is to be proven off, read afresh for each action.
@@ -158,6 +159,12 @@ func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 	if f.host.Revoked {
 		return job.Fail(problem.Conflictf("fence host %s: its certificate was revoked, so whether it lives cannot be heard; let it join again first", f.host.Name))
 	}
+	_, err := c.knownReceipt(ctx, r, f)
+	return job.From(err)
+}
+
+// knownReceipt gives a receipt by what is known without asking anybody: an acknowledgement, say. false: that does not suffice.
+func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fence) (bool, error) {
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
 		h, err := c.Store.Hosts().Get(ctx, tx, f.host.ID)
 		if err != nil {
@@ -166,10 +173,10 @@ func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 		_, err = c.Compute.Hosts.EnsureReceipt(ctx, tx, h)
 		return err
 	})
-	if err != nil && !problem.Is(err, problem.Conflict) && !problem.Is(err, problem.NotFound) {
-		return job.From(err)
+	if problem.Is(err, problem.Conflict) || problem.Is(err, problem.NotFound) {
+		return false, nil
 	}
-	return job.Done()
+	return err == nil, err
 }
 
 // commitChanged makes a change durable in the middle of an action, again where a row that it saves was changed meanwhile.
@@ -192,6 +199,15 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		}
 	}
 	if !f.enough(r) {
+		if known, err := c.knownReceipt(ctx, r, f); known || err != nil {
+			return job.From(err)
+		}
+		if err := c.readmit(ctx, r, f); err != nil {
+			if ctx.Err() != nil {
+				return job.From(err)
+			}
+			return job.Fail(problem.Conflictf("%v. Its volumes were taken away and could not be given back: %v", c.blocked(r, f), err))
+		}
 		return job.Fail(c.blocked(r, f))
 	}
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
@@ -199,6 +215,25 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		return err
 	})
 	return job.From(err)
+}
+
+// readmit lets the servers of a host that could not be fenced in to their volumes again: where it lives, they run on.
+func (c *Conductor) readmit(ctx context.Context, r *job.Run, f *fence) error {
+	if r.Memo[fenceRevoked] == "" || c.Storage == nil {
+		return nil
+	}
+	servers, err := c.Compute.Servers.On(ctx, f.host.ID)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, spareStorage)
+	defer cancel()
+	for _, s := range servers {
+		if err := c.admitInitiators(bounded, &guest{server: s, host: f.host}); err != nil && !problem.Is(err, problem.NotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 func orSomebody(user string) string {
