@@ -43,6 +43,9 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 	if e.within == 0 {
 		e.within = quickErrand
 	}
+	if g.host.Kind == compute.IronicHost {
+		return failed(problem.Unsupportedf("server %s is a machine of its own: it cannot be asked to %s", g.server.ID, errandWords[e.verb]))
+	}
 	if g.host.Kind == compute.GanetiHost {
 		result, err := c.drive(ctx, g, e)
 		if err != nil && !(e.orGone && problem.Is(err, problem.NotFound)) {
