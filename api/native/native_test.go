@@ -163,11 +163,11 @@ func (w *world) server(name string, image int64) *compute.Server {
 func TestAdministratorsOnly(t *testing.T) {
 	w := newWorld(t)
 	w.ask("", "GET", "", "", 200) // what there is
-	for _, path := range []string{"/hosts", "/clusters", "/networks", "/join-tokens", "/rescue-sessions"} {
+	for _, path := range []string{"/hosts", "/clusters", "/networks", "/join-tokens", "/rescue-sessions", "/host-groups", "/receipts", "/plans", "/moves", "/jobs/x", "/hosts/x/history"} {
 		w.ask("", "GET", path, "", 401)
 		w.ask("p1", "GET", path, "", 403)
 	}
-	for _, path := range []string{"/rescue-images", "/clusters", "/networks", "/join-tokens", "/servers/adopt", "/servers/x/modify", "/reconcile/servers"} {
+	for _, path := range []string{"/rescue-images", "/clusters", "/networks", "/join-tokens", "/servers/adopt", "/servers/x/modify", "/reconcile/servers", "/host-groups", "/plans", "/plans/x/run", "/hosts/x/fence"} {
 		w.ask("p1", "POST", path, "{}", 403)
 		w.ask("admin", "POST", path, "[]", 400)
 		w.ask("admin", "POST", path, `{"name":`, 400)
