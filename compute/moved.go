@@ -228,7 +228,7 @@ func (s *Servers) endTask(_ context.Context, tx job.Tx, srv *Server) error {
 // dropMove ends the move of a job that was given up for a deletion or a reset. What it left at the source is to be destroyed with a
 // deleted server; after a reset the server is where the move had brought it.
 func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, deleted bool) error {
-	if j.Kind != JobMove {
+	if j.Kind != JobMove && j.Kind != JobMigrate {
 		return nil
 	}
 	m, err := s.moveOf(ctx, tx, j)
@@ -236,7 +236,7 @@ func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.J
 		return ignoreNotFound(err)
 	}
 	m.EndedAt, m.Problem = s.now(), "given up: the server's state was reset"
-	if err := s.giveBack(ctx, tx, srv, m); err != nil {
+	if err := s.giveUpThere(ctx, tx, srv, m); err != nil {
 		return err
 	}
 	switch {

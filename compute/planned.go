@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
@@ -149,6 +151,23 @@ func (s *Servers) giveBack(ctx context.Context, tx job.Tx, srv *Server, m *Move)
 	return s.unreserve(ctx, tx, &there)
 }
 
+// giveUpThere is giveBack of a move that nobody takes back at the destination: what came there of the guest is thrown away by it as by any
+// host that lost a server. The record of that is a move of its own.
+func (s *Servers) giveUpThere(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
+	if err := s.giveBack(ctx, tx, srv, m); err != nil || !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
+		return err
+	}
+	dest, err := s.store.Hosts().Get(ctx, tx, m.DestID)
+	if err != nil || dest.Kind != AgentHost {
+		return ignoreNotFound(err)
+	}
+	back := *m
+	back.Record, back.Num = record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, 0
+	back.SourceID, back.DestID, back.PlanID, back.State, back.Clean = m.DestID, m.SourceID, "", MoveDone, CleanGuest
+	back.SourceEpoch, back.Epoch, back.EndedAt, back.Words = srv.Epoch, srv.Epoch+1, s.now(), "what came of move "+m.ID+" is thrown away"
+	return s.store.Moves().Insert(tx, &back)
+}
+
 // HandOver makes the destination the server's owner: the epoch is raised, and whatever was ordered before is void. The guest does not
 // run any more at the source, or is held there by its hypervisor, which lets one side of a live migration run only. destID names where
 // a cluster has brought it.
@@ -246,7 +265,7 @@ func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why stri
 
 // yieldPlanned ends a planned move whose source was fenced before it handed the server over: the evacuation m begins in its place.
 func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *Server, former, m *Move) error {
-	if err := s.giveBack(ctx, tx, srv, former); err != nil {
+	if err := s.giveUpThere(ctx, tx, srv, former); err != nil {
 		return err
 	}
 	former.State, former.EndedAt, former.Problem = MoveFailed, s.now(), "its host was fenced; went on by move "+m.ID

@@ -342,3 +342,33 @@ func (l *lane) asked(t *testing.T) bool {
 	}
 	return slices.Contains(open, l.host.ID)
 }
+
+// A deletion goes before a planned move that waits: the place is given back, and the destination is told to throw away what came.
+func TestMigrationGivesWayToDeletion(t *testing.T) {
+	t.Parallel()
+	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
+	l.wish(t, compute.MigrationWish{})
+	stop := l.conduct(t)
+	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the source is not asked for anything")
+		}
+		l.pokeAll()
+	}
+	stop()
+	l.act(t, compute.Act{Action: compute.Delete})
+	l.finish(t)
+	if now := l.now(t); now.State != compute.Deleted {
+		t.Errorf("server %s, task %q", now.State, now.Task)
+	}
+	for _, h := range l.houses() {
+		row, err := l.store.Hosts().Get(context.Background(), nil, h.host.ID)
+		if err != nil || row.UsedVCPUs != 0 {
+			t.Errorf("host %s: %d places taken: %v", row.Name, row.UsedVCPUs, err)
+		}
+	}
+	owed, err := l.services.Servers.Moves(context.Background(), compute.MoveFilter{ServerID: l.server, Uncleaned: true}, record.Page{})
+	if err != nil || len(owed) != 1 || owed[0].SourceID == l.host.ID || owed[0].Clean != compute.CleanGuest {
+		t.Errorf("to be cleaned: %+v: %v", owed, err)
+	}
+}

@@ -151,7 +151,7 @@ var pending = map[compute.Task]string{
 	compute.Scheduling: "BUILD", compute.Spawning: "BUILD", compute.Starting: "START", compute.Stopping: "STOP", compute.Rebooting: "REBOOT",
 	compute.HardReboot: "REBOOT", compute.Pausing: "PAUSE", compute.Unpausing: "UNPAUSE", compute.Suspending: "SUSPEND", compute.Resuming: "RESUME",
 	compute.Rescuing: "RESCUE", compute.Unrescuing: "UNRESCUE", compute.Rebuilding: "REBUILD", compute.Deleting: "DESTROY",
-	compute.Attaching: "ATTACH_VOLUME", compute.Reconciling: "RECONCILE",
+	compute.Attaching: "ATTACH_VOLUME", compute.Reconciling: "RECONCILE", compute.Migrating: "MIGRATE",
 }
 
 // refusal puts why a state forbids an action into Cyclades' words, in Cyclades' order: a pending task first.
