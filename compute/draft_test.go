@@ -99,9 +99,8 @@ func holds(o *Outlook, items []PlanItem) error {
 		return fmt.Errorf("%d of %d servers", len(seen), len(o.Servers))
 	}
 	for _, h := range filled(o, items).hosts {
-		n := Needs{}
 		if i := slices.IndexFunc(items, func(i PlanItem) bool { return i.DestID == h.ID }); i >= 0 && (h.UsedRAM > h.Inventory.RAM || h.UsedVCPUs > h.Inventory.VCPUs*vcpuRatio || h.UsedDisk > h.Inventory.Disk) {
-			return fmt.Errorf("host %s is given more than it has: %+v %+v", h.ID, h, n)
+			return fmt.Errorf("host %s is given more than it has: %+v", h.ID, h)
 		}
 	}
 	return nil

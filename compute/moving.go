@@ -228,16 +228,3 @@ func joinWords(a, b string) string {
 	}
 	return a + "; " + b
 }
-
-// Hush makes void whatever the server's host was told, so that an undo that waits for a host that is fenced comes to its end.
-func (s *Servers) Hush(ctx context.Context, tx job.Tx, id string) error {
-	srv, err := s.store.Servers().Get(ctx, tx, id)
-	if err != nil {
-		return ignoreNotFound(err)
-	}
-	srv.Epoch++
-	if err := s.save(tx, srv); err != nil {
-		return err
-	}
-	return s.store.VoidOrders(tx, id, srv.Epoch)
-}
