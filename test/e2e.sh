@@ -7,11 +7,14 @@ cd "$(dirname "$0")/.."
 mapfile -t files < <(git ls-files --cached --others --exclude-standard '*_test.go' | xargs -r grep -l '^//go:build e2e')
 mapfile -t folders < <(printf '%s\n' "${files[@]}" | xargs -rn1 dirname | sort -u)
 status=0
+# The long rounds take hours.
+limit=10m
+[ -z "${SALVOR_SOAK:-}" ] || limit=4h
 for folder in "${folders[@]}"; do
 	tests=$(for f in "${files[@]}"; do
 		if [ "$(dirname "$f")" = "$folder" ]; then sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' "$f"; fi
 	done | grep -vx TestMain | grep -E -- "${E2E:-.}" | sort -u | paste -sd '|') || continue
-	go test -tags e2e -p 1 -parallel 1 -count 1 -timeout 10m -run "^($tests)\$" "./$folder" || status=1
+	go test -tags e2e -p 1 -parallel 1 -count 1 -timeout "$limit" -run "^($tests)\$" "./$folder" || status=1
 done
 # The demos are tests too; their roads are on no other.
 [ -n "${E2E:-}" ] || DEMO=uefi-media test/demo.sh || status=1
