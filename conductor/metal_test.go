@@ -402,26 +402,29 @@ func (y *depot) work(t *testing.T) {
 // TestMetalSurvives kills, repeats and fails every action of every operation on a machine.
 func TestMetalSurvives(t *testing.T) {
 	t.Parallel()
-	rescueNow := func() compute.Act {
+	rescueNow := func(*depot) compute.Act {
 		wanted := secret.Value{}
 		return compute.Act{Action: compute.Rescue, Password: &wanted, Rescue: rescue.Request{Password: secret.New("wanted")}}
 	}
 	for name, c := range map[string]struct {
 		begin begin
 		kind  job.Kind
-		act   func() compute.Act
+		act   func(y *depot) compute.Act
 	}{
-		"power":           {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalPower, func() compute.Act { return compute.Act{Action: compute.RebootHard} }},
+		"power": {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalPower, func(*depot) compute.Act { return compute.Act{Action: compute.RebootHard} }},
+		"rebuild": {begin{at: hypervisor.InUse, state: compute.Stopped}, compute.JobMetalRebuild, func(y *depot) compute.Act {
+			return compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: y.image}}
+		}},
 		"rescue":          {begin{at: hypervisor.InUse, state: compute.Active}, compute.JobMetalRescue, rescueNow},
-		"unrescue":        {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalUnrescue, func() compute.Act { return compute.Act{Action: compute.Unrescue} }},
-		"delete":          {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalDelete, func() compute.Act { return compute.Act{Action: compute.Delete} }},
-		"delete a volume": {begin{at: hypervisor.InUse, state: compute.Active, volume: true}, compute.JobMetalDelete, func() compute.Act { return compute.Act{Action: compute.Delete} }},
+		"unrescue":        {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalUnrescue, func(*depot) compute.Act { return compute.Act{Action: compute.Unrescue} }},
+		"delete":          {begin{at: hypervisor.InRescue, state: compute.Rescued}, compute.JobMetalDelete, func(*depot) compute.Act { return compute.Act{Action: compute.Delete} }},
+		"delete a volume": {begin{at: hypervisor.InUse, state: compute.Active, volume: true}, compute.JobMetalDelete, func(*depot) compute.Act { return compute.Act{Action: compute.Delete} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
 				y := newDepot(t, c.begin)
-				return y.world(c.kind, func(t *testing.T) { y.act(t, c.act()) }, func(t *testing.T) {
+				return y.world(c.kind, func(t *testing.T) { y.act(t, c.act(y)) }, func(t *testing.T) {
 					if s := y.now(t); s.Task != compute.NoTask && s.State != compute.Deleted || s.Fault == nil && s.State != compute.Deleted {
 						t.Errorf("after a failure: %s task %q fault %v", s.State, s.Task, s.Fault)
 					}
