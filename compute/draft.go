@@ -114,6 +114,9 @@ func (d *draft) disposition(s *Server) (Disposition, string) {
 	if len(markers) == 0 {
 		return Reattach, "its disks are volumes, which its new host reaches as well"
 	}
+	if slices.Contains(markers, "") {
+		return Cannot, "which disk store its disks lie in is not known: its host saw it no more before it died. Bring the host back to where it sees the store"
+	}
 	seers, lone := 0, ""
 	for _, marker := range markers {
 		n := d.seers(marker)
@@ -187,7 +190,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		return
 	}
 	w := whitherOf(s, d.Source, item.Disposition == KeepDisk)
-	if missing := d.missing(s); missing != "" && item.Disposition != Reattach {
+	if missing := d.missing(s, item.Disposition == Reimage); missing != "" && item.Disposition != Reattach {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
 		return
 	}
@@ -224,14 +227,22 @@ func (d *draft) half(s *Server) bool {
 	return halfMade(s.State, s.Task)
 }
 
-// missing tells of a store that is there and has not the disk: nothing is made in its place.
-func (d *draft) missing(s *Server) string {
+// missing tells of a store that is there and has not the disk, or may be there: nothing is made in its place.
+func (d *draft) missing(s *Server, anew bool) string {
 	if d.half(s) {
 		return ""
 	}
 	for _, h := range d.hosts {
-		if sight := d.Sights[h.ID][s.ID]; sight.Sight == SightMissing {
+		if h.ID == d.Source.ID {
+			continue
+		}
+		switch sight := d.Sights[h.ID][s.ID]; {
+		case sight.Sight == SightMissing:
 			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", orID(h), cmp.Or(sight.Text, "look there"))
+		case anew && sight.Sight == SightUnknown:
+			return fmt.Sprintf("host %s may see its disks, and cannot tell: %s", orID(h), cmp.Or(sight.Text, "it did not answer in time"))
+		case anew && slices.ContainsFunc(h.Inventory.Stores, func(store DiskStore) bool { return store.Marker == "" }):
+			return fmt.Sprintf("host %s has a disk store that it cannot read, which may be the one with its disks: mount it there, and make a new plan", orID(h))
 		}
 	}
 	return ""

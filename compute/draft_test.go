@@ -22,6 +22,9 @@ func anOutlook(r *rand.Rand) *Outlook {
 		if r.IntN(3) > 0 {
 			h.Inventory.Stores = append(h.Inventory.Stores, DiskStore{Name: fmt.Sprint("shared", r.IntN(2)), Marker: "shared"})
 		}
+		if r.IntN(12) == 0 { // it cannot be read
+			h.Inventory.Stores[len(h.Inventory.Stores)-1].Marker = ""
+		}
 		o.Hosts, o.Up[h.ID] = append(o.Hosts, h), r.IntN(5) > 0
 	}
 	o.Source = o.Hosts[0]
@@ -118,6 +121,9 @@ func fair(o *Outlook, s *Server, item *PlanItem) error {
 		marker = markerOf(s.Disks[0], o.Source)
 	}
 	shared := slices.ContainsFunc(o.Hosts, func(h *Host) bool { return h.ID != o.Source.ID && h.storeOf(marker) != nil })
+	unsure := marker == "" || slices.ContainsFunc(o.Hosts, func(h *Host) bool {
+		return h.ID != o.Source.ID && (o.Sights[h.ID][s.ID].Sight == SightUnknown || slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == "" }))
+	})
 	switch {
 	case dest.ID == o.Source.ID || !o.Up[dest.ID] || !slices.Contains(dest.Inventory.Bridges, s.NICs[0].Bridge):
 		return fmt.Errorf("server %s goes to host %s, which is none", s.ID, dest.ID)
@@ -127,6 +133,8 @@ func fair(o *Outlook, s *Server, item *PlanItem) error {
 		return fmt.Errorf("server %s keeps a disk that host %s does not see", s.ID, dest.ID)
 	case item.Disposition == Reimage && (shared || o.Policy == ReimageNever || s.Disks[0].ImageID != "image"):
 		return fmt.Errorf("server %s is re-imaged without need, right or image", s.ID)
+	case item.Disposition == Reimage && unsure:
+		return fmt.Errorf("server %s is re-imaged, though somebody may see its disk", s.ID)
 	case item.Disposition == Reimage && item.Consented != (o.Policy == ReimageAlways || o.Consent[s.ID]):
 		return fmt.Errorf("consent of %+v", item)
 	case item.Disposition == Reattach && marker != "":

@@ -113,6 +113,13 @@ func (s *Hosts) listening() time.Duration {
 	return s.now().Sub(s.ear.since)
 }
 
+// Deaf tells whether nothing can be said of any host just now: the store does not answer, or was not asked yet.
+func (s *Hosts) Deaf() bool {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	return s.ear.deaf || s.ear.looked.IsZero()
+}
+
 // listen reads what other processes heard.
 func (s *Hosts) listen(ctx context.Context) error {
 	stored, err := s.store.Leases(ctx)

@@ -218,6 +218,8 @@ func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fence) jo
 	}
 	since, watchdog, known := c.Compute.Hosts.Silence(f.host.ID)
 	switch {
+	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Hosts.Deaf():
+		return job.Pause(fencePoll, "the store, by which host "+f.host.Name+" would be heard")
 	case !known:
 		return lacks(r, compute.SelfFenced, "it never held a lease, or cannot be heard just now")
 	case watchdog == "":

@@ -192,9 +192,17 @@ func (c *Conductor) commitChanged(ctx context.Context, r *job.Run, change func(j
 // giveReceipt ends the search: by a receipt, or by saying of each kind of evidence why there is none.
 func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.Outcome {
 	if f.args.Words != "" {
-		if since, heard := c.silence(ctx, f.host.ID); heard && since < compute.Suspect {
+		since, heard := c.silence(ctx, f.host.ID)
+		spoke, err := c.spokeSince(ctx, f)
+		switch {
+		case err != nil:
+			return job.From(err)
+		case heard && since < compute.Suspect && !spoke && c.left(f, fenceWithin) > 0:
+			// Who has just begun to listen hears first whether it speaks.
+			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
+		case heard && since < compute.Suspect:
 			lacks(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
-		} else {
+		default:
 			c.prove(r, f, compute.Attested, "%s says: %s", orSomebody(r.User), f.args.Words)
 		}
 	}
@@ -311,6 +319,12 @@ func (c *Conductor) silence(ctx context.Context, hostID string) (since time.Dura
 	stored, err := c.Store.Leases(ctx)
 	_, heard = stored[hostID]
 	return 0, heard || err != nil // what cannot be heard counts as just heard
+}
+
+// spokeSince tells whether the host renewed its lease after the fence began.
+func (c *Conductor) spokeSince(ctx context.Context, f *fence) (bool, error) {
+	stored, err := c.Store.Leases(ctx)
+	return stored[f.host.ID].RenewedAt.After(f.began), err
 }
 
 // healHost has the servers of a host that was fenced without anybody asking live on elsewhere.
