@@ -62,7 +62,7 @@ func TestRounds(t *testing.T) {
 	t.Logf("SALVOR_SEED=%d", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
 	batches, times := 1, 1
-	if os.Getenv("SALVOR_SOAK") != "" {
+	if soak {
 		batches, times = 3, 10 // a journal has room for so many
 	}
 	w := newWorld(t)
@@ -95,6 +95,9 @@ func (w *world) group(require ...string) {
 
 // chosen are the rounds that are played: all of them, or those that SALVOR_ROUND matches.
 var chosen = regexp.MustCompile(os.Getenv("SALVOR_ROUND"))
+
+// soak is for the long rounds.
+var soak = os.Getenv("SALVOR_SOAK") != ""
 
 // play goes through rounds, several times in an order by chance.
 func (w *world) play(chance *rand.Rand, server string, all []round, times int) {
@@ -337,7 +340,7 @@ func (w *world) skippedFence(chance *rand.Rand, server string) {
 		return
 	}
 	s := w.scene(chance, server)
-	if chance.IntN(3) == 0 {
+	if soak && chance.IntN(2) == 0 {
 		s.fault("down")
 		s.harm(lab.HostCut)
 		s.lapsed()
