@@ -60,12 +60,13 @@ states: ## write docs/states.md again
 api: ## write docs/api/openapi.json again
 	$(GO) test ./api/ironic -run TestReference -count 1 -update
 
-bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, and a region of 2,000 hosts; BENCH="--versus URL" compares
+bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, and 500 servers of a dead one; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
-	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades
+	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
 
 soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every road with real machines
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m -count $(or $(COUNT),20) ./...
+	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
 	SALVOR_SOAK=1 test/e2e.sh
 
 demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
