@@ -16,13 +16,12 @@ import (
 // lost is a server that this host has of an epoch: a guest, files, a disk of its own, a disk in a shared store, and one that is not proven.
 type lost struct {
 	*Agent
-	g            *guests
-	id           string
-	spec         *compute.Spec
-	own, seen    string // disks
-	drive, sock  string
-	config       Config
-	sharedMarker string
+	g         *guests
+	id        string
+	spec      *compute.Spec
+	own, seen string // disks
+	drive     string
+	config    Config
 }
 
 func loseServer(t *testing.T, w *world, g *guests) *lost {

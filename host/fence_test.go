@@ -38,12 +38,12 @@ func (c *clock) add(d time.Duration)           { c.now.Add(int64(d)) }
 
 // dog is a watchdog in memory, on the test's clock.
 type dog struct {
-	clock         *clock
-	mu            sync.Mutex
-	fires         time.Duration // 0: it is not armed
-	arms          int
-	before, after func() // of a pet
-	refuse        error
+	clock  *clock
+	mu     sync.Mutex
+	fires  time.Duration // 0: it is not armed
+	arms   int
+	before func() // of a pet
+	refuse error
 }
 
 func (d *dog) Arm(timeout time.Duration) (string, error) {
