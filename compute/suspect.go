@@ -115,7 +115,8 @@ func (v *View) crowds() map[string]string {
 	total, gone := 0, 0
 	for i := range v.Hosts {
 		h := &v.Hosts[i]
-		if h.Aside || !h.Heard || h.Silent >= longSilent {
+		// A fenced host that speaks proves, too, that it is not the control plane that hears nothing.
+		if !h.Heard || h.Silent >= longSilent || h.Aside && h.silent() {
 			continue
 		}
 		all[h.Group]++

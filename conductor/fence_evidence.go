@@ -19,9 +19,6 @@ import (
 const (
 	fenceCut = "cut" // the job of the node that switches it off
 	fenceOff = "off" // when that had proven it
-	// quiet is how long a host that was heard right before it was switched off must have been silent after that: renewals that were
-	// under way are through by then, and one that lives would have been heard.
-	quiet = 2*compute.RenewEvery + time.Second
 	// lateWord is how long after the end of a host a renewal of it may be stored.
 	lateWord = 3 * time.Second
 )
@@ -109,7 +106,7 @@ func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fence) jo
 	}
 	since, _, known := c.Compute.Hosts.Silence(f.host.ID)
 	switch {
-	case known && since >= compute.Suspect, known && since >= quiet && c.Now().Sub(off) >= quiet:
+	case known && since >= compute.Suspect:
 		f.proofs[i].At = c.Now().UTC() // a word that was under way when it was switched off speaks against nothing
 		c.keepProofs(r, f)
 		return job.Done()
