@@ -28,8 +28,8 @@ type PlanState string
 const (
 	PlanDrafted   PlanState = "drafted" // nothing was done: a dry run
 	PlanRunning   PlanState = "running"
-	PlanDone      PlanState = "done" // every server that could be moved was
-	PlanPartly    PlanState = "partly done"
+	PlanDone      PlanState = "done"        // every server that could be moved was; a drained host is empty
+	PlanPartly    PlanState = "partly done" // some were not, or need consent
 	PlanCancelled PlanState = "cancelled"
 )
 

@@ -3,7 +3,6 @@ package compute
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"salvor/job"
 	"salvor/problem"
@@ -87,8 +86,7 @@ func (s *Hosts) Skip(ctx context.Context, tx job.Tx, planID string, why map[stri
 	return s.store.Plans().Save(tx, p)
 }
 
-// SettlePlan ends a plan whose moves have ended: done, or partly done where a server stays that was to be moved. A cancelled one stays so, with what became
-// of it.
+// SettlePlan ends a plan whose moves have ended: done, or partly done where a server is left behind. A cancelled one stays so, with what became of it.
 func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error {
 	p, err := s.store.Plans().Get(ctx, tx, planID)
 	if err != nil {
@@ -101,14 +99,36 @@ func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error 
 	p.take(moves)
 	if p.State == PlanRunning {
 		p.State, p.EndedAt = PlanDone, s.now()
-		if slices.ContainsFunc(p.Items, func(i PlanItem) bool { return i.staysWhy() == "" && (i.MoveID == "" || i.Problem != "") }) {
-			p.State = PlanPartly
+		for i := range p.Items {
+			left, err := s.left(ctx, tx, p, &p.Items[i])
+			if err != nil {
+				return err
+			}
+			if left {
+				p.State = PlanPartly
+			}
 		}
 	}
 	if err := s.store.Plans().Save(tx, p); err != nil {
 		return err
 	}
 	return s.noteHost(tx, p.HostID, record.Asker{}, "plan "+p.ID+": "+string(p.State))
+}
+
+// left tells whether a server was left behind by a plan that has ended. Nobody could move one that cannot be, and a host that died is none the worse
+// for it; a host that lives is drained so that it may be switched off, and each server that is still there counts.
+func (s *Hosts) left(ctx context.Context, tx job.Tx, p *Plan, i *PlanItem) (bool, error) {
+	switch {
+	case i.Disposition != Cannot:
+		return i.MoveID == "" || i.Problem != "", nil
+	case !p.Drain:
+		return false, nil
+	}
+	srv, err := s.store.Servers().Get(ctx, tx, i.ServerID)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	return srv.State != Deleted && srv.HostID == p.HostID, nil
 }
 
 // Transient tells whether a move that could not begin may be asked for again.

@@ -164,7 +164,7 @@ func TestConsent(t *testing.T) {
 		moved   bool
 		state   compute.PlanState
 	}{
-		"unasked":        {"", compute.PlanWish{}, false, false, compute.PlanDone},
+		"unasked":        {"", compute.PlanWish{}, false, false, compute.PlanPartly},
 		"with the plan":  {"", compute.PlanWish{ReimageAll: true}, false, true, compute.PlanDone},
 		"with the run":   {"", compute.PlanWish{}, true, true, compute.PlanDone},
 		"always":         {compute.ReimageAlways, compute.PlanWish{}, false, true, compute.PlanDone},

@@ -302,6 +302,21 @@ func TestDrainAndRestore(t *testing.T) {
 	}
 }
 
+// A drained host that still has a server is no empty host, whatever kept the server there.
+func TestDrainLeavesOneBehind(t *testing.T) {
+	t.Parallel()
+	l := newLane(t, yard{quarters: quarters{state: compute.Stopped}, lone: true})
+	ctx := context.Background()
+	p, err := l.services.Hosts.Drain(ctx, l.host.ID, compute.Who{Admin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.finish(t)
+	if p, err = l.services.Hosts.Plan(ctx, p.ID); err != nil || p.State != compute.PlanPartly || p.Items[0].Disposition != compute.Cannot {
+		t.Errorf("plan %+v: %v", p, err)
+	}
+}
+
 // A planned move gives way to the evacuation of its source, which died before it handed the server over.
 func TestMigrationYields(t *testing.T) {
 	t.Parallel()
