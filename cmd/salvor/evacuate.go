@@ -118,7 +118,8 @@ func newEvacuateRun(e *endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run PLAN|HOST", Short: "Move the servers of a host that is fenced, as planned", Args: cobra.ExactArgs(1),
 		Long: `Runs a plan that "salvor evacuate plan" made, or for a host a fresh one. The host must be fenced ("salvor fence HOST"): without proof
-that nothing of it runs any more nothing is moved. With --wait the exit status is 0 if every server that could be moved was.`,
+that nothing of it runs any more nothing is moved. With --wait the exit status is 0 if every server that could be moved was; one that only
+lacks consent to the loss of its data could be.`,
 		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
 		RunE: e.run(func(c *call) error {
 			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
@@ -301,7 +302,7 @@ func items(p client.Record) []client.Record {
 // unconsented are the servers of a plan that would be re-imaged if somebody said so.
 func unconsented(p client.Record) (ids []string) {
 	for _, it := range items(p) {
-		if it["needs_consent"] == true && it["consented"] != true {
+		if lacksConsent(it) {
 			ids = append(ids, it.Text("server_id"))
 		}
 	}
@@ -315,7 +316,7 @@ func planProgress(p client.Record) string {
 		count[outcome(it)]++
 	}
 	words := []string{fmt.Sprintf("%d of %d moved", count[moved], len(items(p)))}
-	for _, what := range []string{underWay, failed, stays} {
+	for _, what := range []string{underWay, failed, unagreed, stays} {
 		if count[what] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", count[what], what))
 		}

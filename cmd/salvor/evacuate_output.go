@@ -17,6 +17,7 @@ const (
 	moved    = "moved"
 	failed   = "failed"
 	stays    = "cannot"
+	unagreed = "needs consent"
 )
 
 // outcomes are by the state of a server's move.
@@ -33,8 +34,15 @@ func outcome(it client.Record) string {
 		return stays
 	case it.Text("problem") != "":
 		return failed
+	case lacksConsent(it):
+		return unagreed
 	}
 	return waits
+}
+
+// lacksConsent tells whether a server stays because nobody said that its data may be lost.
+func lacksConsent(it client.Record) bool {
+	return it["needs_consent"] == true && it["consented"] != true
 }
 
 // planColumns are those of a plan's servers; outcome is there once it was run.
@@ -108,7 +116,7 @@ func whatWords(it client.Record) string {
 	switch {
 	case what != "reimage":
 		return what
-	case it["needs_consent"] == true && it["consented"] != true:
+	case lacksConsent(it):
 		return "re-image: needs consent"
 	}
 	return "re-image"
@@ -121,7 +129,7 @@ func planSummary(p client.Record, rows []client.Record) string {
 	count, named := map[string]int{}, []string{}
 	for _, it := range rows {
 		count[it.Text("disposition")]++
-		if it["needs_consent"] == true && it["consented"] != true {
+		if lacksConsent(it) {
 			named = append(named, it.Text("name"))
 		}
 	}
@@ -133,6 +141,9 @@ func planSummary(p client.Record, rows []client.Record) string {
 	}
 	id, host := p.Text("id"), p.Text("host")
 	if p.Text("state") != "drafted" {
+		if len(named) > 0 {
+			say("Stay for want of consent to the loss of their data: salvor evacuate run %s --reimage %s", host, strings.Join(named, " --reimage "))
+		}
 		say("Plan %s of %s: %s; %s", id, host, p.Text("state"), planProgress(p))
 		return b.String() + "\n"
 	}

@@ -53,15 +53,19 @@ func TestEvacuateRun(t *testing.T) {
 	}
 	api := answers(samplePlan("drafted", ""), samplePlan("running", "pre-migrating"), samplePlan("done", "completed"))
 	out, errs, status := salvor(t, api, "", "evacuate", "run", sampleUUID, "--reimage", "all", "--wait")
-	if status != 0 || !strings.Contains(errs, "vm7     0 s  0 of 4 moved, 1 under way, 1 cannot") || !strings.Contains(out, "web1    active              keep                     vm8          moved    same store") {
+	if status != 0 || !strings.Contains(errs, "vm7     0 s  0 of 4 moved, 1 under way, 1 needs consent, 1 cannot") || !strings.Contains(out, "web1    active              keep                     vm8          moved          same store") {
 		t.Errorf("status %d\n%s%s", status, errs, out)
 	}
 	if got := strings.Join(api.asked, "\n"); got != `POST `+path+`/run {"consent":["3"]}` {
 		t.Error(got)
 	}
 	out, errs, status = salvor(t, answers(samplePlan("partly done", "failed")), "", "evacuate", "run", "vm7", "--wait")
-	if status != statusFailed || !strings.Contains(errs, "is partly done") || !strings.Contains(out, "failed   same store") {
+	if status != statusFailed || !strings.Contains(errs, "is partly done") || !strings.Contains(out, "failed         same store") {
 		t.Errorf("status %d\n%s%s", status, errs, out)
+	}
+	const lacking = "Stay for want of consent to the loss of their data: salvor evacuate run vm7 --reimage web3\n"
+	if !strings.Contains(out, "vm9          needs consent  its store") || !strings.Contains(out, lacking) || !strings.Contains(out, "0 of 4 moved, 1 failed, 1 needs consent, 1 cannot") {
+		t.Error(out)
 	}
 	if _, errs, status = salvor(t, answers(samplePlan("running", "accepted")), "", "evacuate", "run", "vm7", "--wait=1"); status != statusTimedOut || !strings.Contains(errs, "it goes on") {
 		t.Errorf("status %d\n%s", status, errs)
@@ -128,7 +132,7 @@ func TestDrain(t *testing.T) {
 		"POST /salvor/v1/hosts/vm7/drain": {samplePlan("running", "accepted")}, "GET /salvor/v1/plans/" + sampleUUID: {samplePlan("done", "completed")},
 		"POST /salvor/v1/hosts/vm7/restore": {`{"name": "vm7", "state": "up"}`},
 	}}
-	if out := faceAsked(t, api, "host drain vm7 --wait"); !strings.Contains(out, "Plan "+sampleUUID+" of vm7: done; 1 of 4 moved, 1 cannot") {
+	if out := faceAsked(t, api, "host drain vm7 --wait"); !strings.Contains(out, "Plan "+sampleUUID+" of vm7: done; 1 of 4 moved, 1 needs consent, 1 cannot") {
 		t.Error(out)
 	}
 	if out := faceAsked(t, api, "host restore vm7 -f value -c state"); out != "up\n" {
