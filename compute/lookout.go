@@ -150,7 +150,7 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 	for i := range v.Hosts {
 		g := &v.Hosts[i]
 		g.TriedAgo = tried[g.HostID]
-		if !g.Aside && g.Heard && g.Silent >= lookAfter && g.Silent < longSilent {
+		if !g.Aside && g.Heard && g.Silent >= lookAfter {
 			if err := s.perceive(ctx, g, byID[g.HostID]); err != nil {
 				return v, nil, err
 			}
@@ -209,7 +209,7 @@ func (l *lookout) ask(v View, byID map[string]*Host) {
 	asked, silent := map[string][]Neighbour{}, map[string]bool{}
 	for _, g := range v.Hosts {
 		address := byID[g.HostID].Inventory.Address
-		if g.Aside || !g.Heard || g.Silent < lookAfter || g.Silent >= longSilent || address == "" {
+		if g.Aside || !g.Heard || g.Silent < lookAfter || address == "" {
 			continue
 		}
 		silent[g.HostID] = true

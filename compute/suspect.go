@@ -61,7 +61,7 @@ type Verdict struct {
 // cutOff is in the words about hosts that fell silent together.
 const cutOff = "it is more likely that the control plane is cut off"
 
-// longSilent are hosts that nobody counts any more when many fall silent at once: those are known to be away.
+// longSilent are hosts that nobody counts any more when others fall silent: those are known to be away.
 const longSilent = HealCycle
 
 // Judge tells of each host that is silent what to think of it. Two independent ways must call it dead, of which its lease is one; where
@@ -77,7 +77,7 @@ func Judge(v View) (out []Verdict) {
 			continue
 		}
 		group := v.group(h.Group)
-		verdict := Verdict{HostID: h.HostID, Why: crowds[h.Group]}
+		verdict := Verdict{HostID: h.HostID, Why: cmp.Or(crowds[h.Group], v.together(&h))}
 		if verdict.Why == "" {
 			verdict.Suspected, verdict.Why = h.judge()
 		}
@@ -128,14 +128,45 @@ func (v *View) crowds() map[string]string {
 	}
 	out := map[string]string{}
 	for name, n := range silent {
-		switch share := v.group(name).MaxShare; {
-		case gone == total:
+		out[name] = crowded(n, all[name], v.group(name).MaxShare)
+		if gone == total {
 			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, cutOff)
-		case n > 1 && n*100 >= share*all[name]:
-			out[name] = fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all[name], share, cutOff)
 		}
 	}
 	return out
+}
+
+// crowded tells of n hosts that fell silent together, of all of a group, whether they are too many.
+func crowded(n, all, share int) string {
+	if n < 2 || n*100 < share*all {
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all, share, cutOff)
+}
+
+// together is crowds for a host that has been silent for long: a crowd does not die by waiting. Those count that fell silent when it did.
+func (v *View) together(h *Sighting) string {
+	if h.Silent < longSilent {
+		return ""
+	}
+	all, silent, speaking := 0, 0, false
+	for i := range v.Hosts {
+		o := &v.Hosts[i]
+		if !o.Heard || o.Aside && o.silent() {
+			continue
+		}
+		speaking = speaking || !o.silent()
+		if o.Group == h.Group {
+			all++
+			if o.silent() && (o.Silent-h.Silent).Abs() < longSilent {
+				silent++
+			}
+		}
+	}
+	if !speaking {
+		return "no host speaks: " + cutOff
+	}
+	return crowded(silent, all, v.group(h.Group).MaxShare)
 }
 
 // healed counts the hosts of each group that were healed of late.

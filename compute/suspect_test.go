@@ -44,7 +44,7 @@ func TestJudge(t *testing.T) {
 		living, silent, total := 0, map[string]int{}, map[string]int{}
 		for _, h := range v.Hosts {
 			by[h.HostID] = h
-			if h.Aside || !h.Heard {
+			if !h.Heard || h.Aside && h.Silent >= Suspect { // a fenced one that speaks counts
 				continue
 			}
 			total[h.Group]++
@@ -117,6 +117,9 @@ func TestJudgeWords(t *testing.T) {
 		"another was healed":     {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].TriedAgo = time.Minute }, dead: true, said: "it is not healed: 1 of its group"},
 		"half of them":           {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].Silent = Suspect; v.Hosts = append(v.Hosts, alive) }, said: cutOff},
 		"all of them":            {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts = v.Hosts[:1] }, said: "all 1 hosts fell silent"},
+		"half of them, for long": {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, change: func(v *View) { v.Hosts[1].Silent = longSilent; v.Hosts = append(v.Hosts, alive) }, said: cutOff},
+		"all of them, for long":  {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, change: func(v *View) { v.Hosts = v.Hosts[:1] }, said: cutOff},
+		"alone, for long":        {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, dead: true, heal: true, said: "its BMC"},
 		"one is gone for long":   {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].Silent = longSilent }, dead: true, heal: true, said: "its BMC"},
 	} {
 		h := c.host

@@ -1,0 +1,6 @@
+package compute
+
+import "context"
+
+// TendSuspects is one turn of what RunLeases does each second of silent hosts.
+func (s *Hosts) TendSuspects(ctx context.Context) error { return s.tendSuspects(ctx) }
