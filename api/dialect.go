@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,7 +204,12 @@ func (c *Call) Asker() record.Asker {
 }
 
 // ReadInto decodes the body, a JSON object of bounded size and depth, into v.
-func (c *Call) ReadInto(v any) error {
+func (c *Call) ReadInto(v any) error { return c.readInto(v, false) }
+
+// ReadExactly is ReadInto for what costs data if it is not understood: a key that v has not is refused.
+func (c *Call) ReadExactly(v any) error { return c.readInto(v, true) }
+
+func (c *Call) readInto(v any, exact bool) error {
 	b, err := ReadBody(c.W, c.R, MaxBody)
 	if err != nil {
 		return err
@@ -211,7 +217,14 @@ func (c *Call) ReadInto(v any) error {
 	if _, err := DecodeObject(b); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, v); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if exact {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(v); err != nil {
+		if key, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+			return problem.Invalidf("Unknown field/attribute %.100s; nothing was done.", key)
+		}
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
 			return problem.Invalidf("Invalid input for field/attribute %s: a %s is not what belongs there.", kind.Field, kind.Value)

@@ -46,6 +46,9 @@ func (s *Hosts) PlanEvacuation(ctx context.Context, w PlanWish, who Who) (*Plan,
 	if err != nil {
 		return nil, err
 	}
+	if o.Dest == host.ID {
+		return nil, problem.Invalidf("host %s: its servers are to leave it, and cannot be moved to itself; name another destination, or none", orID(host))
+	}
 	p := &Plan{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: host.ID, State: PlanDrafted, By: who.User, Drain: w.Drain, Parallel: w.Parallel}
 	if p.Items, err = s.drafted(ctx, o); err != nil {
 		return nil, err

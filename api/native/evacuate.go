@@ -39,7 +39,7 @@ func (s *server) fence(c *api.Call) error {
 	var b struct {
 		Attest string `json:"attest"`
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest}, who(c))

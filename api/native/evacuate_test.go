@@ -48,6 +48,25 @@ func (w *world) fence(h *compute.Host) {
 	}
 }
 
+// blocked ends the fence of a host without a receipt.
+func (w *world) blocked(h *compute.Host, why string) {
+	w.Helper()
+	jobs, err := w.s.Claim(w.Context(), "test", time.Now().Add(time.Minute), []string{""}, map[job.Kind]int{compute.JobFence: 1}, 1)
+	if err != nil || len(jobs) != 1 {
+		w.Fatalf("%d fences: %v", len(jobs), err)
+	}
+	j := &jobs[0]
+	j.State, j.Problem = job.Ended, why
+	if err := w.s.Do(w.Context(), func(tx job.Tx) error {
+		if err := w.s.Append(tx, job.Event{Subject: compute.HostSubject(h.ID), Type: "action", Text: why, Severity: "error", JobID: j.ID}); err != nil {
+			return err
+		}
+		return w.s.Save(tx, j, false)
+	}); err != nil {
+		w.Fatal(err)
+	}
+}
+
 func TestHostGroups(t *testing.T) {
 	w := newWorld(t)
 	g := w.admin("POST", "/host-groups", `{"name":"racks","require":["power","storage"],"reimage":"never"}`, 201)
@@ -57,6 +76,8 @@ func TestHostGroups(t *testing.T) {
 	w.says("POST", "/host-groups", `{"name":"x","require":["hearsay"]}`, 400, "hearsay")
 	w.says("POST", "/host-groups", `{"name":"x","reimage":"perhaps"}`, 400, "perhaps")
 	w.says("POST", "/host-groups", `{"name":"x","max_share":101}`, 400, "max_share")
+	w.says("POST", "/host-groups", `{"name":"x","self-fence":true}`, 400, `"self-fence"`)
+	w.says("PATCH", "/host-groups/racks", `{"re-image":"never"}`, 400, `"re-image"`)
 	w.says("PATCH", "/host-groups/none", `{}`, 404, "")
 	h := w.host("vm1")
 	w.has(w.admin("PATCH", "/hosts/vm1", `{"group":"racks"}`, 200), object{"group": "racks"})
@@ -104,11 +125,14 @@ func TestPlans(t *testing.T) {
 	}{
 		{`{"host":"vm1","servers":["nobody"]}`, 404, "no server named"}, {`{"host":"vm1","servers":["twin"]}`, 409, "2 servers of the host are named"},
 		{`{"host":"vm9"}`, 404, "vm9"}, {`{"host":"vm1","destination":"vm9"}`, 404, "vm9"}, {`{"host":"vm1","parallel":-1}`, 400, "parallel"}, {`{"host":["vm1"]}`, 400, "host"},
+		{`{"host":"vm1","server":["web1"]}`, 400, `"server"`}, {`{"host":"vm1","dest":"vm2"}`, 400, `"dest"`}, {`{"host":""}`, 400, "host"}, {`{}`, 400, "host"},
+		{`{"host":"vm1","destination":"vm1"}`, 400, "itself"},
 	} {
 		w.says("POST", "/plans", bad.body, bad.status, bad.words)
 	}
 	path := fmt.Sprint("/plans/", p["id"])
 	w.says("POST", path+"/run", `{}`, 409, "salvor fence vm1")
+	w.says("POST", path+"/run", `{"reimage":["web1"]}`, 400, `"reimage"`)
 	w.says("POST", path+"/run", `{"consent":["nobody"]}`, 404, "no server named")
 	w.fence(from)
 	w.has(w.admin("POST", path+"/run", `{"consent":[]}`, 202), object{"state": "running"})
@@ -129,10 +153,15 @@ func TestFences(t *testing.T) {
 	w.has(w.admin("GET", fmt.Sprint("/jobs/", begun["job"]), "", 200), object{"kind": "host fence", "state": "ready", "problem": ""})
 	w.admin("GET", "/jobs/none", "", 404)
 	w.says("POST", "/hosts/vm1/fence", `{"attest":"a\nb"}`, 400, "one line")
+	w.says("POST", "/hosts/vm1/fence", `{"words":"cable pulled"}`, 400, `"words"`)
 	w.says("POST", "/hosts/vm9/fence", `{}`, 404, "vm9")
 	if text := fmt.Sprint(w.admin("GET", "/hosts/vm1/history", "", 200)["events"]); !strings.Contains(text, "fenced") {
 		t.Error(text)
 	}
+	w.has(w.admin("GET", "/hosts/vm1", "", 200), object{"fence_problem": ""})
+	w.blocked(from, "the BMC does not answer")
+	w.has(w.admin("GET", "/hosts/vm1", "", 200), object{"fence_problem": "the BMC does not answer", "fenced": nil})
+	w.has(w.admin("GET", "/hosts/vm2", "", 200), object{"fence_problem": ""})
 	w.fence(from)
 	w.has(w.many("/receipts?host=vm1&open=true", "receipts", 1)[0].(object), object{"host": "vm1", "by": "boss", "open": true, "closed_at": nil})
 	w.many("/receipts?host="+to.ID, "receipts", 0)

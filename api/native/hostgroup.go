@@ -65,7 +65,7 @@ func (s *server) hostGroups() []api.Route {
 	return append(k.routes(),
 		api.Route{Method: http.MethodPost, Path: k.path, Do: func(c *api.Call) error {
 			var b hostGroup
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			g := compute.DefaultHostGroup()
@@ -79,7 +79,7 @@ func (s *server) hostGroups() []api.Route {
 		}},
 		api.Route{Method: http.MethodPatch, Path: k.path + "/{ident}", Do: func(c *api.Call) error {
 			var b hostGroup
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			g, err := groups.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)

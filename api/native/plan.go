@@ -36,7 +36,7 @@ func (s *server) plans() []api.Route {
 			var b struct {
 				Consent []string `json:"consent"`
 			}
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			p, err := k.get(c, c.Arg("ident"))
@@ -77,8 +77,11 @@ func (s *server) draftPlan(c *api.Call) error {
 		Drain      bool     `json:"drain"`
 		Parallel   int      `json:"parallel"`
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
+	}
+	if b.Host == "" {
+		return problem.Invalidf("Invalid input for field/attribute host: name the host whose servers are to be moved.")
 	}
 	h, err := s.Services.Hosts.Host(c.R.Context(), b.Host)
 	if err != nil {
