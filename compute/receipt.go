@@ -159,6 +159,9 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	if !leased || h.Kind != AgentHost {
 		lapsed, ago = h.Kind != AgentHost || s.listening() >= Suspect, "it holds no lease"
 	}
+	if h.reached() {
+		lapsed = false
+	}
 	add := func(e Evidence, format string, args ...any) {
 		proofs = append(proofs, Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
 	}
@@ -174,6 +177,8 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	}
 	switch {
 	case len(proofs) > 0:
+	case h.reached():
+		why = "its cluster reached it when it was last asked: it lives"
 	case h.ForcedDown && leased:
 		why = "it still held its lease " + silent.Round(time.Second).String() + " ago; it is told to stop its guests, and has not told that none runs"
 	case h.ForcedDown:
@@ -189,6 +194,9 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	}
 	return proofs, why, nil
 }
+
+// reached tells whether a node of a cluster answered it when that was last looked at: one that does not tells no memory.
+func (h *Host) reached() bool { return h.Kind == GanetiHost && h.Inventory.RAM > 0 }
 
 // tendReceipts gives hosts that are forced down their receipt once their lease has lapsed.
 func (s *Hosts) tendReceipts(ctx context.Context) error {

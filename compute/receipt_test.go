@@ -120,6 +120,22 @@ func TestAForcedDownHostIsFencedByThatOnceItIsSilent(t *testing.T) {
 
 // A host that lives and is forced down is told to stop, keeps its lease until it has, and that is the evidence. Up again it starts what
 // it stopped.
+func TestANodeThatItsClusterReachesIsNotAttestedByForceDown(t *testing.T) {
+	w := newWorld(t)
+	h, err := w.Hosts.Ensure(w.ctx, newID(), "node1", compute.Inventory{VCPUs: 4, RAM: 4096})
+	w.no(err)
+	w.pass(time.Minute)
+	w.no(w.forceDown(h, true))
+	w.pass(time.Minute)
+	_, err = w.ensure(h)
+	w.refuses(err, "cluster reached it", "salvor fence node1")
+	_, err = w.Hosts.Follow(w.ctx, h.ClusterID, map[string]compute.Inventory{"node1": {VCPUs: 4}})
+	w.no(err)
+	if r, err := w.ensure(h); err != nil || !r.Has(compute.Attested) {
+		t.Errorf("%+v: %v", r, err)
+	}
+}
+
 func TestAHostThatLivesAcknowledges(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)

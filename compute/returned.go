@@ -109,7 +109,7 @@ func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error)
 	var out *Host
 	err = s.change(ctx, func(tx job.Tx) (err error) {
 		if contradicts {
-			out, err = s.contradict(ctx, tx, h.ID)
+			out, err = s.Contradict(ctx, tx, h.ID, "the boot that was powered off renews its lease; its BMC may be another machine's")
 			return err
 		}
 		out, err = s.Admit(ctx, tx, h.ID, r.BootID)
@@ -148,16 +148,16 @@ func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*H
 	return h, s.closeReceipt(tx, h, receipt)
 }
 
-// contradict closes the receipt of a host whose fenced boot speaks though its power was cut. Moves that have attached stay; others
-// cannot go on.
-func (s *Hosts) contradict(ctx context.Context, tx job.Tx, hostID string) (*Host, error) {
+// Contradict closes the receipt of a host that turns out to live; how tells what shows that. Moves that have attached stay; others
+// cannot go on. tx is run again after record.ErrChanged.
+func (s *Hosts) Contradict(ctx context.Context, tx job.Tx, hostID, how string) (*Host, error) {
 	h, receipt, err := s.closing(ctx, tx, hostID)
 	if err != nil || receipt == nil {
 		return h, err
 	}
 	receipt.Closed, receipt.BackBootID = "contradicted", receipt.BootID
 	e := job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning", Text: fmt.Sprintf(
-		"fence %d is contradicted: the boot that was powered off renews its lease; its BMC may be another machine's: no move goes on by that fence", receipt.Epoch)}
+		"fence %d is contradicted: %s: no move goes on by that fence", receipt.Epoch, how)}
 	if err := s.jobs.Append(tx, e); err != nil {
 		return nil, err
 	}

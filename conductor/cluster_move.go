@@ -2,7 +2,9 @@ package conductor
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"salvor/compute"
@@ -87,13 +89,16 @@ func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *journey) job.Ou
 	if err != nil {
 		return job.From(err)
 	}
+	bounded, cancel := context.WithTimeout(ctx, diskErrand)
+	defer cancel()
+	if out := c.stillReached(bounded, r, v, m); out != nil {
+		return *out
+	}
 	// The receipt is looked at before the cluster is told: a node that came back is not marked as dead.
 	err = r.Commit(ctx, func(tx job.Tx) error { return c.Store.UseReceipt(tx, v.move.ReceiptID) })
 	if err != nil {
 		return job.From(err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, diskErrand)
-	defer cancel()
 	if err := m.SetOffline(bounded, v.host.Name, true); err != nil {
 		return job.From(err)
 	}
@@ -114,6 +119,50 @@ func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *journey) job.Ou
 		return job.From(err)
 	}
 	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.FollowMove(after(ctx), tx, v.move.ID, at.ID) })
+}
+
+const (
+	silentMemo = "looks at a silent node"
+	// silentLooks are how often, RenewEvery apart, a node must have been silent of which nobody has read that its power is off.
+	silentLooks = 3
+)
+
+// stillReached has the cluster asked whether it reaches a node before it is told that the node is dead: for it would start its guests a
+// second time then, whoever attested what. nil: the node is silent, or was marked before.
+func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *journey, m hypervisor.Mover) *job.Outcome {
+	end := func(out job.Outcome) *job.Outcome { return &out }
+	answers, offline, err := m.Reaches(ctx, v.host.Name)
+	if err != nil {
+		return end(job.From(err))
+	}
+	if offline {
+		return nil
+	}
+	receipt, err := c.Store.Receipts().Get(ctx, nil, v.move.ReceiptID)
+	if err != nil {
+		return end(job.From(err))
+	}
+	cut := receipt.Has(compute.PowerCut)
+	if !answers {
+		looks, _ := strconv.Atoi(r.Memo[silentMemo]) // our own writing
+		if looks++; cut || looks >= silentLooks {
+			return nil
+		}
+		r.Note(silentMemo, strconv.Itoa(looks))
+		return end(job.Pause(compute.RenewEvery, "another look whether the cluster reaches its node"))
+	}
+	lives := fmt.Sprintf("the cluster still reaches node %s", v.host.Name)
+	if cut {
+		lives += ", though its power was read to be off; its BMC may be another machine's"
+	}
+	err = r.Commit(ctx, func(tx job.Tx) error {
+		_, err := c.Compute.Hosts.Contradict(after(ctx), tx, v.host.ID, lives)
+		return err
+	})
+	if err != nil {
+		return end(job.From(err))
+	}
+	return end(job.Fail(problem.Conflictf("%s: its guests may run, so nothing is failed over. Have its power cut: salvor fence %s", lives, v.host.Name)))
 }
 
 // renewMirrors has the cluster of a node that was evacuated make the mirrors of disks that the node had anew. A cluster that cannot is

@@ -3,7 +3,9 @@ package conductor
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,7 +25,9 @@ type herd struct {
 	offline []string
 	did     []string
 	mirrors bool
-	rigid   bool // nothing is moved live
+	rigid   bool                // nothing is moved live
+	answers func(look int) bool // of its nodes; nil: they are silent
+	looks   int
 }
 
 // stall is the herd as one host sees it.
@@ -44,6 +48,14 @@ func (n stall) SetOffline(_ context.Context, host string, offline bool) error {
 		n.herd.offline = n.offline
 	}
 	return nil
+}
+
+func (n stall) Reaches(_ context.Context, host string) (answers, offline bool, err error) {
+	if slices.Contains(n.offline, host) {
+		return false, true, nil
+	}
+	n.herd.looks++
+	return n.answers != nil && n.answers(n.looks), false, nil
 }
 
 func (n stall) Failover(ctx context.Context, id, to string) (string, error) {
@@ -113,7 +125,7 @@ func TestSweepClusterEvacuation(t *testing.T) {
 			t.Parallel()
 			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
 				s, h := newHerd(t, state)
-				s.fence(t)
+				s.fenceBy(t, compute.PowerCut)
 				w := s.world(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) {
 					if row := s.now(t); row.Task != compute.NoTask || s.lastMove(t).Going() {
 						t.Errorf("task %q:\n%s", row.Task, s.whereabouts(t))
@@ -133,6 +145,51 @@ func TestSweepClusterEvacuation(t *testing.T) {
 				}
 				return w
 			})
+		})
+	}
+}
+
+func (s *street) fenceBy(t *testing.T, e compute.Evidence) (receipt *compute.Receipt) {
+	t.Helper()
+	s.tx(t, func(tx job.Tx) (err error) {
+		receipt, err = s.services.Hosts.GiveReceipt(context.Background(), tx, s.host.ID, []compute.Proof{{Evidence: e, Text: "said so", At: time.Now()}}, "ops", "")
+		return err
+	})
+	return receipt
+}
+
+// Ganeti shuts nothing down on a node that is called offline: one that it reaches lives, whatever somebody attested or a BMC says, and
+// nothing of it is started elsewhere.
+func TestTheClusterReachesAFencedNode(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		by      compute.Evidence
+		answers func(look int) bool
+		closed  string // how the receipt is
+		says    string // why nothing is moved; empty: it is
+	}{
+		"attested":               {by: compute.Attested, answers: func(int) bool { return true }, closed: "contradicted", says: "salvor fence"},
+		"attested, hardly heard": {by: compute.Attested, answers: func(look int) bool { return look == 3 }, closed: "contradicted", says: "salvor fence"},
+		"attested, silent":       {by: compute.Attested},
+		"its BMC lies":           {by: compute.PowerCut, answers: func(int) bool { return true }, closed: "contradicted", says: "another machine's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, h := newHerd(t, compute.Active)
+			h.answers = c.answers
+			receipt := s.fenceBy(t, c.by)
+			s.evacuate(t)
+			s.workAll(t)
+			row, m, moved := s.now(t), s.lastMove(t), c.says == ""
+			if (len(h.did) > 0) != moved || slices.Contains(h.offline, s.host.Name) != moved || (row.HostID == s.host.ID) == moved || row.Task != compute.NoTask || row.State != compute.Active {
+				t.Errorf("moved by %v with %v offline:\n%s", h.did, h.offline, s.whereabouts(t))
+			}
+			if !strings.Contains(m.Problem, c.says) || moved && m.Problem != "" {
+				t.Errorf("the move says %q, want %q", m.Problem, c.says)
+			}
+			if now, err := s.store.Receipts().Get(context.Background(), nil, receipt.ID); err != nil || now.Closed != c.closed {
+				t.Errorf("receipt %+v: %v", now, err)
+			}
 		})
 	}
 }

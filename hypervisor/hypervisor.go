@@ -108,6 +108,8 @@ type Migrator interface {
 type Mover interface {
 	// SetOffline tells the cluster that the host of that name is dead (or is not any more). Who calls it has proven it.
 	SetOffline(ctx context.Context, host string, offline bool) error
+	// Reaches asks anew whether the host of that name answers the cluster. One that is offline is not asked: answers is false then.
+	Reaches(ctx context.Context, host string) (answers, offline bool, err error)
 	// Failover starts a guest whose host is offline on another one, to (empty: the cluster chooses), and tells where it is.
 	Failover(ctx context.Context, id, to string) (host string, err error)
 	// Migrate moves a guest of a living host: live, or off and on again.

@@ -50,6 +50,7 @@ type rapi struct {
 	beforeJob func(*fakeJob)
 	stubborn  bool            // a guest does not shut down
 	offline   map[string]bool // nodes
+	dead      map[string]bool // nodes whose daemons are silent
 }
 
 type fakeInstance struct {
@@ -80,7 +81,7 @@ type fakeJob struct {
 
 func newRAPI(t testing.TB) *rapi {
 	f := &rapi{
-		offline: map[string]bool{}, instances: map[string]*fakeInstance{}, jobs: map[int64]*fakeJob{}, next: 100, files: map[string]bool{"/isos/rescue.iso": true}, looks: 1,
+		offline: map[string]bool{}, dead: map[string]bool{}, instances: map[string]*fakeInstance{}, jobs: map[int64]*fakeJob{}, next: 100, files: map[string]bool{"/isos/rescue.iso": true}, looks: 1,
 		defaults: map[string]any{"boot_order": "disk", "cdrom_image_path": "", "kernel_path": "", "acpi": true, "migration_downtime": 30, "vnc_x509_path": nil},
 	}
 	mux := http.NewServeMux()
@@ -129,7 +130,13 @@ func newRAPI(t testing.TB) *rapi {
 }
 
 func (f *rapi) nodeDoc(name string) any {
-	return map[string]any{"name": name, "pip": "10.0.0.1", "ctotal": 8, "mtotal": 24105, "dtotal": 258019, "mfree": 1000, "offline": f.offline[name], "drained": false, "vm_capable": true}
+	doc := map[string]any{"name": name, "pip": "10.0.0.1", "ctotal": 8, "mtotal": 24105, "dtotal": 258019, "mfree": 1000, "offline": f.offline[name], "drained": false, "vm_capable": true}
+	if f.dead[name] || f.offline[name] {
+		for _, what := range []string{"ctotal", "mtotal", "dtotal", "mfree"} {
+			doc[what] = nil // as is what a silent daemon cannot tell
+		}
+	}
+	return doc
 }
 
 // add makes an instance that is off.

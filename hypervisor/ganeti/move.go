@@ -50,6 +50,15 @@ func (h Host) SetOffline(ctx context.Context, host string, offline bool) error {
 	return err
 }
 
+// Reaches tells whether the node's daemon answers: Ganeti asks it at each reading what it has, and knows nothing of that if it is silent.
+func (h Host) Reaches(ctx context.Context, host string) (answers, offline bool, err error) {
+	n, err := h.node(ctx, host)
+	if err != nil {
+		return false, false, err
+	}
+	return !n.Offline && (n.Memory != nil || n.Free != nil || n.VCPUs != nil || n.DiskTotal != nil), n.Offline, nil
+}
+
 func (c *Client) node(ctx context.Context, name string) (*node, error) {
 	n := &node{}
 	err := c.get(ctx, maxOne, n, nil, "nodes", name)

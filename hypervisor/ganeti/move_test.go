@@ -81,6 +81,20 @@ func TestOfflineNodes(t *testing.T) {
 	}
 }
 
+func TestReaches(t *testing.T) {
+	f := newRAPI(t)
+	h := f.host(t)
+	for _, c := range []struct{ silent, offline, answers bool }{{answers: true}, {silent: true}, {offline: true}, {silent: true, offline: true}} {
+		f.with(func() { f.dead[firstNode], f.offline[firstNode] = c.silent, c.offline })
+		if answers, offline, err := h.Reaches(t.Context(), firstNode); err != nil || answers != c.answers || offline != c.offline {
+			t.Errorf("%+v: answers %v, offline %v: %v", c, answers, offline, err)
+		}
+	}
+	if _, _, err := h.Reaches(t.Context(), "other.example.test"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a node that is none: %v", err)
+	}
+}
+
 func TestFailover(t *testing.T) {
 	for _, c := range []struct {
 		template, secondary, to string
