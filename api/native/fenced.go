@@ -1,11 +1,16 @@
 package native
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -91,4 +96,44 @@ func (f *fenced) waitsFor() string {
 		return "the host to come back"
 	}
 	return strings.Join(words, "; ")
+}
+
+// showHost shows a host, and why its newest fence came to nothing.
+func (s *server) showHost(c *api.Call) error {
+	h, err := s.Services.Hosts.Host(c.R.Context(), c.Arg("ident"))
+	if err != nil {
+		return err
+	}
+	views, err := s.viewHosts(c, []*compute.Host{h})
+	if err != nil {
+		return err
+	}
+	newest, err := s.newestFence(c.R.Context(), h)
+	if err != nil {
+		return err
+	}
+	views[0]["fence_problem"] = newest.Problem
+	return c.JSON(http.StatusOK, views[0])
+}
+
+// newestFence finds the job of a host's newest fence by its timeline; a zero job: there was none, or it is too long ago to be kept.
+func (s *server) newestFence(ctx context.Context, h *compute.Host) (job.Job, error) {
+	events, err := s.Jobs.Latest(ctx, compute.HostSubject(h.ID), maxHistory)
+	if err != nil {
+		return job.Job{}, err
+	}
+	last := "" // the events of a job mostly follow each other: each job is read once
+	for _, e := range slices.Backward(events) {
+		if e.JobID == "" || e.JobID == last {
+			continue
+		}
+		last = e.JobID
+		j, err := s.Jobs.Job(ctx, nil, e.JobID)
+		switch {
+		case problem.Is(err, problem.NotFound):
+		case err != nil || j.Kind == compute.JobFence:
+			return j, err
+		}
+	}
+	return job.Job{}, nil
 }

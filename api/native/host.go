@@ -44,7 +44,9 @@ func (s *server) hosts() []api.Route {
 		},
 		id: func(j *compute.JoinToken) string { return j.ID },
 	}
-	return append(append(k.routes(), t.routes()...),
+	return append(t.routes(),
+		api.Route{Method: http.MethodGet, Path: k.path, Do: k.page},
+		api.Route{Method: http.MethodGet, Path: k.path + "/{ident}", Do: s.showHost},
 		api.Route{Method: http.MethodPatch, Path: "/hosts/{ident}", Do: func(c *api.Call) error {
 			var b struct {
 				Disabled *bool   `json:"disabled"`

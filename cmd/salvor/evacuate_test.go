@@ -109,6 +109,13 @@ func TestFence(t *testing.T) {
 	if _, errs, status = salvor(t, api, "", "fence", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "vm7: power: the BMC does not answer") {
 		t.Errorf("status %d\n%s", status, errs)
 	}
+	api.answers["GET /salvor/v1/hosts/vm7/history"] = []string{`{"events": [{"at": "now", "severity": "error", "text": "power: the BMC\u001b does not answer", "type": "action", "user": "boss", "job": "j1"}]}`}
+	if out := faceAsked(t, api, "host history vm7 -f value"); out != "now error power: the BMC  does not answer\n" {
+		t.Error(out)
+	}
+	if _, errs, _ = salvor(t, api, "", "fence", "vm7"); !strings.Contains(errs, "salvor host history vm7") {
+		t.Error(errs)
+	}
 	if _, _, status = salvor(t, api, "", "fence", "vm7", "--attest", " "); status != statusUsage {
 		t.Error(status)
 	}

@@ -38,10 +38,10 @@ word is evidence, too: it is kept with your name. The host gets no lease and no 
 				return err
 			}
 			if !w.asked(c) {
-				c.say("%s is being fenced (job %s): see salvor host show %[1]s", harmless(ident), begun.Text("job"))
+				c.say("%s is being fenced (job %s): see salvor host show %[1]s, and how it went by salvor host history %[1]s", harmless(ident), begun.Text("job"))
 				return nil
 			}
-			if err := w.job(c, begun.Text("job"), ident, "salvor host show "+ident); err != nil {
+			if err := w.job(c, begun.Text("job"), ident, "salvor host history "+ident); err != nil {
 				return err
 			}
 			return showFence(c, o, ident)
@@ -51,6 +51,36 @@ word is evidence, too: it is kept with your name. The host gets no lease and no 
 	o.flags(cmd)
 	w.flags(cmd)
 	cmd.Flags().String("attest", "", "how you know that the host is off: your word is evidence, and is kept with your name")
+	return cmd
+}
+
+// newHostHistory tells what happened to a host: requests, each action of its fences, what is thought of it.
+func newHostHistory(e *endpoint) *cobra.Command {
+	o, long := &output{}, false
+	cmd := &cobra.Command{
+		Use: "history HOST", Short: "Tell what happened to a host, oldest first", Args: cobra.ExactArgs(1),
+		Long:    "Who asked for what, each action of its fences and plans, why one came to nothing, and what is thought of a host that is silent: the newest 200 lines.",
+		Example: "  salvor host history vm7\n  salvor host history vm7 --long -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			var got struct {
+				Events []client.Record `json:"events"`
+			}
+			path := hostThing.path + "/" + url.PathEscape(c.args[0]) + "/history"
+			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, path, nil, nil, &got); err != nil {
+				return err
+			}
+			fields := []string{"at", "severity", "text"}
+			if long {
+				fields = append(fields, "type", "user", "job")
+			}
+			return o.list(c.OutOrStdout(), columnsOf(fields), got.Events)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&long, "long", false, "every field")
 	return cmd
 }
 
