@@ -61,6 +61,8 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
 	o, err := c.Store.Order(ctx, nil, id)
 	switch {
+	case problem.Is(err, problem.NotFound) && g.host.Fenced && logsIn(e.verb):
+		return c.keepOut(r, g, e, failed)
 	case problem.Is(err, problem.NotFound):
 		return c.issue(ctx, r, g, e, compute.Order{ID: id, Action: name + " " + strconv.Itoa(tries)})
 	case err != nil:

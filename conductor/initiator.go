@@ -3,8 +3,13 @@ package conductor
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
 )
 
 // logsIn tells whether a guest may log in to its volumes because of such an errand, now or at its next start.
@@ -34,4 +39,60 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 		}
 	}
 	return nil
+}
+
+// keepOut has an errand that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
+// fence took away is not given back by a user's command. The wait has the bound of the errand.
+func (c *Conductor) keepOut(r *job.Run, g *guest, e errand, failed func(error) job.Outcome) job.Outcome {
+	memo := errandName(r, e.verb) + " kept from"
+	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
+	if err != nil {
+		since = c.Now()
+		r.Note(memo, since.UTC().Format(time.RFC3339Nano))
+	}
+	if c.Now().Sub(since) > e.within+hostSlack {
+		return failed(problem.Unavailablef("host %s is fenced: it cannot be asked to %s", g.host.Name, errandWords[e.verb]))
+	}
+	return job.Rest("host "+g.host.Name+", which is fenced, to be admitted", moveLook)
+}
+
+// shutOut takes the server's volumes away from its fenced source once more, right before they are another host's: a job that was under
+// way when the host was fenced may have let it in again. A storage that does not answer holds the move up only where nothing else
+// proves that the source cannot write.
+func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
+	some, _ := v.server.HasVolumes()
+	if c.Storage == nil || !some || v.move.ReceiptID == "" || v.move.State != compute.MovePreparing {
+		return nil
+	}
+	receipt, err := c.Store.Receipts().Get(ctx, nil, v.move.ReceiptID)
+	if err != nil || !receipt.Open() { // then nothing is attached
+		return err
+	}
+	source, err := c.Store.Hosts().Get(ctx, nil, v.move.SourceID)
+	if problem.Is(err, problem.NotFound) {
+		source, err = &compute.Host{Record: record.Record{ID: v.move.SourceID}, Kind: compute.AgentHost}, nil
+	}
+	if err != nil || source.Kind != compute.AgentHost {
+		return err
+	}
+	if c.Alive != nil {
+		if err := c.Alive(); err != nil {
+			return err
+		}
+	}
+	theirs := compute.Initiator(v.host, v.server.ID) // hosts that share a name share its leave: the living one keeps it
+	names := slices.DeleteFunc(compute.Initiators(source, []*compute.Server{v.server}), func(name string) bool { return name == theirs })
+	bounded, cancel := context.WithTimeout(ctx, spareStorage)
+	defer cancel()
+	err = c.Storage.Revoke(bounded, names...)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !receipt.Has(compute.StorageRevoked) || receipt.Has(compute.PowerCut):
+		c.Log.Warn("a server goes on elsewhere, and its volumes could not be taken from its fenced host once more", "server", v.server.ID, "host", source.Name, "error", err)
+		return nil
+	case bounded.Err() != nil:
+		err = problem.Unavailablef("%w", err)
+	}
+	return fmt.Errorf("take the volumes of server %s from its fenced host %s: %w", v.server.ID, source.Name, err)
 }

@@ -87,8 +87,12 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.
 	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) attachThere(ctx context.Context, _ *job.Run, v *journey) job.Outcome {
-	return job.Done(func(tx job.Tx) error { return c.Compute.Servers.AttachMove(after(ctx), tx, v.move.ID) })
+func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+	if err := c.shutOut(ctx, v); err != nil {
+		return job.From(err)
+	}
+	// In the middle of the action: while the former host speaks it is asked again, within bounds.
+	return job.From(r.Commit(ctx, func(tx job.Tx) error { return c.Compute.Servers.AttachMove(after(ctx), tx, v.move.ID) }))
 }
 
 // remakeRoot completes a rebuild that was going on when the host died: its owner had given the old disk up.
