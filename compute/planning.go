@@ -131,7 +131,8 @@ func (s *Hosts) ready(ctx context.Context, tx job.Tx, p *Plan) error {
 	return err
 }
 
-// RunPlan begins a drafted plan; consent names more servers that may be re-imaged. Conflict without a receipt: what is missing.
+// RunPlan begins a drafted plan; consent names more servers that may be re-imaged, also of one that runs. Conflict without a receipt:
+// what is missing.
 func (s *Hosts) RunPlan(ctx context.Context, planID string, consent []string, who Who) (*Plan, error) {
 	var out *Plan
 	err := s.change(ctx, func(tx job.Tx) error {
@@ -140,8 +141,14 @@ func (s *Hosts) RunPlan(ctx context.Context, planID string, consent []string, wh
 			return err
 		}
 		out = p
-		if p.State == PlanRunning {
-			return nil
+		if p.State == PlanRunning { // who consents to more meanwhile is heard
+			if len(consent) == 0 {
+				return nil
+			}
+			if err := p.agree(consent); err != nil {
+				return err
+			}
+			return s.savePlan(tx, p)
 		}
 		if p.State != PlanDrafted {
 			return problem.Conflictf("plan %s is %s: make a new one", p.ID, p.State)

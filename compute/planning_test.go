@@ -1,0 +1,37 @@
+package compute_test
+
+import (
+	"testing"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// plan inserts one for the world's host.
+func (w *world) plan(state compute.PlanState, items ...compute.PlanItem) *compute.Plan {
+	w.t.Helper()
+	p := &compute.Plan{Record: record.Record{ID: newID(), CreatedAt: w.now()}, HostID: w.host.ID, State: state, Parallel: 4, Items: items}
+	w.tx(func(tx job.Tx) error { return w.store.Plans().Insert(tx, p) })
+	return p
+}
+
+// TestConsentWhileAPlanRuns: it is heard, and the server's turn comes.
+func TestConsentWhileAPlanRuns(t *testing.T) {
+	w := newWorld(t)
+	p := w.plan(compute.PlanRunning, compute.PlanItem{ServerID: newID(), Name: "web", Disposition: compute.Reimage, NeedsConsent: true, DestID: newID()})
+	id := p.Items[0].ServerID
+	_, err := w.Hosts.RunPlan(w.ctx, p.ID, []string{newID()}, admin)
+	w.want(err, problem.Invalid)
+	_, err = w.Hosts.RunPlan(w.ctx, p.ID, nil, admin)
+	w.no(err)
+	if at, err := w.Hosts.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 0 {
+		t.Fatalf("%+v, %v", at, err)
+	}
+	_, err = w.Hosts.RunPlan(w.ctx, p.ID, []string{id}, admin)
+	w.no(err)
+	if at, err := w.Hosts.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 1 || at.Next[0].ServerID != id {
+		t.Fatalf("%+v, %v", at, err)
+	}
+}
