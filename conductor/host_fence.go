@@ -259,7 +259,7 @@ var lackWords = map[compute.Evidence]string{
 	compute.PowerCut:       "no node of the inventory is named as this host",
 	compute.StorageRevoked: "no storage is configured that could take its volumes away",
 	compute.SelfFenced:     "its newest renewal named no armed watchdog",
-	compute.Acknowledged:   "it was not told to stop its guests, or has not answered",
+	compute.Acknowledged:   "it was told to stop its guests, and has not said that none runs",
 	compute.Attested:       "nobody attested that it is off",
 }
 
@@ -275,6 +275,9 @@ func (c *Conductor) blocked(r *job.Run, f *fence) error {
 			why = "proven"
 		case why == "":
 			why = lackWords[e]
+		}
+		if e == compute.Acknowledged && !f.has(e) && !f.host.ForcedDown {
+			why = "it was not told to stop its guests: a fence does not, this does: salvor host set " + f.host.Name + " --forced-down"
 		}
 		said = append(said, string(e)+": "+why)
 	}

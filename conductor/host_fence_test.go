@@ -236,7 +236,7 @@ func TestFence(t *testing.T) {
 	}{
 		"off by the BMC":              {site: site{node: true}, silent: 9 * time.Second, proofs: power},
 		"off before":                  {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.power = metal.PowerOff }, proofs: power},
-		"a BMC that refuses":          {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.broken = problem.Conflictf("no reset") }, said: []string{"power: ", "no reset", "salvor fence east --attest"}},
+		"a BMC that refuses":          {site: site{node: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.broken = problem.Conflictf("no reset") }, said: []string{"power: ", "no reset", "salvor host set east --forced-down", "salvor fence east --attest"}},
 		"another machine's BMC":       {site: site{node: true}, renews: true, said: []string{"the host lives", "not the BMC of this host"}},
 		"a node that must not be off": {site: site{node: true}, silent: 9 * time.Second, before: noPowerOff, said: []string{"disable_power_off"}},
 		"no node":                     {silent: 9 * time.Second, said: []string{"salvor host set east --node NODE", "self-fence: its newest renewal named no armed watchdog"}},

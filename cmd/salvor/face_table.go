@@ -96,7 +96,7 @@ var hostThing = thing{
 		{flag: "zone", usage: "its availability zone"},
 		{flag: "node", usage: "the node of the bare metal inventory that it is, whose BMC fences it, by UUID or name; empty: none"},
 		{flag: "group", usage: "its host group; empty: none"},
-		{flag: "forced-down", form: switchForm, usage: "say that it is down; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
+		{flag: "forced-down", form: switchForm, usage: "say that it is down: one that lives is told to stop its guests; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
 	},
 	example: "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }

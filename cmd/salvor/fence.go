@@ -19,8 +19,9 @@ func newFenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fence HOST", Short: "Prove that nothing of a host runs any more, so that its servers may be started elsewhere", Args: cobra.ExactArgs(1),
 		Long: `Tries every evidence that there is for the host: its BMC cuts the power and is read twice that it is off; the storage lets it in no more;
-its lease lapsed under self-fence; alive, it stops its guests and says so. What its group requires must all be had. With --attest your own
-word is evidence, too: it is kept with your name. The host gets no lease and no orders until what was moved away from it is settled.`,
+its lease lapsed under self-fence; it says that it has stopped its guests, as a host that lives does after "salvor host set HOST
+--forced-down", and only then. What its group requires must all be had. With --attest your own word is evidence, too: it is kept with
+your name. The host gets no lease and no orders until what was moved away from it is settled.`,
 		Example: `  salvor fence vm7 --wait
   salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"`,
 		RunE: e.run(func(c *call) error {
