@@ -73,6 +73,12 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	for _, m := range going {
 		out[m.ServerID] = Clean{Do: CleanWait, Epoch: m.Epoch}
+		if m.ReceiptID != "" && m.State == MoveAttached {
+			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for. The epoch is below
+			// the one of the end of the move, so that this answers not for that.
+			epoch := m.SourceEpoch + 1
+			out[m.ServerID] = Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
+		}
 	}
 	return out, nil
 }

@@ -55,7 +55,13 @@ type Receipt struct {
 	ClosedAt   time.Time
 	Closed     string
 	BackBootID string
+	// HeardAt is when the fenced boot was heard last, after that; zero: it was not, or was proven off again.
+	HeardAt time.Time
 }
+
+// Doubted tells whether the boot that was fenced spoke after that, and has not told that none of its guests runs: nothing is attached
+// elsewhere by such a receipt.
+func (r *Receipt) Doubted() bool { return !r.HeardAt.IsZero() && !r.Has(Acknowledged) }
 
 // Open tells whether servers may be moved by it.
 func (r *Receipt) Open() bool { return r.ClosedAt.IsZero() }

@@ -111,7 +111,7 @@ func (s *Servers) callAgain(ctx context.Context, tx job.Tx, from string, to *Hos
 }
 
 // AttachMove is the point from which there is no way back: what was prepared at the destination may be defined and started.
-// Conflict if the receipt was closed meanwhile.
+// Conflict if the receipt was closed meanwhile; Unavailable: not yet.
 func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) error {
 	m, srv, err := s.moving(ctx, tx, moveID)
 	if err != nil || m.State == MoveAttached {
@@ -121,7 +121,7 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 		return problem.Conflictf("move %s has no destination yet", m.ID)
 	}
 	if m.ReceiptID != "" {
-		if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
+		if err := s.useFor(ctx, tx, m); err != nil {
 			return err
 		}
 	}
@@ -136,6 +136,18 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 		m.Clean = CleanDisk
 	}
 	return s.store.Moves().Save(tx, m)
+}
+
+// useFor holds the receipt of a move that is about to attach. Unavailable while the boot that was fenced speaks, and may have guests.
+func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *Move) error {
+	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
+		return err
+	}
+	receipt, err := s.store.Receipts().Get(ctx, tx, m.ReceiptID)
+	if err == nil && receipt.Doubted() {
+		err = problem.Unavailablef("the former host of server %s spoke after it was fenced, and has not told that its guests are stopped", m.ServerID)
+	}
+	return err
 }
 
 // FinishMove ends a move well: the server lives at its destination. change has the last word on the server.

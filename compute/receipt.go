@@ -36,6 +36,9 @@ func (s *Hosts) Receipts(ctx context.Context, f ReceiptFilter, p record.Page) ([
 // record.ErrChanged.
 func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []Proof, by, words string) (*Receipt, error) {
 	r, err := s.Receipt(ctx, tx, hostID)
+	if err == nil && r.dispel(proofs) {
+		return r, s.saveReceipt(tx, r)
+	}
 	if err == nil || !problem.Is(err, problem.NotFound) {
 		return r, err
 	}
@@ -69,6 +72,18 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 		said = append(said, string(p.Evidence)+" ("+p.Text+")")
 	}
 	return r, s.noteHost(tx, hostID, record.Asker{User: by}, "fenced: "+strings.Join(said, "; "))
+}
+
+// dispel adds to a receipt whose boot spoke again what proves that it is off since.
+func (r *Receipt) dispel(proofs []Proof) bool {
+	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool {
+		return p.Evidence != PowerCut && p.Evidence != Attested || !p.At.After(r.HeardAt)
+	})
+	if !r.Doubted() || len(fresh) == 0 {
+		return false
+	}
+	r.Proofs, r.HeardAt = append(r.Proofs, fresh...), time.Time{}
+	return true
 }
 
 // believe refuses a proof that the host is off, if it was heard after that.

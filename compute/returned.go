@@ -191,6 +191,10 @@ func (s *Hosts) closeReceipt(tx job.Tx, h *Host, r *Receipt) error {
 // saveClosed closes a receipt if nobody else did.
 func (s *Hosts) saveClosed(tx job.Tx, r *Receipt) error {
 	r.ClosedAt = s.now()
+	return s.saveReceipt(tx, r)
+}
+
+func (s *Hosts) saveReceipt(tx job.Tx, r *Receipt) error {
 	err := s.store.Receipts().Save(tx, r)
 	if problem.Is(err, problem.Conflict) {
 		return record.ErrChanged
@@ -227,6 +231,10 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	if err != nil {
 		return Renewed{}, err
 	}
+	stop, err := s.doubt(ctx, hostID, r)
+	if err != nil {
+		return Renewed{}, err
+	}
 	var k held
 	s.leases.with(hostID, func(h *held) {
 		if h.oursBoot != r.BootID {
@@ -236,13 +244,13 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 			h.ours, h.oursBoot = oursOf(r.Guests), r.BootID
 		}
 		// Once it is admitted everything is told anew, and looked at as after a start.
-		h.inventory, h.guests, h.stopTold, h.stopped = false, false, false, time.Time{}
+		h.inventory, h.guests, h.stopTold, h.stopped = false, false, stop, time.Time{}
 		k = *h
 	})
 	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
-	out := Renewed{Hold: true, SelfFence: fencing[k.group], Resend: k.ours == nil}
+	out := Renewed{Hold: true, Stop: stop, SelfFence: fencing[k.group], Resend: k.ours == nil}
 	if out.Clean, err = s.owed(ctx, hostID); err != nil {
 		return Renewed{}, err
 	}
@@ -258,6 +266,51 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 		}
 	}
 	return out, s.judgeStrays(ctx, hostID, k.ours, staying, out.Clean)
+}
+
+// heardEvery is how often it is written down that a fenced boot speaks.
+const heardEvery = time.Second
+
+// doubt takes in that a host that is held speaks. The boot that was fenced must end its guests, unless it has told that none runs;
+// until then, or until another boot speaks, it keeps the receipt from being used.
+func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool, err error) {
+	receipt, err := s.Receipt(ctx, nil, hostID)
+	if err != nil {
+		return false, ignoreNotFound(err) // it was closed at this very moment
+	}
+	now, same := s.now(), r.BootID == receipt.BootID
+	ended := same && r.Stopped && s.leases.get(hostID).stopTold
+	stop = same && !receipt.Has(Acknowledged) && !ended
+	switch {
+	case ended && !receipt.Has(Acknowledged):
+	case !same && !receipt.HeardAt.IsZero():
+	case stop && now.Sub(receipt.CreatedAt) > inFlight && now.Sub(receipt.HeardAt) >= heardEvery:
+	default:
+		return stop, nil
+	}
+	return stop, s.change(ctx, func(tx job.Tx) error {
+		receipt, err := s.store.Receipts().Get(ctx, tx, receipt.ID)
+		if err != nil || !receipt.Open() {
+			return err
+		}
+		text := ""
+		switch {
+		case ended:
+			receipt.Proofs = append(receipt.Proofs, Proof{Evidence: Acknowledged, Text: "it spoke again, was told to stop its guests, and told that none runs", At: now})
+			text = "it has told that none of its guests runs"
+		case !same:
+			receipt.HeardAt = time.Time{}
+		default:
+			if receipt.HeardAt.IsZero() {
+				text = fmt.Sprintf("the boot that fence %d ended speaks: it is told to end its guests, and no server is begun elsewhere before it has told that none runs", receipt.Epoch)
+			}
+			receipt.HeardAt = now
+		}
+		if err := s.saveReceipt(tx, receipt); err != nil || text == "" {
+			return err
+		}
+		return s.jobs.Append(tx, job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning", Text: text})
+	})
 }
 
 func oursOf(guests []Guest) map[string]bool {

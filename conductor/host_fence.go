@@ -74,11 +74,11 @@ func (c *Conductor) fencing(do func(context.Context, *job.Run, *fence) job.Outco
 			return job.From(err)
 		}
 		receipt, err := c.Compute.Hosts.Receipt(ctx, nil, f.host.ID)
-		if err == nil {
+		switch {
+		case err == nil && !receipt.Doubted():
 			r.Note(fenceReceipt, receipt.ID)
 			return job.Done()
-		}
-		if !problem.Is(err, problem.NotFound) {
+		case err != nil && !problem.Is(err, problem.NotFound):
 			return job.From(err)
 		}
 		return do(ctx, r, f)

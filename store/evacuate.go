@@ -55,8 +55,8 @@ var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
 			Epoch                         *int64
 			Proofs                        *[]compute.Proof
 			By, Words, Closed, BackBootID *string
-			ClosedAt                      *time.Time
-		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt}
+			ClosedAt, HeardAt             *time.Time
+		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt}
 	},
 	keys: []key[compute.Receipt]{{[]string{"host_id"}, func(r *compute.Receipt) string {
 		return "Host " + r.HostID + " is fenced already: its receipt is open."
