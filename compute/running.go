@@ -115,6 +115,11 @@ func (s *Hosts) SettlePlan(ctx context.Context, tx job.Tx, planID string) error 
 	return s.noteHost(tx, p.HostID, record.Asker{}, "plan "+p.ID+": "+string(p.State))
 }
 
+// Home tells whether the plan brings servers back to its host.
+func (p *Plan) Home() bool {
+	return p.Drain && len(p.Items) > 0 && p.Items[0].DestID == p.HostID
+}
+
 // left tells whether a server was left behind by a plan that has ended. Nobody could move one that cannot be, and a host that died is none the worse
 // for it; a host that lives is drained so that it may be switched off, and each server that is still there counts.
 func (s *Hosts) left(ctx context.Context, tx job.Tx, p *Plan, i *PlanItem) (bool, error) {

@@ -293,7 +293,7 @@ func TestDrainAndRestore(t *testing.T) {
 	if h, err = l.services.Hosts.Restore(ctx, l.host.ID, admin); err != nil || h.Disabled || h.DisabledReason != "" {
 		t.Fatalf("restored %+v: %v", h, err)
 	}
-	if p, err = l.services.Hosts.BringHome(ctx, l.host.ID, admin); err != nil || len(p.Items) != 1 || p.Items[0].ServerID != l.server {
+	if p, err = l.services.Hosts.BringHome(ctx, l.host.ID, admin); err != nil || len(p.Items) != 1 || p.Items[0].ServerID != l.server || !p.Home() {
 		t.Fatalf("home %+v: %v", p, err)
 	}
 	l.finish(t)
@@ -312,7 +312,7 @@ func TestDrainLeavesOneBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.finish(t)
-	if p, err = l.services.Hosts.Plan(ctx, p.ID); err != nil || p.State != compute.PlanPartly || p.Items[0].Disposition != compute.Cannot {
+	if p, err = l.services.Hosts.Plan(ctx, p.ID); err != nil || p.State != compute.PlanPartly || p.Items[0].Disposition != compute.Cannot || p.Home() {
 		t.Errorf("plan %+v: %v", p, err)
 	}
 }

@@ -186,9 +186,13 @@ func viewPlan(p *compute.Plan, names map[string]string, moves map[string]*comput
 			}
 		}
 	}
+	var oneMore any
+	if p.OneMore || p.OneMoreWhy != "" {
+		oneMore = p.OneMore
+	}
 	return map[string]any{
-		"id": p.ID, "number": p.Num, "host_id": p.HostID, "host": names[p.HostID], "state": p.State, "by": p.By, "drain": p.Drain, "parallel": p.Parallel,
-		"missing": p.Missing, "one_more": p.OneMore, "one_more_why": p.OneMoreWhy, "items": items, "unconsented": unconsented, "dispositions": count,
+		"id": p.ID, "number": p.Num, "host_id": p.HostID, "host": names[p.HostID], "state": p.State, "by": p.By, "drain": p.Drain, "bring_home": p.Home(), "parallel": p.Parallel,
+		"missing": p.Missing, "one_more": oneMore, "one_more_why": p.OneMoreWhy, "items": items, "unconsented": unconsented, "dispositions": count,
 		"servers": len(p.Items), "created_at": moment(p.CreatedAt), "ended_at": moment(p.EndedAt),
 	}
 }

@@ -277,9 +277,21 @@ func (w *waiting) plan(c *call, o *output, p client.Record) error {
 		return err
 	}
 	if state := p.Text("state"); state != "done" {
-		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: salvor evacuate run %s", id, harmless(state), time.Since(began).Seconds(), harmless(p.Text("host"))))
+		return withStatus(statusFailed, fmt.Errorf("plan %s is %s after %.0f s: what stayed, and why, is above; when that is mended: %s", id, harmless(state), time.Since(began).Seconds(), harmless(again(p))))
 	}
 	return nil
+}
+
+// again is the command that goes on with what a plan left.
+func again(p client.Record) string {
+	switch host := p.Text("host"); {
+	case p["bring_home"] == true:
+		return "salvor host restore " + host + " --bring-home --wait"
+	case p["drain"] == true:
+		return "salvor host drain " + host + " --wait"
+	default:
+		return "salvor evacuate run " + host + " --wait"
+	}
 }
 
 // planLook is how often a plan is looked at while somebody waits.

@@ -142,6 +142,18 @@ func TestDrain(t *testing.T) {
 	if out := faceAsked(t, api, "host drain vm7 --wait"); !strings.Contains(out, "Plan "+sampleUUID+" of vm7: done; 1 of 4 moved, 1 needs consent, 1 cannot") {
 		t.Error(out)
 	}
+	partly := func(more string) []string {
+		return []string{strings.Replace(samplePlan("partly done", "failed"), `{"id"`, `{`+more+`"id"`, 1)}
+	}
+	api.answers["GET /salvor/v1/plans/"+sampleUUID] = partly(`"drain": true, `)
+	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host drain vm7 --wait\n") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+	api.answers["GET /salvor/v1/plans/"+sampleUUID] = partly(`"drain": true, "bring_home": true, `)
+	if _, errs, status := salvor(t, api, "", "host", "drain", "vm7", "--wait"); status != statusFailed || !strings.Contains(errs, "mended: salvor host restore vm7 --bring-home --wait\n") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+	api.answers["GET /salvor/v1/plans/"+sampleUUID] = []string{samplePlan("done", "completed")}
 	if out := faceAsked(t, api, "host restore vm7 -f value -c state"); out != "up\n" {
 		t.Error(out)
 	}
