@@ -58,8 +58,14 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 			return nil, err
 		}
 	}
+	var hosts []*Host
+	if slices.ContainsFunc(done, func(m *Move) bool { return m.Clean == CleanDisk }) {
+		if hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{}); err != nil {
+			return nil, err
+		}
+	}
 	for _, m := range done {
-		c, err := s.verdict(ctx, source, m)
+		c, err := s.verdict(ctx, source, m, hosts)
 		if err != nil {
 			return nil, err
 		}
@@ -83,8 +89,9 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	return out, nil
 }
 
-// verdict is what the source of a finished move does with what it has of the server; nil: nothing, for the server is there again.
-func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move) (*Clean, error) {
+// verdict is what the source of a finished move does with what it has of the server; nil: nothing, for the server is there again. hosts
+// are all that may have a disk store of the source.
+func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move, hosts []*Host) (*Clean, error) {
 	out := &Clean{Do: m.Clean, Epoch: m.Epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: m.Epoch}}
 	if out.Do == "" {
 		out.Do = CleanGuest
@@ -99,22 +106,18 @@ func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move) (*Clean, err
 	if srv.HostID == source.ID && srv.State != Deleted {
 		return nil, s.endMove(ctx, m, func(now *Move) { now.State = MoveCompleted }, "")
 	}
-	var dest *Host
-	if srv.HostID != "" && srv.HostID != source.ID {
-		if dest, err = s.store.Hosts().Get(ctx, nil, srv.HostID); err != nil && !problem.Is(err, problem.NotFound) {
-			return nil, err
-		}
+	out.Epoch = max(m.Epoch, srv.Epoch)
+	if srv.State == Deleted { // nobody wants its disk; the host that had it last removes its own
+		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return h.ID != srv.HostID })
 	}
-	if out.Epoch = max(m.Epoch, srv.Epoch); out.Do != CleanDisk {
-		dest = nil
-	}
-	out.Spec, err = remains(srv, source, dest, out.Do == CleanDisk)
+	out.Spec, err = remains(srv, source, hosts, out.Do == CleanDisk)
 	return out, err
 }
 
 // remains is a server as its former host must know it to remove it: of its disks only those that go, which lie in stores of the source.
-// A store that the destination sees as well holds the disk that the server lives on: whatever the record says, that one stays.
-func remains(srv *Server, source, dest *Host, disks bool) (*Spec, error) {
+// A store that one of seers has as well may hold the disk that the server lives on, or its data: whatever the record says, that one
+// stays.
+func remains(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error) {
 	was := *srv
 	was.HostID, was.Rescue, was.Disks = source.ID, nil, nil
 	for _, d := range srv.Disks {
@@ -125,7 +128,7 @@ func remains(srv *Server, source, dest *Host, disks bool) (*Spec, error) {
 		if store == nil {
 			store = source.storeNamed("") // the destination's has another name
 		}
-		if store == nil || dest != nil && dest.storeOf(store.Marker) != nil {
+		if store == nil || seer(seers, source, store.Marker) != nil {
 			continue
 		}
 		d.Store, d.ImageID = store.Name, ""

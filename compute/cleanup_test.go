@@ -96,6 +96,76 @@ func TestASharedDiskIsNoDiskThatGoes(t *testing.T) {
 	}
 }
 
+// sees has a host tell of one disk store, of that marker.
+func (w *world) sees(h *compute.Host, marker string) {
+	w.t.Helper()
+	inv := h.Inventory
+	inv.Stores = []compute.DiskStore{{Name: "local", Marker: marker, SizeGiB: 100, FreeGiB: 100}}
+	w.renew(h, "boot-1", func(r *compute.Renewal) { r.Inventory = &inv })
+}
+
+// A store that any other host sees is none that died with the source: what was written to it stays, unless its server was deleted.
+func TestADiskThatAThirdHostSeesStays(t *testing.T) {
+	w := newWorld(t)
+	s, other, third, marker := w.server(alice, compute.Active), w.join("host-b"), w.join("host-c"), newID()
+	w.sees(w.host, marker)
+	w.sees(other, newID())
+	w.sees(third, marker)
+	w.moved(s, w.host, other, compute.CleanDisk)
+	w.pass(2 * time.Second)
+	if c := w.renew(w.host, "boot-1").Clean[s.ID]; c.Do != compute.CleanDisk || len(c.Spec.Disks) != 0 {
+		t.Errorf("%+v", c)
+	}
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Edit(w.ctx, tx, s.ID, func(s *compute.Server) { s.State = compute.Deleted })
+	})
+	w.pass(2 * time.Second)
+	if c := w.renew(w.host, "boot-1").Clean[s.ID]; c.Do != compute.CleanDisk || len(c.Spec.Disks) != 1 {
+		t.Errorf("deleted: %+v", c)
+	}
+}
+
+// What was to be made anew by an older plan is not, once some host sees its disk.
+func TestALostDiskComesInSight(t *testing.T) {
+	w := newWorld(t)
+	first, second, marker := w.server(alice, compute.Active), w.server(bob, compute.Active), newID()
+	other, third := w.join("host-b"), w.join("host-c")
+	w.sees(w.host, marker)
+	w.sees(other, newID())
+	w.pass(time.Minute)
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	begin := func(s *compute.Server) (id string, err error) {
+		err = w.store.Do(w.ctx, func(tx job.Tx) error {
+			srv, err := w.store.Servers().Get(w.ctx, tx, s.ID)
+			if err != nil {
+				return err
+			}
+			m, err := w.Servers.BeginMove(w.ctx, tx, srv, &compute.Move{Disposition: compute.Reimage}, receipt, compute.MoveArgs{}, record.Asker{})
+			if err == nil {
+				id = m.ID
+			}
+			return err
+		})
+		return id, err
+	}
+	claim := func(id string) error {
+		return w.store.Do(w.ctx, func(tx job.Tx) error {
+			_, err := w.Servers.ClaimMove(w.ctx, tx, id, compute.MoveArgs{}, nil)
+			return err
+		})
+	}
+	id, err := begin(first)
+	w.no(err)
+	w.sees(third, marker)
+	w.renew(other, "boot-1")
+	w.refuses(claim(id), "host-c sees", "make a new plan")
+	_, err = begin(second)
+	w.refuses(err, "host-c sees", "make a new plan")
+	w.sees(third, newID())
+	w.no(claim(id))
+}
+
 func TestForceDownIsNotTakenBackBeforeTheCleanUp(t *testing.T) {
 	w := newWorld(t)
 	s, other := w.server(alice, compute.Active), w.join("host-b")

@@ -7,6 +7,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // whither is what a server asks of the host that it moves to.
@@ -91,6 +92,42 @@ func markersOf(srv *Server, source *Host) []string {
 		}
 	}
 	return out
+}
+
+// stillLost refuses to make the disks of a server anew that have come in sight since that was planned: another host, whether it lives
+// or not, has the stores of them all.
+func (s *Servers) stillLost(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
+	if m.Disposition != Reimage {
+		return nil
+	}
+	source, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
+	if err != nil {
+		return err
+	}
+	var at *Host
+	for _, marker := range markersOf(srv, source) {
+		if at = seer(hosts, source, marker); at == nil {
+			return nil
+		}
+	}
+	if at == nil {
+		return nil
+	}
+	return problem.Conflictf("server %s was to be made anew, but host %s sees the disk store of its disks now: make a new plan, which keeps them", srv.ID, orID(at))
+}
+
+// seer is a host other than source that has the store of a marker, whether it lives or not; nil: none.
+func seer(hosts []*Host, source *Host, marker string) *Host {
+	for _, h := range hosts {
+		if h.ID != source.ID && h.storeOf(marker) != nil {
+			return h
+		}
+	}
+	return nil
 }
 
 // destination chooses the host of a move; problem.Conflict tells of each host why it is none.

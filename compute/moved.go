@@ -39,6 +39,9 @@ func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a Mov
 	if m.State != MoveAccepted {
 		return s.store.Hosts().Get(ctx, tx, m.DestID)
 	}
+	if err := s.stillLost(ctx, tx, srv, m); err != nil {
+		return nil, err
+	}
 	h, err := s.destination(ctx, tx, srv, m, a, except)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,9 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 		return nil, problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", srv.ID)
 	}
 	m.fill(srv, s.now())
+	if err := s.stillLost(ctx, tx, srv, m); err != nil {
+		return nil, err
+	}
 	hidden, err := s.giveUpFor(ctx, tx, srv, m)
 	if err != nil {
 		return nil, err
