@@ -297,9 +297,20 @@ func filled(o *Outlook, items []PlanItem) *draft {
 }
 
 // OneMore tells whether, after the plan, the largest host may die too and its servers (there is what it has now) still find places
-// on the others; else which does not.
+// on the others; else which does not. Without words it says nothing: no server is given a place.
 func OneMore(o *Outlook, items []PlanItem, largest *Host, there []*Server) (bool, string) {
-	if largest == nil {
+	stay := 0
+	for i := range items {
+		if items[i].Disposition == Cannot {
+			stay++
+		}
+	}
+	switch {
+	case !slices.ContainsFunc(items, func(i PlanItem) bool { return i.DestID != "" }):
+		return false, ""
+	case stay > 0:
+		return false, fmt.Sprintf("%d of the %d servers stay even now", stay, len(items))
+	case largest == nil:
 		return false, "no other host lives"
 	}
 	d := filled(o, items)

@@ -77,6 +77,25 @@ func TestDraftHolds(t *testing.T) {
 	}
 }
 
+// TestOneMoreFailure: nothing is said where nothing is moved, and nothing good where a server stays.
+func TestOneMoreFailure(t *testing.T) {
+	t.Parallel()
+	room := Inventory{VCPUs: 8, RAM: 4096, Disk: 100}
+	a, b, c := &Host{Record: record.Record{ID: "a"}}, &Host{Record: record.Record{ID: "b"}, Kind: AgentHost, Inventory: room}, &Host{Record: record.Record{ID: "c"}, Kind: AgentHost, Inventory: room}
+	o := &Outlook{Source: a, Hosts: []*Host{a, b, c}, Up: map[string]bool{"b": true, "c": true},
+		Servers: []*Server{{Record: record.Record{ID: "x"}, Flavor: Flavor{VCPUs: 1, RAM: 512}}, {Record: record.Record{ID: "y"}, Flavor: Flavor{VCPUs: 1, RAM: 512}}}}
+	goes, stays := PlanItem{ServerID: "x", Disposition: KeepDisk, DestID: "b"}, PlanItem{ServerID: "y", Disposition: Cannot}
+	for _, want := range []struct {
+		items []PlanItem
+		ok    bool
+		why   string
+	}{{nil, false, ""}, {[]PlanItem{stays}, false, ""}, {[]PlanItem{goes, stays}, false, "1 of the 2 servers stay even now"}, {[]PlanItem{goes}, true, ""}} {
+		if ok, why := OneMore(o, want.items, b, nil); ok != want.ok || why != want.why {
+			t.Errorf("%+v: %v %q, want %v %q", want.items, ok, why, want.ok, want.why)
+		}
+	}
+}
+
 func holds(o *Outlook, items []PlanItem) error {
 	seen := map[string]bool{}
 	last, passed := 0, false

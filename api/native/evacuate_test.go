@@ -112,7 +112,7 @@ func TestPlans(t *testing.T) {
 	w.on(from, "twin")
 	w.on(from, "twin")
 	p := w.admin("POST", "/plans", `{"host":"vm1","servers":["web1","`+strings.ToUpper(db.ID)+`"],"destination":"vm2","parallel":2}`, 201)
-	w.has(p, object{"host_id": from.ID, "host": "vm1", "state": "drafted", "parallel": 2, "servers": 2, "drain": false})
+	w.has(p, object{"host_id": from.ID, "host": "vm1", "state": "drafted", "parallel": 2, "servers": 2, "drain": false, "one_more": nil})
 	w.has(p["dispositions"].(object), object{"keep": 0, "reattach": 0, "reimage": 0, "cannot": 2})
 	w.has(p["items"].([]any)[0].(object), object{"server_id": web.ID, "name": "web1", "destination": "", "disposition": "cannot", "needs_consent": false})
 	if missing := fmt.Sprint(p["missing"]); !strings.Contains(missing, "salvor fence vm1") {

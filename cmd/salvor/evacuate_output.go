@@ -136,8 +136,8 @@ func planSummary(p client.Record, rows []client.Record) string {
 	say("%d keep, %d reattach, %d re-image (DATA LOST), %d cannot", count["keep"], count["reattach"], count["reimage"], count["cannot"])
 	if p["one_more"] == true {
 		say("One more failure: after it, one more host may die, too")
-	} else {
-		say("One more failure: not covered: %s", firstOf(p.Text("one_more_why"), "no reason is told"))
+	} else if why := p.Text("one_more_why"); why != "" {
+		say("One more failure: not covered: %s", why)
 	}
 	id, host := p.Text("id"), p.Text("host")
 	if p.Text("state") != "drafted" {
