@@ -36,6 +36,9 @@ type ear struct {
 type word struct {
 	at       time.Time
 	watchdog string
+	// first is set while nothing was heard but what lay in the store when this process looked there first: when that renewal was
+	// answered, by the clock of whoever did. at is no more than the time of that look then.
+	first time.Time
 	// count is the stored count of renewals that was seen last: another one is a word that somebody else heard.
 	count int64
 	// storedAt is when the newest renewal was answered here that is in the store.
@@ -87,7 +90,9 @@ func (e *ear) take(stored map[string]Lease, mine func(Lease) bool, now time.Time
 		}
 		w.count, w.watchdog = l.Renewals, l.Watchdog
 		if !mine(l) {
-			w.at = now
+			if w.at, w.first = now, (time.Time{}); !seen {
+				w.first = l.RenewedAt
+			}
 		}
 		e.heard[id] = w
 	}
@@ -102,6 +107,19 @@ func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, kn
 	}
 	return s.now().Sub(from), w.watchdog, true
 }
+
+// Listen reads what other processes heard, before a fence counts a silence: this one may have stood still, and then it heard nothing.
+func (s *Hosts) Listen(ctx context.Context) error {
+	s.ear.mu.Lock()
+	if now := s.now(); !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter {
+		s.ear.since, s.ear.looked = now, now
+	}
+	s.ear.mu.Unlock()
+	return s.listen(ctx)
+}
+
+// Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
+func (s *Hosts) Listening() time.Duration { return s.listening() }
 
 // listening tells for how long this process has heard without a gap.
 func (s *Hosts) listening() time.Duration {

@@ -338,7 +338,7 @@ func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewe
 		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > tellAgain
 		lease = h.lease
 	})
-	s.ear.change(hostID, func(w *word) { w.at, w.watchdog = now, watchdog })
+	s.ear.change(hostID, func(w *word) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
 	return s.lend(ctx, lease)
 }
 

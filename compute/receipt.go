@@ -46,7 +46,7 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	if err != nil {
 		return nil, err
 	}
-	if err := s.believe(h, proofs); err != nil {
+	if err := s.believe(ctx, h, proofs); err != nil {
 		return nil, err
 	}
 	if proofs, err = s.complete(ctx, tx, h, proofs); err != nil {
@@ -87,15 +87,22 @@ func (r *Receipt) dispel(proofs []Proof) bool {
 }
 
 // believe refuses a proof that the host is off, if it was heard after that.
-func (s *Hosts) believe(h *Host, proofs []Proof) error {
+func (s *Hosts) believe(ctx context.Context, h *Host, proofs []Proof) error {
+	if err := s.Listen(ctx); err != nil {
+		return err
+	}
 	heard, _, known := s.ear.of(h.ID)
+	spoke := heard.at
+	if !heard.first.IsZero() { // that this process looked for the first time is no word of the host
+		spoke = heard.first.Add(-leaseLag)
+	}
 	for i := range proofs {
 		p := &proofs[i]
 		if p.At.IsZero() {
 			p.At = s.now()
 		}
 		off := p.Evidence == PowerCut || p.Evidence == Attested || p.Evidence == SelfFenced
-		if known && off && heard.at.After(p.At) {
+		if known && off && spoke.After(p.At) {
 			return problem.Conflictf("host %s renewed its lease after it was said to be off (%s: %s): that is no proof; its BMC may be another machine's",
 				orID(h), p.Evidence, p.Text)
 		}

@@ -422,6 +422,41 @@ func TestTheStoreIsAway(t *testing.T) {
 	w.no(renew())
 }
 
+// A process that looks at the store for the first time has not heard the host; one that stood still looks before it believes.
+func TestWhatIsNoWordOfAHost(t *testing.T) {
+	w := newWorld(t)
+	w.no(w.Hosts.FlushLeases(w.ctx))
+	there, _ := w.other(0)
+	give := func(s *compute.Services, e compute.Evidence, at time.Time) error {
+		return w.store.Do(w.ctx, func(tx job.Tx) error {
+			_, err := s.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, []compute.Proof{{Evidence: e, Text: "off", At: at}}, "", "")
+			return err
+		})
+	}
+	w.pass(20 * time.Second)
+	_, err := there.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1"}) // while this one stood still
+	w.no(err)
+	w.refuses(give(w.Services, compute.SelfFenced, w.now().Add(-time.Millisecond)), "renewed its lease after it was said to be off")
+	w.pass(10 * time.Second)
+	off := w.now()
+	w.pass(time.Second)
+	after, _ := w.other(0)
+	w.no(after.Hosts.Listen(w.ctx))
+	w.no(give(after, compute.PowerCut, off))
+
+	b := w.join("host-b")
+	off = w.now()
+	w.pass(4 * time.Second)
+	w.renew(b, "boot-1")
+	later, _ := w.other(0)
+	w.no(later.Hosts.Listen(w.ctx))
+	err = w.store.Do(w.ctx, func(tx job.Tx) error {
+		_, err := later.Hosts.GiveReceipt(w.ctx, tx, b.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: off}}, "", "")
+		return err
+	})
+	w.refuses(err, "renewed its lease after it was said to be off")
+}
+
 // A host that speaks again at the moment at which its silence is taken for its end: one comes first.
 func TestAHostSpeaksWhileItIsFenced(t *testing.T) {
 	w := newWorld(t)

@@ -81,7 +81,7 @@ func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(hostID), err)
 	}
 	s.stored([]Lease{l})
-	s.ear.change(hostID, func(w *word) { w.at, w.watchdog = now, "" })
+	s.ear.change(hostID, func(w *word) { w.at, w.watchdog, w.first = now, "", time.Time{} })
 	return nil
 }
 

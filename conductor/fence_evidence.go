@@ -104,13 +104,13 @@ func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fence) jo
 	if lease.RenewedAt.After(off.Add(lateWord)) {
 		return c.contradicted(r, f, "it renewed its lease after that")
 	}
-	since, _, known := c.Compute.Hosts.Silence(f.host.ID)
+	since, _, known := c.hear(ctx, f.host.ID)
 	switch {
 	case known && since >= compute.Suspect:
 		f.proofs[i].At = c.Now().UTC() // a word that was under way when it was switched off speaks against nothing
 		c.keepProofs(r, f)
 		return job.Done()
-	case c.left(f, fenceWithin) <= 0:
+	case !c.unsure(f):
 		return c.contradicted(r, f, "it was not heard to be silent")
 	}
 	return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
@@ -213,7 +213,7 @@ func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fence) jo
 	if f.enough(r) {
 		return job.Done()
 	}
-	since, watchdog, known := c.Compute.Hosts.Silence(f.host.ID)
+	since, watchdog, known := c.hear(ctx, f.host.ID)
 	switch {
 	case !known && c.left(f, fenceWithin) > 0 && c.Compute.Hosts.Deaf():
 		return job.Pause(fencePoll, "the store, by which host "+f.host.Name+" would be heard")
@@ -224,7 +224,7 @@ func (c *Conductor) awaitSelfFence(ctx context.Context, r *job.Run, f *fence) jo
 	case since >= compute.SelfFenceEvidence:
 		c.prove(r, f, compute.SelfFenced, "silent for %s; its watchdog %s was armed to reset it at %s", since.Round(time.Second), watchdog, compute.SelfFenceWatchdog)
 		return job.Done()
-	case c.left(f, fenceWithin) <= 0:
+	case !c.unsure(f):
 		return lacks(r, compute.SelfFenced, "it renewed its lease %s ago", since.Round(time.Second))
 	}
 	return job.Pause(min(compute.SelfFenceEvidence-since, time.Second), "the watchdog of host "+f.host.Name)

@@ -197,7 +197,7 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		switch {
 		case err != nil:
 			return job.From(err)
-		case heard && since < compute.Suspect && !spoke && c.left(f, fenceWithin) > 0:
+		case heard && since < compute.Suspect && !spoke && c.unsure(f):
 			// Who has just begun to listen hears first whether it speaks.
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
 		case heard && since < compute.Suspect:
@@ -217,6 +217,10 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 			return job.Fail(problem.Conflictf("%v. Its volumes were taken away and could not be given back: %v", c.blocked(r, f), err))
 		}
 		return job.Fail(c.blocked(r, f))
+	}
+	if since, heard := c.silence(ctx, f.host.ID); heard && since < compute.Suspect && c.Compute.Hosts.Listening() < 2*compute.Suspect &&
+		(f.has(compute.PowerCut) || f.has(compute.SelfFenced)) {
+		return job.Pause(fencePoll, "host "+f.host.Name+" to be silent") // a former process heard that it is: this one hears for itself
 	}
 	err := c.commitChanged(ctx, r, func(tx job.Tx) error {
 		_, err := c.Compute.Hosts.GiveReceipt(after(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
@@ -315,13 +319,27 @@ func (c *Conductor) hostEvent(tx job.Tx, r *job.Run, text, severity string) erro
 
 // silence tells for how long a host has been silent, as far as this process could hear; heard is false of a host that never held a lease.
 func (c *Conductor) silence(ctx context.Context, hostID string) (since time.Duration, heard bool) {
-	since, _, known := c.Compute.Hosts.Silence(hostID)
+	since, _, known := c.hear(ctx, hostID)
 	if known {
 		return since, true
 	}
 	stored, err := c.Store.Leases(ctx)
 	_, heard = stored[hostID]
 	return 0, heard || err != nil // what cannot be heard counts as just heard
+}
+
+// hear is Silence after a look at what others heard until now.
+func (c *Conductor) hear(ctx context.Context, hostID string) (since time.Duration, watchdog string, known bool) {
+	if err := c.Compute.Hosts.Listen(ctx); err != nil {
+		return 0, "", false
+	}
+	return c.Compute.Hosts.Silence(hostID)
+}
+
+// unsure tells whether it is too early to say that a host lives because it was not heard to be silent: a fence has its time for that,
+// and so has each process that goes on with it.
+func (c *Conductor) unsure(f *fence) bool {
+	return c.left(f, fenceWithin) > 0 || c.Compute.Hosts.Listening() < 2*compute.Suspect
 }
 
 // spokeSince tells whether the host renewed its lease after the fence began.

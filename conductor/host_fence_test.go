@@ -38,11 +38,17 @@ type array struct {
 	mu      sync.Mutex
 	revoked map[string]bool
 	broken  error
+	hangs   chan struct{} // nil, or a sign that a revocation is under way and does not end
 }
 
 func (a *array) Allow(context.Context, string, string) error { return a.broken }
 
-func (a *array) Revoke(_ context.Context, initiators ...string) error {
+func (a *array) Revoke(ctx context.Context, initiators ...string) error {
+	if a.hangs != nil {
+		a.hangs <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, i := range initiators {
@@ -341,4 +347,45 @@ func TestHeldNode(t *testing.T) {
 	if err := y.nodes.SetPower(ctx, y.node, metal.TurnOn, 0, record.Asker{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFenceAcrossARestart: a control plane that goes on with a fence hears for itself that the host is silent; that it has just begun to
+// listen speaks against nothing, however long it was away.
+func TestFenceAcrossARestart(t *testing.T) {
+	t.Parallel()
+	y := newLot(t, site{node: true, volumes: true})
+	y.pass(9 * time.Second)
+	y.array.hangs = make(chan struct{})
+	h := &house{store: y.store, con: y.con}
+	stop := h.conduct(t)
+	id := y.ask(t, compute.FenceArgs{})
+	<-y.array.hangs
+	stop()
+	y.array.hangs = nil
+	y.pass(2 * fenceWithin)
+	y.services = compute.New(y.store, y.store, compute.Options{}, y.now)
+	y.con.Config.Compute = y.services
+	y.con = New(y.con.Config)
+	y.heard(t)
+	began := y.now()
+	stop = (&house{store: y.store, con: y.con}).conduct(t)
+	defer stop()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		y.pass(20 * time.Millisecond)
+		j, err := y.store.Job(context.Background(), nil, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.State != job.Ended {
+			continue
+		}
+		if all := y.receipts(t); j.Failed() || len(all) != 1 || !all[0].Has(compute.PowerCut) || y.held(t) == "" {
+			t.Errorf("%s; %s", j.Problem, y.picture(t))
+		}
+		if heard := y.now().Sub(began); heard < compute.Suspect {
+			t.Errorf("it listened for %s only", heard)
+		}
+		return
+	}
+	t.Fatal("the fence has not ended")
 }
