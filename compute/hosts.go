@@ -289,8 +289,9 @@ type Life struct {
 	Renewals  int64
 	// Servers on it, deleted ones left out.
 	Servers int
-	// Suspected says what is thought of a host that is silent: by what it is called dead, or why it is not; empty: it is heard.
-	Suspected string
+	// Thought says what is thought of a host that is silent: by what it is called dead, or why it is not; empty: it is heard. Suspected: it is called dead.
+	Thought   string
+	Suspected bool
 	// Watchdog is the hardware watchdog that its newest renewal named as armed; empty: none.
 	Watchdog string
 }
@@ -318,7 +319,9 @@ func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, er
 	out := make(map[string]Life, len(hosts))
 	for _, h := range hosts {
 		l := s.leases.newest(up.stored[h.ID], h.ID)
-		out[h.ID] = Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Suspected: s.lookout.thought(h.ID), Watchdog: l.Watchdog}
+		life := Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
+		life.Thought, life.Suspected = s.lookout.thought(h.ID)
+		out[h.ID] = life
 	}
 	return out, nil
 }

@@ -82,11 +82,11 @@ func (l *lookout) told(hostID string, seen []Neighbour, now time.Time) {
 	}
 }
 
-// thought is what is thought of a silent host; empty: it is none.
-func (l *lookout) thought(hostID string) string {
+// thought is what is thought of a silent host, empty: it is none; suspected: it is called dead.
+func (l *lookout) thought(hostID string) (why string, suspected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.why[hostID]
+	return l.why[hostID], l.suspected[hostID]
 }
 
 // tendSuspects judges who is silent, and begins the fence of those whose group heals.

@@ -64,7 +64,10 @@ func TestHealing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now := lives[y.host.ID].Suspected; now != "" {
+		if now := lives[y.host.ID].Thought; now != "" {
+			if dead := strings.Contains(now, "its BMC says off"); dead != lives[y.host.ID].Suspected {
+				t.Errorf("suspected: %v; thought %q", !dead, now)
+			}
 			if suspected != now {
 				t.Logf("after %s: %s", y.now().Sub(began).Round(100*time.Millisecond), now)
 			}

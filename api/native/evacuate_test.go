@@ -99,7 +99,7 @@ func TestHostIsANode(t *testing.T) {
 	w.says("PATCH", "/hosts/vm2", `{"node":"rack1-8"}`, 404, "rack1-8")
 	w.admin("PATCH", "/hosts/vm2", `{"node":"`+w.nodes[0].ID+`"}`, 409)
 	w.has(w.admin("PATCH", "/hosts/vm1", `{"node":""}`, 200), object{"node": ""})
-	w.has(w.admin("PATCH", "/hosts/vm1", `{"forced_down":true}`, 200), object{"forced_down": true, "state": "down", "fenced": nil, "moves_open": 0})
+	w.has(w.admin("PATCH", "/hosts/vm1", `{"forced_down":true}`, 200), object{"forced_down": true, "state": "down", "fenced": nil, "suspected": false, "thought": "", "moves_open": 0})
 	w.has(w.admin("PATCH", "/hosts/vm1", `{"forced_down":false}`, 200), object{"forced_down": false})
 }
 

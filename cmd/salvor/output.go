@@ -100,7 +100,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 		for _, r := range records {
 			cells := make([]string, len(columns))
 			for i, c := range columns {
-				cells[i] = cellOf(c.field, r[c.field])
+				cells[i] = shortOf(c.field, r[c.field])
 			}
 			fmt.Fprintln(w, strings.Join(cells, " "))
 		}
@@ -113,7 +113,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 	for _, r := range records {
 		row := make([]string, len(columns))
 		for i, c := range columns {
-			row[i] = cellOf(c.field, r[c.field])
+			row[i] = shortOf(c.field, r[c.field])
 		}
 		rows = append(rows, row)
 	}
@@ -193,6 +193,14 @@ func cellOf(field string, v any) string {
 		return harmless(fmt.Sprintf("by %s, since %s; waits for %s", cell(fence["how"]), cell(fence["since"]), cell(fence["waits_for"])))
 	}
 	return cell(v)
+}
+
+// shortOf writes the value of a field in a list, where a fence is told by its evidence alone.
+func shortOf(field string, v any) string {
+	if fence, ok := v.(map[string]any); ok && field == "fenced" {
+		return harmless("by " + cell(fence["how"]))
+	}
+	return cellOf(field, v)
 }
 
 // addressWords writes the addresses of a server as the openstack command does: lan=192.0.2.7, 192.0.2.8; wan=198.51.100.7.
