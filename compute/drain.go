@@ -28,6 +28,9 @@ func (s *Hosts) Drain(ctx context.Context, ident string, who Who) (*Plan, error)
 	if err != nil {
 		return nil, err
 	}
+	if h.Kind == IronicHost {
+		return nil, problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to drain", orID(h))
+	}
 	if up, err := s.ups(ctx, nil); err != nil {
 		return nil, err
 	} else if !up.is(h) {

@@ -127,6 +127,9 @@ func (s *Hosts) ready(ctx context.Context, tx job.Tx, p *Plan) error {
 	if err != nil {
 		return err
 	}
+	if h.Kind == IronicHost {
+		return problem.Conflictf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to fence and nothing to move", orID(h))
+	}
 	_, err = s.EnsureReceipt(ctx, tx, h)
 	return err
 }

@@ -145,6 +145,26 @@ func TestPlans(t *testing.T) {
 	w.admin("POST", "/plans/"+uuid.NewString()+"/run", `{}`, 404)
 }
 
+// TestMetalIsNotMoved: an endpoint of the Bare Metal API has nothing to fence, to move or to drain, and says so in one voice.
+func TestMetalIsNotMoved(t *testing.T) {
+	w := newWorld(t)
+	h := w.host("metal", compute.DiskStore{})
+	h.Kind = compute.IronicHost
+	if err := w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Hosts().Save(tx, h) }); err != nil {
+		w.Fatal(err)
+	}
+	w.on(h, "m1")
+	p := w.admin("POST", "/plans", `{"host":"metal"}`, 201)
+	w.has(p["dispositions"].(object), object{"cannot": 1})
+	if missing := fmt.Sprint(p["missing"]); strings.Contains(missing, "salvor fence") || !strings.Contains(missing, "its own host") {
+		t.Errorf("missing: %s", missing)
+	}
+	w.says("POST", fmt.Sprint("/plans/", p["id"], "/run"), `{}`, 409, "its own host")
+	w.says("POST", "/hosts/metal/fence", `{}`, 400, "its own host")
+	w.says("POST", "/hosts/metal/drain", `{}`, 400, "its own host")
+	w.has(w.admin("GET", "/hosts/metal", "", 200), object{"disabled": false})
+}
+
 // TestFences shows receipts, moves, jobs and the history of a host.
 func TestFences(t *testing.T) {
 	w := newWorld(t)
