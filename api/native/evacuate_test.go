@@ -77,6 +77,11 @@ func TestHostGroups(t *testing.T) {
 	w.says("POST", "/host-groups", `{"name":"x","reimage":"perhaps"}`, 400, "perhaps")
 	w.says("POST", "/host-groups", `{"name":"x","max_share":101}`, 400, "max_share")
 	w.says("POST", "/host-groups", `{"name":"x","self-fence":true}`, 400, `"self-fence"`)
+	for _, name := range []string{"max_hosts", "max_share", "parallel"} {
+		w.says("POST", "/host-groups", `{"name":"x","`+name+`":0}`, 400, name)
+		w.says("PATCH", "/host-groups/racks", `{"`+name+`":0}`, 400, name)
+	}
+	w.says("PATCH", "/host-groups/racks", `{"reimage":""}`, 400, "reimage")
 	w.says("PATCH", "/host-groups/racks", `{"re-image":"never"}`, 400, `"re-image"`)
 	w.says("PATCH", "/host-groups/none", `{}`, 404, "")
 	h := w.host("vm1")

@@ -5,6 +5,7 @@ import (
 
 	"salvor/api"
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -21,6 +22,14 @@ type hostGroup struct {
 }
 
 func (b *hostGroup) fill(g *compute.HostGroup) error {
+	for name, n := range map[string]*int{"max_hosts": b.MaxHosts, "max_share": b.MaxShare, "parallel": b.Parallel} {
+		if n != nil && *n < 1 {
+			return problem.Invalidf("Invalid input for field/attribute %s: %d is less than 1; leave it out for what is usual. A group whose hosts are not healed has healing false.", name, *n)
+		}
+	}
+	if b.Reimage != nil && *b.Reimage == "" {
+		return problem.Invalidf("Invalid input for field/attribute reimage: want ask, never or always; leave it out for ask.")
+	}
 	put(&g.Name, b.Name)
 	put(&g.Healing, b.Healing)
 	put(&g.SelfFence, b.SelfFence)
