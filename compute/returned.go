@@ -10,6 +10,9 @@ import (
 	"salvor/record"
 )
 
+// JobReadmit gives the servers of a host whose fence was contradicted their volumes back, which that had taken away.
+const JobReadmit job.Kind = "host readmit"
+
 // inFlight is how late after the fence a renewal may come that was sent before the power was cut.
 const inFlight = 2 * time.Second
 
@@ -160,6 +163,12 @@ func (s *Hosts) Contradict(ctx context.Context, tx job.Tx, hostID, how string) (
 		"fence %d is contradicted: %s: no move goes on by that fence", receipt.Epoch, how)}
 	if err := s.jobs.Append(tx, e); err != nil {
 		return nil, err
+	}
+	if h.Kind == AgentHost { // beside whatever job of the host goes on
+		j := &job.Job{Kind: JobReadmit, Class: job.Ask, Subject: HostSubject(hostID)}
+		if err := s.jobs.Insert(tx, j); err != nil {
+			return nil, err
+		}
 	}
 	return h, s.closeReceipt(tx, h, receipt)
 }

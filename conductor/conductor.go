@@ -134,7 +134,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
 		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
 		c.serverMove(), c.hostEvacuate(),
-		c.serverMigrate(), c.hostDrain(), c.hostRestore(),
+		c.serverMigrate(), c.hostDrain(), c.hostRestore(), c.hostReadmit(),
 		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
 	}
 	for _, w := range wishes() {

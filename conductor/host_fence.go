@@ -210,13 +210,7 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		if known, err := c.knownReceipt(ctx, r, f); known || err != nil {
 			return job.From(err)
 		}
-		if err := c.readmit(ctx, r, f); err != nil {
-			if ctx.Err() != nil {
-				return job.From(err)
-			}
-			return job.Fail(problem.Conflictf("%v. Its volumes were taken away and could not be given back: %v", c.blocked(r, f), err))
-		}
-		return job.Fail(c.blocked(r, f))
+		return c.comeToNothing(ctx, r, f, c.blocked(r, f))
 	}
 	if since, heard := c.silence(ctx, f.host.ID); heard && since < compute.Suspect && c.Compute.Hosts.Listening() < 2*compute.Suspect &&
 		(f.has(compute.PowerCut) || f.has(compute.SelfFenced)) {
@@ -226,7 +220,22 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		_, err := c.Compute.Hosts.GiveReceipt(after(ctx), tx, f.host.ID, f.proofs, r.User, f.args.Words)
 		return err
 	})
+	if problem.Is(err, problem.Conflict) {
+		return c.comeToNothing(ctx, r, f, err)
+	}
 	return job.From(err)
+}
+
+// comeToNothing ends a fence without a receipt, because of why: the host gets its volumes back.
+func (c *Conductor) comeToNothing(ctx context.Context, r *job.Run, f *fence, why error) job.Outcome {
+	err := c.readmit(ctx, r, f)
+	switch {
+	case err == nil:
+		return job.Fail(why)
+	case ctx.Err() != nil:
+		return job.From(err)
+	}
+	return job.Fail(problem.Conflictf("%v. Its volumes were taken away and could not be given back: %v", why, err))
 }
 
 // readmit lets the servers of a host that could not be fenced in to their volumes again: where it lives, they run on.
@@ -234,18 +243,9 @@ func (c *Conductor) readmit(ctx context.Context, r *job.Run, f *fence) error {
 	if r.Memo[fenceRevoked] == "" || c.Storage == nil {
 		return nil
 	}
-	servers, err := c.Compute.Servers.On(ctx, f.host.ID)
-	if err != nil {
-		return err
-	}
 	bounded, cancel := context.WithTimeout(ctx, spareStorage)
 	defer cancel()
-	for _, s := range servers {
-		if err := c.admitInitiators(bounded, &guest{server: s, host: f.host}); err != nil && !problem.Is(err, problem.NotFound) {
-			return err
-		}
-	}
-	return nil
+	return c.letIn(bounded, f.host)
 }
 
 func orSomebody(user string) string {

@@ -41,7 +41,14 @@ type array struct {
 	hangs   chan struct{} // nil, or a sign that a revocation is under way and does not end
 }
 
-func (a *array) Allow(context.Context, string, string) error { return a.broken }
+func (a *array) Allow(_ context.Context, _, initiator string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.broken == nil {
+		delete(a.revoked, initiator)
+	}
+	return a.broken
+}
 
 func (a *array) Revoke(ctx context.Context, initiators ...string) error {
 	if a.hangs != nil {
@@ -388,4 +395,45 @@ func TestFenceAcrossARestart(t *testing.T) {
 		return
 	}
 	t.Fatal("the fence has not ended")
+}
+
+// TestContradictedGetsItsVolumesBack: a host that was fenced by another machine's BMC, and speaks again.
+func TestContradictedGetsItsVolumesBack(t *testing.T) {
+	t.Parallel()
+	y := newLot(t, site{node: true, volumes: true})
+	ctx := context.Background()
+	servers, err := y.services.Servers.On(ctx, y.host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := compute.GuestInitiator(y.host.ID, servers[0].ID)
+	err = y.store.Do(ctx, func(tx job.Tx) error {
+		return y.store.Volumes().Insert(tx, &compute.Volume{Record: record.Record{ID: servers[0].Disks[0].VolumeID}, Name: "v", SizeGiB: 1, Status: compute.VolumeInUse, IQN: "iqn.2026-11.test:v"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := func() bool {
+		y.array.mu.Lock()
+		defer y.array.mu.Unlock()
+		return y.array.revoked[name]
+	}
+	y.pass(9 * time.Second)
+	if j, _ := y.fenced(t, compute.FenceArgs{}); j.Failed() || !taken() {
+		t.Fatalf("%s; %s", j.Problem, y.picture(t))
+	}
+	y.pass(5 * time.Second)
+	if _, err := y.services.Hosts.Renew(ctx, y.host.ID, "", compute.Renewal{BootID: "boot-1", Name: "east"}); err != nil {
+		t.Fatal(err)
+	}
+	if all := y.receipts(t); len(all) != 1 || all[0].Closed != "contradicted" {
+		t.Fatal(y.picture(t))
+	}
+	stop := (&house{store: y.store, con: y.con}).conduct(t)
+	defer stop()
+	for end := time.Now().Add(10 * time.Second); taken(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the volumes are not given back")
+		}
+	}
 }

@@ -56,6 +56,54 @@ func (c *Conductor) keepOut(r *job.Run, g *guest, e errand, failed func(error) j
 	return job.Rest("host "+g.host.Name+", which is fenced, to be admitted", moveLook)
 }
 
+// letIn lets the servers that are on a host in to their volumes; one that cannot be does not hold the others up.
+func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
+	servers, err := c.Compute.Servers.On(ctx, h.ID)
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, s := range servers {
+		if err := c.admitInitiators(ctx, &guest{server: s, host: h}); err != nil && !problem.Is(err, problem.NotFound) && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// hostReadmit gives a host whose fence was contradicted its volumes back: it lives, and so do its servers.
+func (c *Conductor) hostReadmit() job.Definition {
+	return job.Definition{
+		Kind: compute.JobReadmit, Version: 1, Class: job.Ask, Failed: c.readmitFailed,
+		Actions: []job.Action{{Name: "give the volumes back", Do: c.readmitHost, NoUndo: "the host lives", Deadline: readmitWithin}},
+	}
+}
+
+// readmitWithin is for how long a storage is asked that does not answer.
+const readmitWithin = 30 * time.Minute
+
+// readmitHost goes on until no move is left that may bring a server back, because it cannot attach any more.
+func (c *Conductor) readmitHost(ctx context.Context, r *job.Run) job.Outcome {
+	h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
+	if err != nil || h.Fenced || c.Storage == nil {
+		return job.From(err)
+	}
+	going, err := c.Compute.Servers.Moves(ctx, compute.MoveFilter{SourceID: h.ID, Open: true}, record.Page{})
+	if err == nil {
+		err = c.letIn(ctx, h)
+	}
+	back := func(m *compute.Move) bool { return m.State == compute.MoveAccepted || m.State == compute.MovePreparing }
+	if err == nil && slices.ContainsFunc(going, back) {
+		return job.Pause(moveLook, "the moves that cannot go on to end")
+	}
+	return job.From(err)
+}
+
+func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) error {
+	return c.Store.Append(tx, job.Event{Subject: j.Subject, Type: "contact", Severity: "error", JobID: j.ID,
+		Text: "the volumes that the fence took away could not be given back: " + j.Problem + "; a hard reboot of its servers tries again"})
+}
+
 // shutOut takes the server's volumes away from its fenced source once more, right before they are another host's: a job that was under
 // way when the host was fenced may have let it in again. A storage that does not answer holds the move up only where nothing else
 // proves that the source cannot write.
