@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,22 @@ func (w *world) fence(h *compute.Host) {
 	}
 }
 
+// documented proves that the page of this API names each field of a record.
+func (w *world) documented(kind string, record object) {
+	w.Helper()
+	page, err := os.ReadFile("../../docs/native-api.md")
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "\n| "+kind+" | `")
+	row, _, _ := strings.Cut(rest, "\n")
+	for field := range record {
+		if !found || !strings.Contains("`"+row, "`"+field+"`") {
+			w.Errorf("docs/native-api.md does not name %s of a %s", field, kind)
+		}
+	}
+}
+
 // blocked ends the fence of a host without a receipt.
 func (w *world) blocked(h *compute.Host, why string) {
 	w.Helper()
@@ -72,6 +89,7 @@ func TestHostGroups(t *testing.T) {
 	g := w.admin("POST", "/host-groups", `{"name":"racks","require":["power","storage"],"reimage":"never"}`, 201)
 	w.has(g, object{"number": 1, "name": "racks", "healing": false, "require": "[power storage]", "reimage": "never", "max_hosts": 1, "max_share": 50, "parallel": 16})
 	w.has(w.admin("PATCH", "/host-groups/racks", `{"healing":true,"require":[],"parallel":4}`, 200), object{"healing": true, "require": "[]", "reimage": "never", "parallel": 4})
+	w.documented("host group", g)
 	w.says("POST", "/host-groups", `{"name":"racks"}`, 409, "racks")
 	w.says("POST", "/host-groups", `{"name":"x","require":["hearsay"]}`, 400, "hearsay")
 	w.says("POST", "/host-groups", `{"name":"x","reimage":"perhaps"}`, 400, "perhaps")
@@ -120,6 +138,8 @@ func TestPlans(t *testing.T) {
 	w.has(p, object{"host_id": from.ID, "host": "vm1", "state": "drafted", "parallel": 2, "servers": 2, "drain": false, "one_more": nil})
 	w.has(p["dispositions"].(object), object{"keep": 0, "reattach": 0, "reimage": 0, "cannot": 2})
 	w.has(p["items"].([]any)[0].(object), object{"server_id": web.ID, "name": "web1", "destination": "", "disposition": "cannot", "needs_consent": false})
+	w.documented("plan", p)
+	w.documented("item of a plan", p["items"].([]any)[0].(object))
 	if missing := fmt.Sprint(p["missing"]); !strings.Contains(missing, "salvor fence vm1") {
 		t.Errorf("missing: %s", missing)
 	}
@@ -189,6 +209,8 @@ func TestFences(t *testing.T) {
 	w.has(w.admin("GET", "/hosts/vm2", "", 200), object{"fence_problem": ""})
 	w.fence(from)
 	w.has(w.many("/receipts?host=vm1&open=true", "receipts", 1)[0].(object), object{"host": "vm1", "by": "boss", "open": true, "closed_at": nil})
+	w.documented("receipt", w.many("/receipts", "receipts", 1)[0].(object))
+	w.documented("job", w.admin("GET", fmt.Sprint("/jobs/", begun["job"]), "", 200))
 	w.many("/receipts?host="+to.ID, "receipts", 0)
 	w.says("GET", "/receipts?open=perhaps", "", 400, "open")
 	m := &compute.Move{Record: record.Record{ID: uuid.NewString(), CreatedAt: time.Now()}, ServerID: uuid.NewString(), SourceID: from.ID, DestID: to.ID,
@@ -200,7 +222,10 @@ func TestFences(t *testing.T) {
 		w.many("/moves"+path, "moves", n)
 	}
 	w.has(w.admin("GET", "/moves/"+m.ID, "", 200), object{"source": "vm1", "destination": "vm2", "kind": "evacuation", "disposition": "keep", "words": "it was paused"})
+	w.documented("move", w.admin("GET", "/moves/"+m.ID, "", 200))
 	host := w.admin("GET", "/hosts/vm1", "", 200)
+	w.documented("host", host)
+	w.documented("host", host["fenced"].(object))
 	w.has(host, object{"state": "down", "moves_uncleaned": 1, "moves_open": 0})
 	w.has(host["fenced"].(object), object{"waits_for": "the host, to clean up after 1 servers that were moved"})
 }
