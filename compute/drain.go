@@ -68,9 +68,28 @@ func (s *Hosts) BeginDrained(ctx context.Context, tx job.Tx, p *Plan, item *Plan
 	case home && srv.HostID == p.HostID:
 		return problem.Conflictf("it is at home already")
 	}
+	if err := s.alive(ctx, tx, srv.HostID); err != nil {
+		return err
+	}
 	a := MigrateArgs{MoveArgs: MoveArgs{DestID: item.DestID, Force: home}}
 	_, err = s.servers.BeginMigration(ctx, tx, srv, &Move{PlanID: p.ID}, a, who)
 	return err
+}
+
+// alive is a Conflict where a host is down: nothing is begun at one that cannot answer. Unavailable: that cannot be told yet.
+func (s *Hosts) alive(ctx context.Context, tx job.Tx, hostID string) error {
+	h, err := s.store.Hosts().Get(ctx, tx, hostID)
+	if err != nil {
+		return err
+	}
+	up, err := s.ups(ctx, tx)
+	if err != nil || up.is(h) {
+		return err
+	}
+	if err := s.unheard(h); err != nil {
+		return err
+	}
+	return problem.Conflictf("host %s is down: its servers are evacuated, not drained", orID(h))
 }
 
 // Restore puts a host back to service: it takes servers again and is no longer forced down; the node that it is may be switched on

@@ -3,7 +3,9 @@ package compute
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -12,8 +14,14 @@ import (
 // maxWords bounds the words of an attestation.
 const maxWords = 1000
 
-// Fence begins the fence of a host and returns its job. With words it is also attested by who asks, should nothing prove it.
-// Conflict while an operation on the host goes on.
+// A drain gives way to a fence: its plan is cancelled, and its end is asked for so often.
+const (
+	yieldEvery = 50 * time.Millisecond
+	yieldTries = 100
+)
+
+// Fence begins the fence of a host and returns its job. With words it is also attested by who asks, should nothing prove it. A drain
+// is cancelled for it; Conflict while another operation on the host goes on.
 func (s *Hosts) Fence(ctx context.Context, ident string, a FenceArgs, who Who) (jobID string, err error) {
 	h, err := s.Host(ctx, ident)
 	if err != nil {
@@ -26,20 +34,35 @@ func (s *Hosts) Fence(ctx context.Context, ident string, a FenceArgs, who Who) (
 	case h.Kind == IronicHost:
 		return "", problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to fence", h.Name)
 	}
-	err = s.jobs.Do(ctx, func(tx job.Tx) error {
-		jobID, err = s.insertFence(tx, h, a, who)
-		return err
-	})
-	return jobID, err
+	for range yieldTries {
+		err = s.change(ctx, func(tx job.Tx) error {
+			jobID, err = s.insertFence(ctx, tx, h, a, who)
+			return err
+		})
+		if err != nil || jobID != "" {
+			return jobID, err
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(yieldEvery):
+		}
+	}
+	return "", problem.Conflictf("host %s: its drain is cancelled, and has not ended yet; ask again", h.Name)
 }
 
-func (s *Hosts) insertFence(tx job.Tx, h *Host, a FenceArgs, who Who) (string, error) {
+// insertFence inserts the job of a fence and gives its id; empty: a drain was cancelled, and ends first.
+func (s *Hosts) insertFence(ctx context.Context, tx job.Tx, h *Host, a FenceArgs, who Who) (string, error) {
 	open, err := s.jobs.Unended(tx, HostSubject(h.ID))
 	if err != nil {
 		return "", err
 	}
-	for _, j := range open {
-		if j.Class == job.Operation {
+	for i := range open {
+		switch j := &open[i]; {
+		case j.Class != job.Operation:
+		case j.Kind == JobDrain:
+			return "", s.cancelDrain(ctx, tx, j, who)
+		default:
 			return "", problem.Conflictf("host %s: a %s is going on (job %s); wait for its end, or cancel its plan", h.Name, j.Kind, j.ID)
 		}
 	}
@@ -52,6 +75,23 @@ func (s *Hosts) insertFence(tx job.Tx, h *Host, a FenceArgs, who Who) (string, e
 		return "", err
 	}
 	return j.ID, s.noteHost(tx, h.ID, who.Asker, "asked to be fenced")
+}
+
+// cancelDrain has a drain begin no more moves, and end: those that go on end by themselves, or yield to an evacuation.
+func (s *Hosts) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who Who) error {
+	var a EvacuateArgs
+	if err := json.Unmarshal(j.Args, &a); err != nil {
+		return fmt.Errorf("arguments of job %s: %w", j.ID, err)
+	}
+	p, err := s.store.Plans().Get(ctx, tx, a.PlanID)
+	if err != nil || p.State != PlanRunning {
+		return ignoreNotFound(err)
+	}
+	p.State, p.EndedAt = PlanCancelled, s.now()
+	if err := s.savePlan(tx, p); err != nil {
+		return err
+	}
+	return s.noteHost(tx, p.HostID, who.Asker, "plan "+p.ID+" is cancelled: the host is to be fenced")
 }
 
 // Heal plans what becomes of the servers of a fenced host whose group heals, and gives the job that does it, with what must be written

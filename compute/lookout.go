@@ -287,11 +287,12 @@ func (s *Hosts) suspect(ctx context.Context, v Verdict) error {
 
 // heal begins the fence of a host, which is evacuated after it.
 func (s *Hosts) heal(ctx context.Context, h *Host, why string) error {
-	err := s.jobs.Do(ctx, func(tx job.Tx) error {
-		_, err := s.insertFence(tx, h, FenceArgs{Heal: true, Why: why}, Who{Admin: true})
+	began := ""
+	err := s.change(ctx, func(tx job.Tx) (err error) {
+		began, err = s.insertFence(ctx, tx, h, FenceArgs{Heal: true, Why: why}, Who{Admin: true})
 		return err
 	})
-	if err == nil {
+	if err == nil && began != "" {
 		s.lookout.mu.Lock()
 		defer s.lookout.mu.Unlock()
 		if s.lookout.tried == nil {

@@ -43,6 +43,13 @@ func (c *Conductor) moveServers(ctx context.Context, r *job.Run) job.Outcome {
 	begin, skipped, busy := c.Compute.Hosts.BeginPlanned, map[string]error{}, false
 	if p.Plan.Drain {
 		begin = c.Compute.Hosts.BeginDrained
+		h, err := c.Store.Hosts().Get(ctx, nil, r.Subject.ID)
+		switch {
+		case err != nil:
+			return job.From(err)
+		case h.Fenced || p.Plan.State == compute.PlanCancelled:
+			return job.Done() // it holds the host up for nobody: a fence, or an evacuation, may be waiting for its end
+		}
 	}
 	for i := range p.Next {
 		item := &p.Next[i]
