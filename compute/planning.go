@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,8 +30,12 @@ type PlanWish struct {
 	Parallel int
 }
 
-// draftRounds bounds how often destinations that turn out to be none are replaced in a draft.
-const draftRounds = 3
+const (
+	// draftRounds bounds how often destinations that turn out to be none are replaced in a draft.
+	draftRounds = 3
+	// draftLasts is how long a draft is kept that nobody runs: the next one for its host removes it.
+	draftLasts = 24 * time.Hour
+)
 
 // PlanEvacuation drafts what would become of each server of a host, and keeps the draft; nothing else is done. Destinations are asked
 // what they see.
@@ -66,7 +71,12 @@ func (s *Hosts) PlanEvacuation(ctx context.Context, w PlanWish, who Who) (*Plan,
 	if p.Missing, err = s.missing(ctx, p); err != nil {
 		return nil, err
 	}
-	return p, s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.Plans().Insert(tx, p) })
+	return p, s.jobs.Do(ctx, func(tx job.Tx) error {
+		if err := s.store.DropDrafts(tx, host.ID, p.CreatedAt.Add(-draftLasts)); err != nil {
+			return err
+		}
+		return s.store.Plans().Insert(tx, p)
+	})
 }
 
 // errDry ends a transaction whose writes are not wanted.

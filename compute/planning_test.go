@@ -2,6 +2,7 @@ package compute_test
 
 import (
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/job"
@@ -33,5 +34,27 @@ func TestConsentWhileAPlanRuns(t *testing.T) {
 	w.no(err)
 	if at, err := w.Hosts.Progress(w.ctx, p.ID); err != nil || len(at.Next) != 1 || at.Next[0].ServerID != id {
 		t.Fatalf("%+v, %v", at, err)
+	}
+}
+
+// TestOldDraftsGo: with the next plan for the host those go that nobody ran for a day.
+func TestOldDraftsGo(t *testing.T) {
+	w := newWorld(t)
+	old, ran := w.plan(compute.PlanDrafted), w.plan(compute.PlanDone)
+	w.pass(23 * time.Hour)
+	young := w.plan(compute.PlanDrafted)
+	w.pass(2 * time.Hour)
+	other := w.join("host-b")
+	for _, host := range []*compute.Host{other, w.host} {
+		_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
+		w.no(err)
+		_, err = w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: host.ID}, admin)
+		w.no(err)
+	}
+	_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
+	w.want(err, problem.NotFound)
+	for _, p := range []*compute.Plan{ran, young} {
+		_, err := w.store.Plans().Get(w.ctx, nil, p.ID)
+		w.no(err)
 	}
 }

@@ -33,6 +33,8 @@ type Store interface {
 	// UseReceipt holds the row of an open receipt until the transaction ends, so that a move and the admission of the host's
 	// next boot have one winner; problem.Conflict if it is closed.
 	UseReceipt(tx job.Tx, id string) error
+	// DropDrafts removes plans of a host that were drafted before a time and never run.
+	DropDrafts(tx job.Tx, hostID string, before time.Time) error
 	// MoveSources lists the hosts from which a move goes on, or has left something to clean up, in one query.
 	MoveSources(ctx context.Context) ([]string, error)
 

@@ -113,6 +113,18 @@ var plans = &kind[compute.Plan, compute.PlanFilter]{
 	},
 }
 
+// DropDrafts is compute.Store's.
+func (s *Store) DropDrafts(t job.Tx, hostID string, before time.Time) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`DELETE FROM plan WHERE host_id = $1 AND state = 'drafted' AND created_at < $2`, hostID, micros(before)); err != nil {
+		return fmt.Errorf("remove old plans of host %s: %w", hostID, err)
+	}
+	return nil
+}
+
 // Moves keeps the way of each server from host to host.
 func (s *Store) Moves() record.Table[compute.Move, compute.MoveFilter] {
 	return table[compute.Move, compute.MoveFilter]{s, moves}
