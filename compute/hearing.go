@@ -41,8 +41,9 @@ type word struct {
 	first time.Time
 	// count is the stored count of renewals that was seen last: another one is a word that somebody else heard.
 	count int64
-	// storedAt is when the newest renewal was answered here that is in the store.
-	storedAt time.Time
+	// storedAt is when the newest renewal was answered here that is in the store, and storedDog the watchdog that it named.
+	storedAt  time.Time
+	storedDog string
 }
 
 func (e *ear) change(hostID string, do func(*word)) {
@@ -164,10 +165,11 @@ func (s *Hosts) keepListening(ctx context.Context) error {
 	return s.listen(ctx)
 }
 
-// lend writes a lease that others must see before its renewal is answered, unless they saw one of late.
+// lend writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
+// host disarms it at the answer, and the store would have others believe in it.
 func (s *Hosts) lend(ctx context.Context, l Lease) error {
 	w, _, _ := s.ear.of(l.HostID)
-	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag {
+	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedDog == l.Watchdog {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, saveWithin)
@@ -187,7 +189,7 @@ func (s *Hosts) stored(leases []Lease) {
 		s.ear.change(l.HostID, func(w *word) {
 			w.count = max(w.count, l.Renewals)
 			if l.RenewedAt.After(w.storedAt) {
-				w.storedAt = l.RenewedAt
+				w.storedAt, w.storedDog = l.RenewedAt, l.Watchdog
 			}
 		})
 	}

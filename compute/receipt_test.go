@@ -422,6 +422,38 @@ func TestTheStoreIsAway(t *testing.T) {
 	w.no(renew())
 }
 
+// A watchdog that a host disarms, because of what it is answered, is not armed in the store any more by then.
+func TestAWatchdogIsWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", SelfFence: true}, admin.Asker))
+	group := "g"
+	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
+	w.no(err)
+	w.pass(6 * time.Second)
+	w.renew(w.host, "boot-1", armed("dog"))
+	stored := func() string {
+		t.Helper()
+		all, err := w.store.Leases(w.ctx)
+		w.no(err)
+		return all[w.host.ID].Watchdog
+	}
+	if got := stored(); got != "dog" {
+		t.Fatalf("armed, and stored as %q", got)
+	}
+	w.pass(time.Second)
+	w.renew(w.host, "boot-1")
+	if got := stored(); got != "" {
+		t.Errorf("disarmed, and still stored as %q", got)
+	}
+	there, _ := w.other(0)
+	w.no(there.Hosts.Listen(w.ctx))
+	w.pass(compute.SelfFenceEvidence)
+	w.want(w.store.Do(w.ctx, func(tx job.Tx) error {
+		_, err := there.Hosts.EnsureReceipt(w.ctx, tx, w.hostRow(w.host))
+		return err
+	}), problem.Conflict)
+}
+
 // A process that looks at the store for the first time has not heard the host; one that stood still looks before it believes.
 func TestWhatIsNoWordOfAHost(t *testing.T) {
 	w := newWorld(t)
