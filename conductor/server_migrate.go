@@ -25,7 +25,7 @@ func (c *Conductor) serverMigrate() job.Definition {
 			{Name: "leave the source", Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
 			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
 			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
-			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
+			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(endErrand)},
 			{Name: "define the server", Do: c.trips(c.defineArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
 			{Name: "power on", Do: c.trips(c.startArrived), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
 			{Name: "unlock", Do: c.trips(c.unlockArrived), NoUndo: forward, Deadline: guestDeadline(unlockErrand)},
@@ -40,6 +40,8 @@ const (
 	liveErrand = time.Hour
 	// shutWithin is how long a guest's system is asked to end before it is moved off.
 	shutWithin = time.Minute
+	// endErrand is for how long a source that does not answer any more may come back, or be fenced, before the server is called in error.
+	endErrand = 15 * time.Minute
 )
 
 // What a trip notes: what the source answered last, in base64; that it goes off and not live; that the guest runs there;
@@ -309,13 +311,20 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Out
 }
 
 // endAtSource proves that the guest is off where it came from, before it is begun anew elsewhere: the hand-over made earlier orders void, and
-// what was read back before it may not hold for a guest that was held only.
+// what was read back before it may not hold for a guest that was held only. A source that dies now is waited for until it is fenced:
+// that is the proof then.
 func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
-	if t.byCluster() || r.Memo[livesMemo] != "" {
+	if t.byCluster() || r.Memo[livesMemo] != "" || t.here.host == nil {
 		return job.Done()
 	}
+	if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven && r.Memo[brokeMemo] == "" {
+		return job.From(err)
+	}
 	off := func(compute.Result) job.Outcome {
-		e := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+		if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven {
+			return job.From(err)
+		}
+		e := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, orGone: true}
 		return c.send(ctx, r, t.here, e, done)
 	}
 	if r.Memo[brokeMemo] == "" {
@@ -327,6 +336,18 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 	}
 	// What came of it is thrown away; one that runs there all the same is a conflict, and is left alone.
 	return c.send(ctx, r, t.there, errand{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
+}
+
+// provenOff tells whether a host is fenced, and its fenced boot does not speak.
+func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error) {
+	if !h.Fenced {
+		return false, nil
+	}
+	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	if problem.Is(err, problem.NotFound) {
+		return false, nil // it was closed at this very moment
+	}
+	return err == nil && !receipt.Doubted(), err
 }
 
 func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
@@ -365,7 +386,7 @@ func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *trip) job.
 
 // clearSource removes what the source has left. It may have died by now: then it is told when it returns.
 func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
-	if t.byCluster() || t.here.host == nil {
+	if t.byCluster() || t.here.host == nil || t.here.host.Fenced {
 		return job.Done()
 	}
 	remove := func() job.Outcome {
