@@ -40,7 +40,7 @@ const evacuateExample = `  salvor evacuate plan vm7                       # what
 
 func newEvacuateCommand() *cobra.Command {
 	e := &endpoint{}
-	cmd := &cobra.Command{Use: "evacuate", Short: "Start the servers of a host that died elsewhere", Example: evacuateExample}
+	cmd := &cobra.Command{Use: "evacuate", Short: "Start elsewhere the servers of a host that died", Example: evacuateExample}
 	e.flags(cmd)
 	moves := moveThing.list(e)
 	moves.Use, moves.Short = "moves", "List the moves of servers from host to host"
@@ -171,7 +171,7 @@ func planToRun(c *call, ident string) (client.Record, error) {
 	return draft(c, ident)
 }
 
-// planOf reads the plan of a UUID, or the newest one of a host.
+// planOf reads the plan of a UUID, or the newest one of a host: a draft, which every refused run leaves behind, only if none was run.
 func planOf(c *call, ident string) (client.Record, error) {
 	if record.IsUUID(ident) {
 		p, err := planThing.ask(c, http.MethodGet, "/"+ident, nil, nil)
@@ -185,7 +185,9 @@ func planOf(c *call, ident string) (client.Record, error) {
 	}
 	var newest client.Record
 	for _, p := range all {
-		if newest == nil || number(p["number"]) > number(newest["number"]) {
+		drafted := p.Text("state") == "drafted"
+		switch less := newest == nil || newest.Text("state") == "drafted"; {
+		case newest == nil, less && !drafted, less == drafted && number(p["number"]) > number(newest["number"]):
 			newest = p
 		}
 	}
@@ -209,7 +211,7 @@ func newEvacuateList(e *endpoint) *cobra.Command {
 func newEvacuateShow(e *endpoint) *cobra.Command {
 	o := &output{}
 	cmd := &cobra.Command{
-		Use: "show PLAN|HOST", Short: "Show a plan, or the newest of a host, and what came of it", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
+		Use: "show PLAN|HOST", Short: "Show a plan, or the newest of a host that was run, and what came of it", Args: cobra.ExactArgs(1), Example: "  salvor evacuate show vm7",
 		RunE: e.run(func(c *call) error {
 			if err := o.check(c.Command); err != nil {
 				return err

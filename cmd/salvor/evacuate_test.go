@@ -82,8 +82,9 @@ func TestEvacuateRun(t *testing.T) {
 func TestEvacuateCancel(t *testing.T) {
 	path := "/salvor/v1/plans"
 	older := strings.Replace(samplePlan("done", ""), sampleUUID, "older", 1)
+	refused := strings.Replace(strings.Replace(samplePlan("drafted", ""), sampleUUID, "refused", 1), `"number": 3`, `"number": 4`, 1)
 	api := &fakeAPI{answers: map[string][]string{
-		"GET " + path: {`{"plans": [` + strings.Replace(older, `"number": 3`, `"number": 2`, 1) + `, ` + samplePlan("running", "") + `]}`},
+		"GET " + path: {`{"plans": [` + strings.Replace(older, `"number": 3`, `"number": 2`, 1) + `, ` + samplePlan("running", "") + `, ` + refused + `]}`},
 		"POST " + path + "/" + sampleUUID + "/cancel": {samplePlan("cancelled", "")},
 	}}
 	faceAsked(t, api, "evacuate cancel vm7", "GET "+path+"?host=vm7", "POST "+path+"/"+sampleUUID+"/cancel")
