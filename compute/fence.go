@@ -105,11 +105,19 @@ type HostGroup struct {
 	// Require lists evidence that a receipt must rest on; empty: any one.
 	Require []Evidence
 	Reimage ReimagePolicy
-	// MaxHosts are healed within HealCycle; MaxShare is the percentage of all hosts of the group above which so many silent ones mean that
-	// it is the control plane that is cut off.
+	// MaxHosts are healed within HealCycle; MaxShare is the percentage of all hosts of the group: if so many or more of them, two at
+	// least, fell silent within HealCycle, it is the control plane that is cut off.
 	MaxHosts, MaxShare int
 	// Parallel bounds how many servers of a host are moved at a time.
 	Parallel int
+	// Healed are the hosts of the group whose healing began within HealCycle: all control planes count in this row.
+	Healed []Healing
+}
+
+// Healing is the beginning of a host's healing.
+type Healing struct {
+	HostID string    `json:"host_id"`
+	At     time.Time `json:"at"`
 }
 
 // HostGroupFilter narrows a list of host groups.

@@ -25,7 +25,7 @@ var hostGroupFields = []field{
 	{flag: "self-fence", form: switchForm, usage: "its hosts end their guests by themselves when their lease lapses (off: --self-fence=false)"},
 	{flag: "reimage", usage: "whether servers whose disk died with their host are made anew, their data lost: ask (only those that are named), never or always"},
 	{flag: "max-hosts", form: numberForm, usage: "how many of its hosts are healed in ten minutes"},
-	{flag: "max-share", form: numberForm, usage: "the percentage of its hosts above which so many silent ones mean that it is the control plane that is cut off"},
+	{flag: "max-share", form: numberForm, usage: "if this percentage of its hosts or more, two at least, are silent, it is the control plane that is cut off"},
 	{flag: "parallel", form: numberForm, usage: "how many servers of a host are moved at a time"},
 }
 
@@ -98,12 +98,15 @@ elsewhere and started again. "salvor host restore HOST" takes it back into servi
 	return cmd
 }
 
+// homeWithin is how long, in seconds, a host may take to come up whose servers are to be brought home, where nobody says.
+const homeWithin = 600
+
 func newHostRestore(e *endpoint) *cobra.Command {
 	o, w, home := &output{}, &waiting{}, false
 	cmd := &cobra.Command{
 		Use: "restore HOST", Short: "Take a host back into service that was drained, or fenced and mended", Args: cobra.ExactArgs(1),
 		Long: `The host takes servers again and is no longer forced down; the node that it is is switched on. With --wait until it is up. With
---bring-home the servers that were moved away from it are moved back, once it is up.`,
+--bring-home the servers that were moved away from it are moved back, once it is up; without --wait that is waited for ten minutes.`,
 		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
 		RunE: e.run(func(c *call) error {
 			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
@@ -112,7 +115,11 @@ func newHostRestore(e *endpoint) *cobra.Command {
 			path := "/" + url.PathEscape(c.args[0])
 			h, err := hostThing.ask(c, http.MethodPost, path+"/restore", nil, nil)
 			if err == nil && (home || w.asked(c)) {
-				h, err = w.host(c, c.args[0])
+				until := w
+				if !w.asked(c) {
+					until = &waiting{seconds: homeWithin}
+				}
+				h, err = until.host(c, c.args[0])
 			}
 			if err != nil {
 				return err
