@@ -24,7 +24,7 @@ func newHostGroups(c *core) *HostGroups {
 	s := record.NewCollection("host group", c.store.HostGroups(), c.jobs, c.now)
 	s.Clone = func(g *HostGroup) *HostGroup {
 		out := *g
-		out.Require = slices.Clone(g.Require)
+		out.Require, out.Healed = slices.Clone(g.Require), slices.Clone(g.Healed)
 		return &out
 	}
 	s.Check = checkHostGroup

@@ -37,10 +37,9 @@ type lookout struct {
 	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
 	asked map[string][]Neighbour
 	seen  map[string]map[string]glance
-	// why is what is thought of silent hosts, suspected those that are called dead, tried when they were healed.
+	// why is what is thought of silent hosts, suspected those that are called dead.
 	why       map[string]string
 	suspected map[string]bool
-	tried     map[string]time.Time
 	// said is what was told of a crowd.
 	said string
 }
@@ -146,7 +145,7 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 	if err != nil {
 		return v, nil, err
 	}
-	tried := s.lookout.attempts(fenced, s.now())
+	tried := attempts(fenced, groups, s.now())
 	for i := range v.Hosts {
 		g := &v.Hosts[i]
 		g.TriedAgo = tried[g.HostID]
@@ -255,24 +254,20 @@ func (l *lookout) take(verdicts []Verdict) (begun []Verdict, crowd string) {
 	return begun, crowd
 }
 
-// attempts tells how long ago hosts were healed, within HealCycle.
-func (l *lookout) attempts(open []*Receipt, now time.Time) map[string]time.Duration {
+// attempts tells how long ago hosts were healed, or fenced by anybody and not admitted since, within HealCycle.
+func attempts(open []*Receipt, groups []*HostGroup, now time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
-	keep := func(id string, at time.Time) bool {
-		ago := max(now.Sub(at), 1)
-		if ago < HealCycle {
+	keep := func(id string, at time.Time) {
+		if ago := max(now.Sub(at), 1); ago < HealCycle && (out[id] == 0 || ago < out[id]) {
 			out[id] = ago
 		}
-		return ago < HealCycle
 	}
 	for _, r := range open {
 		keep(r.HostID, r.CreatedAt)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id, at := range l.tried {
-		if !keep(id, at) {
-			delete(l.tried, id)
+	for _, g := range groups {
+		for _, d := range g.Healed {
+			keep(d.HostID, d.At)
 		}
 	}
 	return out
@@ -285,23 +280,38 @@ func (s *Hosts) suspect(ctx context.Context, v Verdict) error {
 	})
 }
 
-// heal begins the fence of a host, which is evacuated after it.
+// heal begins the fence of a host, which is evacuated after it, if its group's gate is open still.
 func (s *Hosts) heal(ctx context.Context, h *Host, why string) error {
-	began := ""
-	err := s.change(ctx, func(tx job.Tx) (err error) {
-		began, err = s.insertFence(ctx, tx, h, FenceArgs{Heal: true, Why: why}, Who{Admin: true})
-		return err
-	})
-	if err == nil && began != "" {
-		s.lookout.mu.Lock()
-		defer s.lookout.mu.Unlock()
-		if s.lookout.tried == nil {
-			s.lookout.tried = map[string]time.Time{}
+	err := s.change(ctx, func(tx job.Tx) error {
+		began, err := s.insertFence(ctx, tx, h, FenceArgs{Heal: true, Why: why}, Who{Admin: true})
+		if err != nil || began == "" { // a drain ends first
+			return err
 		}
-		s.lookout.tried[h.ID] = s.now()
-	}
+		return s.countHealing(ctx, tx, h)
+	})
 	if problem.Is(err, problem.Conflict) {
-		return nil // somebody works on it already
+		return nil // somebody works on it already, or another control plane was first
 	}
 	return err
+}
+
+// countHealing counts the healing of a host in the row of its group, where every control plane does, and after every start. Conflict:
+// the host was healed within HealCycle, or as many as may be were.
+func (s *Hosts) countHealing(ctx context.Context, tx job.Tx, h *Host) error {
+	g, err := s.store.HostGroups().Get(ctx, tx, h.Group)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	g.Healed = slices.DeleteFunc(g.Healed, func(d Healing) bool { return now.Sub(d.At) >= HealCycle })
+	if len(g.Healed) >= g.MaxHosts || slices.ContainsFunc(g.Healed, func(d Healing) bool { return d.HostID == h.ID }) {
+		return problem.Conflictf("host %s is not healed now: %d of its group were within %s", orID(h), len(g.Healed), HealCycle)
+	}
+	g.Healed = append(g.Healed, Healing{HostID: h.ID, At: now})
+	if err := s.store.HostGroups().Save(tx, g); problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	} else if err != nil {
+		return err
+	}
+	return nil
 }

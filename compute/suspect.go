@@ -35,7 +35,7 @@ type Sighting struct {
 	Others, Answered, Reached int
 	// Watchdog is the one that its newest renewal named as armed.
 	Watchdog string
-	// TriedAgo is how long ago it was healed last, by this process or by a receipt; 0: not within HealCycle.
+	// TriedAgo is how long ago its healing began, or a receipt that is open was given; 0: not within HealCycle.
 	TriedAgo time.Duration
 }
 

@@ -28,7 +28,8 @@ var hostGroups = &kind[compute.HostGroup, compute.HostGroupFilter]{
 			Require                      *[]compute.Evidence
 			Reimage                      *compute.ReimagePolicy
 			MaxHosts, MaxShare, Parallel *int
-		}{&g.Healing, &g.SelfFence, &g.Require, &g.Reimage, &g.MaxHosts, &g.MaxShare, &g.Parallel}
+			Healed                       *[]compute.Healing
+		}{&g.Healing, &g.SelfFence, &g.Require, &g.Reimage, &g.MaxHosts, &g.MaxShare, &g.Parallel, &g.Healed}
 	},
 	names: []string{"name"},
 	keys: []key[compute.HostGroup]{{[]string{"name"}, func(g *compute.HostGroup) string {
