@@ -40,7 +40,7 @@ func word(s *string) string {
 }
 
 // volume checks the wish and makes it a record.
-func (w *wish) volume(admin bool) (*compute.Volume, error) {
+func (w *wish) volume(by rights) (*compute.Volume, error) {
 	g := w.Volume
 	if g == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute volume: it is required.")
@@ -74,7 +74,7 @@ func (w *wish) volume(admin bool) (*compute.Volume, error) {
 	if err := checkWords(v); err != nil {
 		return nil, err
 	}
-	return v, setMetadata(v, g.Metadata, false, admin)
+	return v, setMetadata(v, g.Metadata, false, by)
 }
 
 func checkWords(v *compute.Volume) error {
@@ -89,7 +89,7 @@ func (s *server) create(c *api.Call) error {
 	if err := c.ReadInto(&body); err != nil {
 		return err
 	}
-	v, err := body.volume(c.Admin())
+	v, err := body.volume(s.rights(c))
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (s *server) update(c *api.Call) error {
 		if err := checkWords(v); err != nil || body.Volume.Metadata == nil {
 			return err
 		}
-		return setMetadata(v, body.Volume.Metadata, false, c.Admin())
+		return setMetadata(v, body.Volume.Metadata, false, s.rights(c))
 	})
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *server) writeMetadata(c *api.Call, merge bool) error {
 	if body.Metadata == nil {
 		return problem.Invalidf("Invalid input for field/attribute metadata: it is required.")
 	}
-	v, err := s.edit(c, func(v *compute.Volume) error { return setMetadata(v, body.Metadata, merge, c.Admin()) })
+	v, err := s.edit(c, func(v *compute.Volume) error { return setMetadata(v, body.Metadata, merge, s.rights(c)) })
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (s *server) putKey(c *api.Call) error {
 	if value, ok := body.Meta[key]; !ok || len(body.Meta) != 1 || value == nil {
 		return problem.Invalidf("The request body and URI mismatch: want the key of the path alone.")
 	}
-	if _, err := s.edit(c, func(v *compute.Volume) error { return setMetadata(v, body.Meta, true, c.Admin()) }); err != nil {
+	if _, err := s.edit(c, func(v *compute.Volume) error { return setMetadata(v, body.Meta, true, s.rights(c)) }); err != nil {
 		return err
 	}
 	if key == keyPassword {
@@ -241,7 +241,7 @@ func (s *server) removeKey(c *api.Call) error {
 		if key == keyUser || key == keyPassword { // one is nothing without the other
 			gone = map[string]*string{keyUser: nil, keyPassword: nil}
 		}
-		return setMetadata(v, gone, true, c.Admin())
+		return setMetadata(v, gone, true, s.rights(c))
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
 	"salvor/secret"
@@ -38,10 +39,15 @@ var (
 	hostForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 )
 
+// rights are who asks: an administrator; and whether storage is configured that exports volumes without a place.
+type rights struct{ admin, exports bool }
+
+func (s *server) rights(c *api.Call) rights { return rights{c.Admin(), s.Exports} }
+
 // setPlace takes what is salvor's out of metadata and writes it into the volume. What is
 // not named stays; a null takes it away. Only administrators change it: who says where a volume is says whose bytes it
 // shows, and to whom its login is sent. So a volume that moves to another target or portal loses a login that is not given anew.
-func setPlace(v *compute.Volume, metadata map[string]*string, admin bool) error {
+func setPlace(v *compute.Volume, metadata map[string]*string, by rights) error {
 	was, named := *v, map[string]bool{}
 	for key, value := range metadata {
 		if !strings.HasPrefix(key, prefix) {
@@ -59,7 +65,7 @@ func setPlace(v *compute.Volume, metadata map[string]*string, admin bool) error 
 		}
 		delete(metadata, key)
 		named[key] = true
-		if !admin && (key == keyPassword && text != "" || !samePlace(&was, v)) { // a password is not even compared
+		if !by.admin && (key == keyPassword && text != "" || !samePlace(&was, v)) { // a password is not even compared
 			return problem.Forbiddenf("Only administrators say where a volume is, whose it is and how to log in there: ask one to set %s.", key)
 		}
 	}
@@ -71,7 +77,7 @@ func setPlace(v *compute.Volume, metadata map[string]*string, admin bool) error 
 			v.CHAPPassword = secret.Value{}
 		}
 	}
-	return checkPlace(v)
+	return checkPlace(v, by.exports && (by.admin || v.ID != ""))
 }
 
 func samePlace(a, b *compute.Volume) bool {
@@ -135,9 +141,11 @@ func portal(text string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// checkPlace holds a volume to what a hypervisor needs to reach it.
-func checkPlace(v *compute.Volume) error {
+// checkPlace holds a volume to what a hypervisor needs to reach it; exported: storage may make it reachable when a machine needs it.
+func checkPlace(v *compute.Volume, exported bool) error {
 	switch {
+	case exported && v.Portal == "" && v.IQN == "" && v.CHAPUser == "" && v.CHAPPassword.Empty():
+		return nil
 	case v.Portal == "" || v.IQN == "":
 		return problem.Invalidf("%s", placeWords)
 	case (v.CHAPUser == "") != v.CHAPPassword.Empty():
@@ -147,10 +155,10 @@ func checkPlace(v *compute.Volume) error {
 }
 
 // setMetadata makes these the volume's metadata: those of salvor move into the volume's own fields.
-// merge keeps what is not named; admin tells whether an administrator asks.
-func setMetadata(v *compute.Volume, given map[string]*string, merge, admin bool) error {
+// merge keeps what is not named.
+func setMetadata(v *compute.Volume, given map[string]*string, merge bool, by rights) error {
 	given = maps.Clone(given)
-	if err := setPlace(v, given, admin); err != nil {
+	if err := setPlace(v, given, by); err != nil {
 		return err
 	}
 	out := map[string]string{}

@@ -26,6 +26,8 @@ type Config struct {
 	PublicEndpoint string
 	// Zone is the availability zone that volumes are shown in; empty: nova.
 	Zone string
+	// Exports: storage makes a volume that has no place reachable for the machine that boots from it.
+	Exports bool
 	// MaxLimit is the default and the greatest length of a page; 0 means 1000.
 	MaxLimit int
 	Now      func() time.Time

@@ -43,13 +43,15 @@ type world struct {
 	log     bytes.Buffer
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*volume.Config)) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{t: t, volumes: compute.New(s, s, compute.Options{}, time.Now).Volumes}
-	server := httptest.NewServer(volume.New(volume.Config{
-		Volumes: w.volumes, Auth: people{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	}))
+	cfg := volume.Config{Volumes: w.volumes, Auth: people{}, MaxLimit: 3, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	server := httptest.NewServer(volume.New(cfg))
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w
@@ -382,4 +384,17 @@ func TestProjectsAndVersions(t *testing.T) {
 	if v := w.json("p1", "GET", "/v3/p1/volumes/"+id, "", 200, "OpenStack-API-Version", "volume latest")["volume"].(object); v["volume_type_id"] == nil || v["consumes_quota"] != true {
 		t.Errorf("%v", v)
 	}
+}
+
+// Where storage exports volumes, an administrator makes one that has no place yet, and nobody else does.
+func TestVolumesWithoutAPlace(t *testing.T) {
+	w := newWorld(t, func(c *volume.Config) { c.Exports = true })
+	const path, blank = "/v3/p1/volumes", `{"volume":{"size":1}}`
+	w.json("p1", "POST", path, blank, 400)
+	w.json("admin", "POST", path, `{"volume":{"size":1,"metadata":{"salvor:portal":"192.0.2.1"}}}`, 400)
+	w.json("admin", "POST", path, `{"volume":{"size":1,"metadata":{"salvor:chap_user":"u","salvor:chap_password":"x"}}}`, 400)
+	w.json("admin", "POST", path, blank, 202)
+	id := w.json("admin", "POST", path, blank, 202)["volume"].(object)["id"].(string)
+	w.json("p1", "POST", path+"/"+id+"/metadata", `{"metadata":{"color":"red"}}`, 200)
+	w.json("admin", "POST", path+"/"+id+"/metadata", `{"metadata":{`+place(1)+`}}`, 200)
 }

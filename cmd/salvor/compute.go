@@ -173,7 +173,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
 			ImportHosts: p.cfg.Image.ImportHosts, Held: p.rescueHolds,
 		}),
-		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
+		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, Nodes: p.nodes, Jobs: p.store, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	if own {

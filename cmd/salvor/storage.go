@@ -17,3 +17,8 @@ func openStorage(c config.Storage) (storage.Storage, error) {
 	}
 	return nil, nil
 }
+
+// exports tells whether that storage makes targets for volumes.
+func exports(c config.Storage) bool {
+	return c.Driver == "hook" || c.Driver == "tgt" && c.TgtFiles != ""
+}
