@@ -227,5 +227,5 @@ func TestFences(t *testing.T) {
 	w.documented("host", host)
 	w.documented("host", host["fenced"].(object))
 	w.has(host, object{"state": "down", "moves_uncleaned": 1, "moves_open": 0})
-	w.has(host["fenced"].(object), object{"waits_for": "the host, to clean up after 1 servers that were moved"})
+	w.has(host["fenced"].(object), object{"waits_for": "the host, to clean up after 1 server that was moved"})
 }

@@ -87,15 +87,23 @@ func (f *fenced) waitsFor() string {
 		words = append(words, "the end of plan "+f.plan)
 	}
 	if f.open > 0 {
-		words = append(words, fmt.Sprintf("the end of %d moves", f.open))
+		words = append(words, "the end of "+counted(f.open, "move", "moves"))
 	}
 	if f.uncleaned > 0 {
-		words = append(words, fmt.Sprintf("the host, to clean up after %d servers that were moved", f.uncleaned))
+		words = append(words, "the host, to clean up after "+counted(f.uncleaned, "server that was moved", "servers that were moved"))
 	}
 	if len(words) == 0 {
 		return "the host to come back"
 	}
 	return strings.Join(words, "; ")
+}
+
+// counted says how many there are of something.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // showHost shows a host, and why its newest fence came to nothing.

@@ -110,6 +110,9 @@ func wasWords(it client.Record) string {
 	return it.Text("state")
 }
 
+// reimaged is the disposition reimage, in words.
+const reimaged = "re-image"
+
 // whatWords says what becomes of a server's disk.
 func whatWords(it client.Record) string {
 	what := it.Text("disposition")
@@ -117,9 +120,9 @@ func whatWords(it client.Record) string {
 	case what != "reimage":
 		return what
 	case lacksConsent(it):
-		return "re-image: needs consent"
+		return reimaged + ": needs consent"
 	}
-	return "re-image"
+	return reimaged
 }
 
 // planSummary says what a plan comes to, what it lacks, and what to do next.

@@ -192,6 +192,9 @@ func cellOf(field string, v any) string {
 	if fence, ok := v.(map[string]any); ok && field == "fenced" {
 		return harmless(fmt.Sprintf("by %s, since %s; waits for %s", cell(fence["how"]), cell(fence["since"]), cell(fence["waits_for"])))
 	}
+	if field == "disposition" && v == "reimage" {
+		return reimaged
+	}
 	return cell(v)
 }
 
