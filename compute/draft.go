@@ -239,8 +239,6 @@ func (d *draft) missing(s *Server, anew bool) string {
 		switch sight := d.Sights[h.ID][s.ID]; {
 		case sight.Sight == SightMissing:
 			return fmt.Sprintf("host %s has the disk store, and its disk is not in it, or is not proven to be its own: %s", orID(h), cmp.Or(sight.Text, "look there"))
-		case anew && sight.Sight == SightUnknown:
-			return fmt.Sprintf("host %s may see its disks, and cannot tell: %s", orID(h), cmp.Or(sight.Text, "it did not answer in time"))
 		case anew && slices.ContainsFunc(h.Inventory.Stores, func(store DiskStore) bool { return store.Marker == "" }):
 			return fmt.Sprintf("host %s has a disk store that it cannot read, which may be the one with its disks: mount it there, and make a new plan", orID(h))
 		}

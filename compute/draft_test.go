@@ -141,7 +141,7 @@ func fair(o *Outlook, s *Server, item *PlanItem) error {
 	}
 	shared := slices.ContainsFunc(o.Hosts, func(h *Host) bool { return h.ID != o.Source.ID && h.storeOf(marker) != nil })
 	unsure := marker == "" || slices.ContainsFunc(o.Hosts, func(h *Host) bool {
-		return h.ID != o.Source.ID && (o.Sights[h.ID][s.ID].Sight == SightUnknown || slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == "" }))
+		return h.ID != o.Source.ID && slices.ContainsFunc(h.Inventory.Stores, func(d DiskStore) bool { return d.Marker == "" })
 	})
 	switch {
 	case dest.ID == o.Source.ID || !o.Up[dest.ID] || !slices.Contains(dest.Inventory.Bridges, s.NICs[0].Bridge):

@@ -334,9 +334,12 @@ func TestADestinationThatDies(t *testing.T) {
 		}
 	}
 	stop()
-	// The first destination is fenced in its turn, the job waits for it.
+	// The first destination falls silent and is fenced in its turn, the job waits for it.
+	if err := s.store.SaveLeases(context.Background(), []compute.Lease{{HostID: first.host.ID, BootID: "boot-1", Renewals: 1, RenewedAt: time.Now()}}); err != nil {
+		t.Fatal(err)
+	}
 	s.tx(t, func(tx job.Tx) error {
-		_, err := s.services.Hosts.GiveReceipt(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off", At: time.Now()}}, "ops", "")
+		_, err := s.services.Hosts.GiveReceipt(context.Background(), tx, first.host.ID, []compute.Proof{{Evidence: compute.PowerCut, Text: "off"}}, "ops", "")
 		return err
 	})
 	s.waits(t)
