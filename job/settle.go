@@ -191,6 +191,9 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // restMemo marks a job whose wait is no failure when its time is over.
 const restMemo = "rest"
 
+// Rests tells whether the end of the job's wait is no failure.
+func (j *Job) Rests() bool { return j.State == Waiting && j.Memo[restMemo] != "" }
+
 // rests sets the mark. The map is not changed: it may be shared with a copy of the job.
 func (j *Job) rests(on bool) {
 	if on == (j.Memo[restMemo] != "") {

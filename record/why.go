@@ -1,0 +1,301 @@
+package record
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+)
+
+// Mood is what a Why comes down to.
+type Mood string
+
+const (
+	Idle    Mood = "idle"    // nothing is asked of the subject
+	Working Mood = "working" // an action runs, or is about to
+	Waiting Mood = "waiting" // for a word from outside that may well come
+	Stuck   Mood = "stuck"   // it goes on only if somebody does something
+)
+
+// Why is what can be said of a subject at one moment: what it waits for, since when, what was heard of it, what
+// happens next and what can be done. It is reasoned from rows alone.
+type Why struct {
+	State string
+	Since time.Time // when the subject came into the state; zero: not known
+	Mood  Mood
+	// Job works on the subject or waits; nil: nothing was asked of it.
+	Job *job.Job
+	// Conductor is the host name of the one that holds the job.
+	Conductor string
+	// WaitsFor ends the sentence "waits for ..."; empty: it waits for nothing.
+	WaitsFor   string
+	WaitsSince time.Time
+	// Trouble is what is wrong, the gravest first: clauses without a full stop.
+	Trouble []string
+	// Notes are clauses that belong to the state and are no trouble.
+	Notes    []string
+	Words    []Word
+	Deadline *Deadline
+	// Next are the commands to run, the best first.
+	Next []Command
+}
+
+// Word is the last that was heard of a party.
+type Word struct {
+	From string // "bmc", "agent", "lookup", "dhcp", "boot", "host", "cluster"
+	At   time.Time
+	Text string
+	OK   bool // false for a failure, and for a silence
+}
+
+// Deadline is counted in seconds in which a conductor of the group lived.
+type Deadline struct {
+	What    string
+	Seconds int64
+	Running bool // false: no conductor lives, so the clock stands
+	Then    string
+}
+
+// Command is a command line of salvor and what it is good for.
+type Command struct{ Run, For string }
+
+// Crew is who could work on a subject's jobs: the conductors of its group, and the group's clock of alive seconds.
+type Crew struct {
+	Group string
+	// Live and Dead name the hosts of the conductors of the group.
+	Live, Dead []string
+	// Owners are the host names of conductors that live, by what they write into the jobs that they hold.
+	Owners map[string]string
+	Ticks  int64
+}
+
+// crashes of one action that are told of as trouble.
+const crashes = 2
+
+// Lead gives the job that says most of what a subject waits for: the one that locks it, else the operation that waits. Asks only read.
+func Lead(jobs []job.Job) *job.Job {
+	var lead *job.Job
+	for i := range jobs {
+		j := &jobs[i]
+		switch {
+		case j.Class == job.Ask || j.State == job.Ended:
+		case lead == nil, j.Locks() && !lead.Locks():
+			lead = j
+		}
+	}
+	return lead
+}
+
+// Work reasons about the job that works on the subject or waits; without one it only looks whether anybody could work.
+func (w *Why) Work(jobs []job.Job, crew Crew) {
+	j := Lead(jobs)
+	if j == nil {
+		w.Mood = Idle
+		if len(crew.Live) == 0 {
+			w.deserted(crew, "what is asked of it next would not be done")
+		}
+		return
+	}
+	w.Job, w.WaitsSince = j, cmp.Or(j.ActionStartedAt, j.CreatedAt)
+	w.held(crew)
+	if j.Failed() {
+		w.Trouble = append(w.Trouble, "the "+string(j.Kind)+" failed and is being taken back: "+clause(j.Problem))
+	}
+	if j.Crashes >= crashes {
+		w.Trouble = append(w.Trouble, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
+	}
+	if len(crew.Live) == 0 {
+		w.deserted(crew, "it goes on where it stood as soon as one starts")
+	}
+	w.bound(crew)
+}
+
+// held says what the job waits for, and who holds it.
+func (w *Why) held(crew Crew) {
+	j := w.Job
+	host, lives := crew.Owners[j.Owner]
+	switch {
+	case j.State == job.Waiting:
+		w.Mood, w.WaitsFor = Waiting, j.WaitFor
+	case j.Owner != "" && lives:
+		w.Mood, w.Conductor = Working, host
+	case j.Owner != "":
+		w.Mood, w.WaitsFor = Waiting, "another conductor to take it over: the one that held it is silent"
+	case j.WaitFor != "":
+		w.Mood, w.WaitsFor = Waiting, j.WaitFor
+		if j.Attempt > 0 {
+			w.Mood = Working
+		}
+	default:
+		w.Mood, w.WaitsFor = Working, "a conductor to take it up"
+	}
+}
+
+// deserted is a subject whose group has no conductor that lives.
+func (w *Why) deserted(crew Crew, then string) {
+	who := "no conductor is known"
+	if len(crew.Dead) > 0 {
+		who = "no conductor lives (" + strings.Join(crew.Dead, ", ") + ": silent)"
+	}
+	if crew.Group != "" {
+		who += " in conductor group " + crew.Group
+	}
+	w.Block(who+"; "+then, Command{"salvor conductor list", "see which conductors live"})
+	if w.Job != nil {
+		w.WaitsFor = "a conductor of its group to live"
+	}
+}
+
+// Block says that the subject is stuck, by what, and what helps: before all that was said so far.
+func (w *Why) Block(trouble string, next ...Command) {
+	w.Mood = Stuck
+	w.Trouble = append([]string{trouble}, w.Trouble...)
+	w.Next = append(slices.Clone(next), w.Next...)
+}
+
+// bound finds the next deadline of the job.
+func (w *Why) bound(crew Crew) {
+	j := w.Job
+	at, what := j.Deadline, "the wait"
+	if j.State != job.Waiting {
+		what = "the tries of this action"
+	}
+	if j.Rests() {
+		at = 0 // the end of a rest is no deadline
+	}
+	if j.OperationDeadline > 0 && (at == 0 || j.OperationDeadline < at) {
+		at, what = j.OperationDeadline, "the whole "+string(j.Kind)
+	}
+	if at == 0 {
+		return
+	}
+	then := "the " + string(j.Kind) + " fails and is taken back"
+	if j.State == job.Undoing {
+		then = "taking it back is given up"
+	}
+	w.Deadline = &Deadline{What: what, Seconds: max(at-crew.Ticks, 0), Running: len(crew.Live) > 0, Then: then}
+}
+
+// Text is all of it as one paragraph. kind and name are the subject's.
+func (w *Why) Text(kind, name string, now time.Time) string {
+	said := []string{kind + " " + name + " is " + w.State + since(w.Since, now)}
+	said = append(said, w.work(now)...)
+	for _, t := range w.Notes {
+		said = append(said, t)
+	}
+	for _, t := range w.Trouble {
+		said = append(said, t)
+	}
+	if len(w.Words) > 0 {
+		var heard []string
+		for _, word := range w.Words {
+			text := word.From + ": " + clause(word.Text)
+			if !word.At.IsZero() {
+				text += " (" + ago(word.At, now) + ")"
+			}
+			heard = append(heard, text)
+		}
+		said = append(said, "last heard: "+strings.Join(heard, "; "))
+	}
+	if d := w.Deadline; d != nil {
+		said = append(said, d.text())
+	}
+	if len(w.Next) > 0 {
+		said = append(said, "next: "+w.Next[0].Run+" ("+w.Next[0].For+")")
+	} else if w.Mood == Idle {
+		said = append(said, "nothing need be done")
+	}
+	for i := range said {
+		said[i] = sentence(said[i])
+	}
+	return strings.Join(said, " ")
+}
+
+// work is what the job does.
+func (w *Why) work(now time.Time) []string {
+	j := w.Job
+	if j == nil && w.WaitsFor != "" {
+		return []string{"it waits for " + clause(w.WaitsFor) + since(w.WaitsSince, now)}
+	}
+	if j == nil {
+		return []string{"nothing is asked of it"}
+	}
+	asked := "its " + string(j.Kind) + ", asked for"
+	if j.User != "" {
+		asked += " by " + j.User
+	}
+	asked += " " + ago(j.CreatedAt, now)
+	if j.RequestID != "" {
+		asked += " (" + j.RequestID + ")"
+	}
+	asked += ","
+	if j.Action != "" {
+		asked += fmt.Sprintf(" is at action %q", j.Action) + since(w.WaitsSince, now)
+	} else {
+		asked += " has not begun"
+	}
+	switch {
+	case w.WaitsFor != "":
+		asked += " and waits for " + clause(w.WaitsFor)
+	case w.Conductor != "":
+		asked += ", on conductor " + w.Conductor
+	}
+	return []string{asked}
+}
+
+func (d *Deadline) text() string {
+	left := "in " + span(time.Duration(d.Seconds)*time.Second)
+	if d.Seconds == 0 {
+		left = "now"
+	}
+	text := d.What + " ends " + left + ", counted only while a conductor lives"
+	if !d.Running {
+		text = d.What + " has " + span(time.Duration(d.Seconds)*time.Second) + " left, but its clock stands while no conductor lives"
+	}
+	return text + "; then " + d.Then
+}
+
+// since says from when on something is so.
+func since(at, now time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " since " + at.UTC().Format("2006-01-02 15:04:05") + " UTC (" + span(now.Sub(at)) + ")"
+}
+
+func ago(at, now time.Time) string { return span(now.Sub(at)) + " ago" }
+
+// span writes a duration as people say it: its two greatest units.
+func span(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	for _, unit := range []struct {
+		of, in       time.Duration
+		name, second string
+	}{{24 * time.Hour, time.Hour, "d", "h"}, {time.Hour, time.Minute, "h", "min"}, {time.Minute, time.Second, "min", "s"}} {
+		if d < unit.of {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", d/unit.of, unit.name)
+		if rest := d % unit.of / unit.in; rest > 0 {
+			text += fmt.Sprintf(" %d %s", rest, unit.second)
+		}
+		return text
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// clause is a text of anybody's that becomes part of a sentence.
+func clause(s string) string {
+	return strings.TrimRight(strings.Join(strings.Fields(s), " "), ". ")
+}
+
+// sentence gives a clause its capital letter and its full stop. What begins with a command's name keeps it.
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
