@@ -3,7 +3,11 @@
 // makes a Principal, and whoever serves a request asks the Policy about it.
 package access
 
-import "salvor/problem"
+import (
+	"slices"
+
+	"salvor/problem"
+)
 
 // Role is what a principal may do at most.
 type Role string
@@ -15,6 +19,8 @@ const (
 	Reader Role = "reader"
 	// Admin may do all.
 	Admin Role = "admin"
+	// Member is the role of a token alone: as a principal it is Scoped.
+	Member Role = "member"
 	// Scoped may do what the Policy says of its roles and its scope.
 	Scoped Role = "scoped"
 )
@@ -35,6 +41,53 @@ type Scope struct {
 	ProjectDomain string // id of the domain of the project
 	Domain        string // id
 	Roles         []string
+	// Bound roles end at the project: the role admin is over it alone. Keystone's are not bound where Nova's default policy
+	// takes the role admin in any project for an administrator of all.
+	Bound bool
+}
+
+// DefaultDomain is the id of the domain of all projects where no Keystone keeps others.
+const DefaultDomain = "default"
+
+// Rank is what a principal is to rules that know three roles and no owner.
+type Rank int
+
+const (
+	Stranger  Rank = iota
+	Observer       // may see what belongs to its project
+	Worker         // may change what belongs to its project
+	Oversight      // may see, or do, what concerns all projects
+)
+
+// Rank is what the principal is where it reads or, without read, changes something.
+func (p Principal) Rank(read bool) Rank {
+	switch p.Role {
+	case Admin:
+		return Oversight
+	case Reader:
+		if read {
+			return Oversight
+		}
+		return Observer
+	case Scoped:
+		return p.Scope.rank(read)
+	}
+	return Stranger
+}
+
+func (s Scope) rank(read bool) Rank {
+	has := func(roles ...string) bool {
+		return slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(s.Roles, r) })
+	}
+	switch works := has("member", "_member_", "manager", "service"); {
+	case has("admin") && !s.Bound, read && s.System && (works || has("reader")):
+		return Oversight
+	case has("admin"), works:
+		return Worker
+	case has("reader"):
+		return Observer
+	}
+	return Stranger
 }
 
 // Need is what a request needs of a principal.

@@ -75,7 +75,7 @@ func (p Policy) groups(s Scope, t Target) group {
 			g |= elevatedService
 		}
 	}
-	if p.OldDefaults {
+	if p.OldDefaults && !s.Bound {
 		g |= oldGroups(s)
 	}
 	return g
