@@ -458,13 +458,17 @@ func (s *Hosts) FlushLeases(ctx context.Context) error {
 	return nil
 }
 
-// RunLeases writes leases in batches and hears those of other processes until ctx ends, and tends what is due (see Servers.Tend, and
-// tendReceipts). onError is told of what failed; it is no end.
+// RunLeases is KeepLeases for who does the work that it finds: it tends what is due as well (see Servers.Tend, and tendReceipts).
 func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
 	var tending sync.WaitGroup
 	tending.Go(func() { s.each(ctx, onError, s.servers.Tend, s.tendReceipts, s.tendSuspects) })
-	s.each(ctx, onError, s.FlushLeases, s.keepListening) // in time, however long it takes to tend
+	s.KeepLeases(ctx, onError) // in time, however long it takes to tend
 	tending.Wait()
+}
+
+// KeepLeases writes leases in batches and hears those of other processes until ctx ends. onError is told of what failed; it is no end.
+func (s *Hosts) KeepLeases(ctx context.Context, onError func(error)) {
+	s.each(ctx, onError, s.FlushLeases, s.keepListening)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
 	defer cancel()
 	if err := s.FlushLeases(bounded); err != nil {

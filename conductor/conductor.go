@@ -51,6 +51,8 @@ type Config struct {
 	LendImage func(digest string) string
 	// RescueImagePath is the directory of rescue images on the hosts that Hypervisors drive.
 	RescueImagePath string
+	// Groups are the conductor groups whose machines are within reach; nil: all are.
+	Groups []string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
 	Alive func() error
 

@@ -2,12 +2,15 @@ package conductor
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"salvor/compute"
 	"salvor/driver"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/storage"
 )
 
@@ -78,6 +81,10 @@ func (s *senses) Power(nodeID string) compute.Sense {
 		m, err := s.c.machine(ctx, nodeID)
 		if err != nil {
 			return "", err
+		}
+		// Addresses of BMCs may be another machine's at another site.
+		if group := strings.ToLower(m.node.ConductorGroup); s.c.Groups != nil && !slices.Contains(s.c.Groups, group) {
+			return "", problem.Unsupportedf("node %s is of conductor group %q", nodeID, group)
 		}
 		if m.power == nil {
 			return "", m.lacks("power")

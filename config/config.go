@@ -37,6 +37,8 @@ type Config struct {
 	Image          Image
 	Storage        Storage
 	Cyclades       Cyclades
+	Health         Health
+	Site           Site
 
 	origin map[string]string
 }
@@ -60,6 +62,8 @@ type Default struct {
 	LogLevel string
 	// Host names this conductor; unique among the conductors of one database.
 	Host string
+	// Roles are what the process does, each one of RoleAPI, RoleConductor and RoleNetboot.
+	Roles []string
 	// StatePath is the state directory.
 	StatePath string
 	// EnabledHardwareTypes lists the hardware types on offer.
@@ -116,6 +120,7 @@ type Conductor struct {
 	AllowDeletingAvailableNodes  bool
 	ConductorGroup               string
 	WorkersPoolSize              int
+	GracefulShutdownTimeout      time.Duration
 	NodeHistory                  bool
 	NodeHistoryMaxEntries        int
 	NodeHistoryCleanupBatchCount int

@@ -76,6 +76,36 @@ func (r *Runner) beat(ctx context.Context, guard *time.Timer) {
 	guard.Reset(selfStop)
 }
 
+// drain lets the running actions come to their end within grace, each job handed over at
+// its next action; what takes longer is cancelled, and goes on elsewhere from its beginning.
+func (r *Runner) drain(grace time.Duration) {
+	r.mu.Lock()
+	r.draining = true
+	r.mu.Unlock()
+	drained := make(chan struct{})
+	go func() { r.working.Wait(); close(drained) }()
+	select {
+	case <-drained:
+		return
+	case <-time.After(grace):
+	}
+	r.mu.Lock()
+	r.closing = true
+	r.mu.Unlock()
+	r.stopActions()
+	select {
+	case <-drained:
+	case <-time.After(overrun + selfStop):
+		r.die("jobs could not be handed over: the store does not answer")
+	}
+}
+
+func (r *Runner) drains() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
 type sighting struct {
 	counter int64
 	moved   time.Time

@@ -47,6 +47,7 @@ type Runner struct {
 	abandon  context.CancelFunc // cancels every running action
 	epoch    context.Context
 	closing  bool // the end of the epoch is the end of the runner
+	draining bool // actions come to their end, and no other begins
 }
 
 const (
@@ -90,20 +91,12 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 		loops.Go(func() { loop(background) })
 	}
 	r.claimLoop(ctx)
-	drained := make(chan struct{})
-	go func() { r.working.Wait(); close(drained) }()
-	select {
-	case <-drained:
-	case <-time.After(grace):
-		r.mu.Lock()
-		r.closing = true
-		r.mu.Unlock()
-		r.stopActions()
-		<-drained
-	}
+	r.drain(grace)
 	stop()
 	loops.Wait()
-	return r.store.Retire(context.WithoutCancel(ctx), r.me)
+	bounded, done := context.WithTimeout(context.WithoutCancel(ctx), selfStop)
+	defer done()
+	return r.store.Retire(bounded, r.me)
 }
 
 // Join registers this incarnation, which frees the jobs of the former ones, and opens a new epoch for actions.
@@ -222,7 +215,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 	if r.held(ctx, &j) {
 		return
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !r.drains() {
 		var again bool
 		if j.State == Undoing {
 			again = r.undoOne(ctx, op, &j, log)
@@ -233,7 +226,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 			return
 		}
 	}
-	// Stopped in the middle: whoever claims it next begins this action again.
+	// Stopped before or in the middle of an action: whoever claims it next begins that again.
 	_ = r.save(context.WithoutCancel(ctx), &j, false)
 }
 

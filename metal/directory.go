@@ -15,6 +15,10 @@ import (
 // ConductorSilence is how long a conductor's counter may stand still before it counts as dead.
 const ConductorSilence = 7 * time.Second
 
+// newcomerSilence is how long the counter of a conductor may stand still that was never seen to
+// move: its row may be all that is left of it. A living one moves each second.
+const newcomerSilence = 4 * time.Second
+
 // Directory knows which conductors live and what they offer. It times the silence
 // of their counters on its own clock, so no two clocks are ever compared.
 type Directory struct {
@@ -43,6 +47,7 @@ type seenConductor struct {
 	job.Conductor
 	catalog Catalog
 	moved   time.Time // when the counter last changed here
+	proven  bool      // it was seen to move
 }
 
 // NewDirectory makes a directory that reads the rows at most once every fresh. A
@@ -74,7 +79,41 @@ func (d *Directory) Conductors(ctx context.Context) ([]LiveConductor, error) {
 }
 
 func (d *Directory) alive(r seenConductor) bool {
-	return d.silence == 0 || d.now().Sub(r.moved) < d.silence
+	limit := d.silence
+	if !r.proven {
+		limit = min(limit, newcomerSilence)
+	}
+	return d.silence == 0 || d.now().Sub(r.moved) < limit
+}
+
+// Watch reads the rows each second until ctx ends: who is asked only now and then would take the
+// last words of one that died meanwhile for its newest.
+func (d *Directory) Watch(ctx context.Context, onError func(error)) {
+	turn := time.NewTicker(time.Second)
+	defer turn.Stop()
+	for {
+		if _, err := d.Conductors(ctx); err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-turn.C:
+		}
+	}
+}
+
+// Staffed refuses work for a group without a live conductor: nobody would do it. It goes by what was
+// read last and asks nobody, so that it may be asked within a transaction.
+func (d *Directory) Staffed(group string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.rows {
+		if d.alive(r) && slices.Contains(r.Groups, strings.ToLower(group)) {
+			return nil
+		}
+	}
+	return problem.Unavailablef("no conductor of conductor group %q lives, so nobody would do this; start one, and ask again", group)
 }
 
 // Drivers gives what any conductor, alive or not, says of each hardware type: a node's
@@ -127,8 +166,9 @@ func (d *Directory) refresh(ctx context.Context) error {
 			continue
 		}
 		next[i].catalog = d.rows[old].catalog
+		next[i].proven = true
 		if d.rows[old].Counter == row.Counter {
-			next[i].moved = d.rows[old].moved
+			next[i].moved, next[i].proven = d.rows[old].moved, d.rows[old].proven
 		}
 	}
 	d.rows, d.read = next, now

@@ -22,6 +22,7 @@ import (
 	"salvor/boot/ramdisk"
 	"salvor/compute"
 	"salvor/conductor"
+	"salvor/config"
 	"salvor/hypervisor/ganeti"
 	"salvor/hypervisor/ironic"
 	"salvor/problem"
@@ -36,20 +37,22 @@ import (
 // wireCompute makes the services of servers and opens the room of the images' bytes.
 func (p *program) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
-	p.services = compute.New(p.store, p.store, compute.Options{
+	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL,
 		ReleaseNode: p.nodes.Release,
 	}, time.Now)
 	var err error
-	if p.storage, err = openStorage(p.cfg.Storage); err != nil {
-		return err
+	if p.has(config.RoleConductor) {
+		if p.storage, err = openStorage(p.cfg.Storage); err != nil {
+			return err
+		}
 	}
 	dir := p.cfg.Image.Path
 	if dir == "" {
 		dir = filepath.Join(p.state.path, "images")
 	}
-	if p.blobs, err = blob.Open(dir); err != nil || p.cfg.Hosts.Listen == "" {
+	if p.blobs, err = blob.Open(dir); err != nil || p.cfg.Hosts.Listen == "" || !p.has(config.RoleAPI) {
 		return err
 	}
 	p.authority, err = host.OpenAuthority(ctx, p.store, time.Now)

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ func newServeCommand() *cobra.Command {
 	flags := map[string]*config.Setting{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the control plane: API, conductor and boot services in one process",
+		Short: "Run the control plane, or a part of it: API, conductor and boot services",
 		Args:  cobra.NoArgs,
 		Example: `  # Everything at its default: SQLite in the state directory, API on 127.0.0.1:6385
   salvor serve
@@ -46,16 +47,24 @@ func newServeCommand() *cobra.Command {
   # PostgreSQL, another address
   salvor serve --database postgres://salvor@db/salvor --listen 10.0.0.5:6385
 
+  # One of many processes over one PostgreSQL: the jobs of the site oslo
+  SALVOR_CONDUCTOR_CONDUCTOR_GROUP=oslo salvor serve --roles conductor --database postgres://salvor@db/salvor
+
+  # A site's boot service, which knows no database (see salvor site)
+  salvor serve --roles netboot --centre https://salvor.example:6385 --site-token /etc/salvor/site.token
+
   # Every option, with its meaning and default
   salvor config sample`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			source := config.Source{File: file, Env: os.Environ()}
-			if dir := flags["state-dir"]; dir.Value != "" {
-				abs, err := filepath.Abs(dir.Value)
-				if err != nil {
-					return err
+			for _, name := range []string{"state-dir", "site-token"} {
+				if given := flags[name]; given.Value != "" {
+					abs, err := filepath.Abs(given.Value)
+					if err != nil {
+						return err
+					}
+					given.Value = abs
 				}
-				dir.Value = abs
 			}
 			for _, s := range flags {
 				if s.Value != "" && s.Section != "" {
@@ -81,6 +90,10 @@ func newServeCommand() *cobra.Command {
 	for name, s := range map[string]config.Setting{
 		"database":  {Section: "database", Option: "connection"},
 		"state-dir": {Section: "DEFAULT", Option: "state_path"},
+		"roles":     {Section: "DEFAULT", Option: "roles"},
+		"centre":    {Section: "site", Option: "centre"},
+
+		"site-token": {Section: "site", Option: "token_file"},
 	} {
 		s.From = "--" + name
 		flags[name] = &s
@@ -90,6 +103,9 @@ func newServeCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen.Value, "listen", "", "address and port of the API (default 127.0.0.1:6385)")
 	cmd.Flags().StringVar(&flags["database"].Value, "database", "", "sqlite:PATH or postgres://... (default: SQLite in the state directory)")
 	cmd.Flags().StringVar(&flags["state-dir"].Value, "state-dir", "", "where identity, key and SQLite live")
+	cmd.Flags().StringVar(&flags["roles"].Value, "roles", "", "what this process does: api, conductor, netboot, separated by commas (default all)")
+	cmd.Flags().StringVar(&flags["centre"].Value, "centre", "", "URL of the centre that a site's boot service asks instead of a database")
+	cmd.Flags().StringVar(&flags["site-token"].Value, "site-token", "", "file with the site token that proves a site to its centre")
 	return cmd
 }
 
@@ -116,6 +132,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	log := newLogger(cfg)
 	for _, w := range warnings {
 		log.Warn(w)
+	}
+	if cfg.Site.Centre != "" {
+		return serveSite(ctx, cfg, log)
 	}
 	p, err := assemble(ctx, cfg, log)
 	if err != nil {
@@ -165,10 +184,21 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
-	p.nodes = metal.NewNodes(p.store, p.store, p.key, p.directory, nodeOptions(p.cfg), time.Now)
+	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, nodeOptions(p.cfg), time.Now)
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}
+	if p.has(config.RoleConductor) {
+		if err := p.wireConductor(kernel, ramdisk, isSQLite(url)); err != nil {
+			return err
+		}
+	}
+	p.boot, err = netboot.New(p.netbootConfig(kernel, ramdisk))
+	return err
+}
+
+// wireConductor makes what runs jobs: the drivers, the operations and their runner.
+func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 	hardware, err := p.driverConfig(kernel, ramdisk)
 	if err != nil {
 		return err
@@ -182,7 +212,7 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	p.conductor = conductor.New(p.operating(p.deploying(hardware, conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
-		Drivers:      types,
+		Drivers: types, Groups: p.groups(),
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
 		RescueTimeout:     p.cfg.Conductor.RescueCallbackTimeout,
 		GoOnInMaintenance: p.cfg.Conductor.AllowProvisioningMaintenance,
@@ -191,12 +221,11 @@ func (p *program) wire(ctx context.Context) error {
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 	})))
-	if err := p.newRunner(isSQLite(url)); err != nil {
+	if err := p.newRunner(single); err != nil {
 		return err
 	}
 	p.warnOfInterfaces()
-	p.boot, err = netboot.New(p.netbootConfig(kernel, ramdisk))
-	return err
+	return nil
 }
 
 func (p *program) close() {
@@ -211,9 +240,6 @@ func (p *program) close() {
 	_ = p.state.Close()
 }
 
-// grace is how long running actions may take to end at a stop.
-const grace = 20 * time.Second
-
 // run opens the doors and works until ctx ends or something that must not end does.
 func (p *program) run(ctx context.Context) error {
 	listeners, err := p.listen()
@@ -221,38 +247,34 @@ func (p *program) run(ctx context.Context) error {
 		return err
 	}
 	// Before any door answers: what it would ask for a driver must find one.
-	if err := p.runner.Join(ctx); err != nil {
+	if p.runner != nil {
+		if err := p.runner.Join(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := p.directory.Conductors(ctx); err != nil {
 		return err
 	}
+	return runAll(ctx, p.log.With("roles", strings.Join(p.cfg.Default.Roles, ",")), p.tasks(), listeners)
+}
+
+// runAll works until ctx ends, or a task or door that must not end does.
+func runAll(ctx context.Context, log *slog.Logger, tasks []task, doors []door) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
-	start := func(name string, fn func(context.Context) error) {
+	for _, d := range doors {
+		tasks = append(tasks, task{d.name, d.serve})
+		log.Info("listening", "door", d.name, "address", d.Addr().String())
+	}
+	for _, t := range tasks {
 		running.Go(func() {
-			if err := fn(ctx); err != nil && ctx.Err() == nil {
-				stop(fmt.Errorf("%s: %w", name, err))
+			if err := t.run(ctx); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("%s: %w", t.name, err))
 			}
 		})
 	}
-	start("conductor", func(ctx context.Context) error { return p.runner.Run(ctx, grace) })
-	start("boot services", p.boot.Run)
-	start("power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil })
-	start("heartbeats", func(ctx context.Context) error {
-		p.nodes.RunHeartbeats(ctx, func(err error) { p.log.Error("write heartbeats", "error", err) })
-		return nil
-	})
-	start("leases", func(ctx context.Context) error {
-		p.services.Hosts.SetSenses(p.conductor.Senses(ctx))
-		p.services.Hosts.RunLeases(ctx, func(err error) { p.log.Error("tend hosts and servers", "error", err) })
-		return nil
-	})
-	start("rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil })
-	start("housekeeping", p.keepHouse)
-	start("memory", keepGarbage)
-	for _, l := range listeners {
-		start(l.name, l.serve)
-		p.log.Info("listening", "door", l.name, "address", l.Addr().String())
-	}
+	log.Info("serving")
 	<-ctx.Done()
 	running.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -303,13 +325,12 @@ func reachable(at net.Addr) string {
 
 // listen opens every door before anything runs, so that a taken port ends the start.
 func (p *program) listen() ([]door, error) {
-	main, ramdisk, err := p.handlers()
+	doors, err := p.apiDoors()
 	if err != nil {
 		return nil, err
 	}
-	doors := []wanted{{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), nil}}
-	if p.cfg.Ramdisk.Listen != "" {
-		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, api.NewServer(ramdisk, p.log), nil})
+	if at := p.cfg.Health.Listen; at != "" {
+		doors = append(doors, wanted{"health", at, api.NewServer(p.healthDoor(), p.log), nil})
 	}
 	if p.authority != nil {
 		hosts, err := p.hostsDoor()
@@ -318,6 +339,15 @@ func (p *program) listen() ([]door, error) {
 		}
 		doors = append(doors, hosts)
 	}
+	out, err := openDoors(doors)
+	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
+		p.self = "http://" + reachable(out[0].Addr())
+	}
+	return out, err
+}
+
+// openDoors opens all of them or none.
+func openDoors(doors []wanted) ([]door, error) {
 	var out []door
 	for _, w := range doors {
 		l, err := net.Listen("tcp", w.address)
@@ -332,6 +362,5 @@ func (p *program) listen() ([]door, error) {
 		}
 		out = append(out, door{l, w.name, w.server})
 	}
-	p.self = "http://" + reachable(out[0].Addr())
 	return out, nil
 }

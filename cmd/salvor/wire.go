@@ -176,7 +176,7 @@ func (p *program) newRunner(single bool) error {
 		Now: time.Now, Log: p.log,
 		Conductor: job.Conductor{
 			ID: p.state.id, Incarnation: uuid.NewString(), Hostname: host,
-			Groups: []string{strings.ToLower(p.cfg.Conductor.ConductorGroup)}, Description: catalog, StartedAt: time.Now(),
+			Groups: p.groups(), Description: catalog, StartedAt: time.Now(),
 		},
 		Die: func(why string) {
 			p.log.Error("ending the process", "why", why)
@@ -193,7 +193,7 @@ func (p *program) powerSync() conductor.PowerSync {
 	c := p.cfg.Conductor
 	return conductor.PowerSync{
 		Interval: c.SyncPowerStateInterval, Retries: c.PowerStateSyncMaxRetries, Force: c.ForcePowerStateDuringSync,
-		Workers: c.SyncPowerStateWorkers, Groups: []string{strings.ToLower(c.ConductorGroup)},
+		Workers: c.SyncPowerStateWorkers, Groups: p.groups(),
 	}
 }
 
@@ -214,6 +214,9 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 		},
 	}
 	for _, i := range n.Interfaces {
+		if !p.has(config.RoleNetboot) {
+			break
+		}
 		out.Interfaces = append(out.Interfaces, bootInterface(i, n.Lease))
 	}
 	return out

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"salvor/api"
+	"salvor/config"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/store"
+)
+
+// What a process does and does not do, by its roles.
+
+func (p *program) has(role string) bool { return slices.Contains(p.cfg.Default.Roles, role) }
+
+// groups are the conductor groups that this process works for.
+func (p *program) groups() []string {
+	return []string{strings.ToLower(p.cfg.Conductor.ConductorGroup)}
+}
+
+// staffed is the store of whoever asks for work: it takes none for a group in which nobody would do it.
+type staffed struct {
+	*store.Store
+	directory *metal.Directory
+}
+
+// Insert is job.Queue's.
+func (s staffed) Insert(tx job.Tx, j *job.Job) error {
+	if err := s.directory.Staffed(j.Group); err != nil {
+		return err
+	}
+	return s.Store.Insert(tx, j)
+}
+
+func (p *program) queue() staffed { return staffed{p.store, p.directory} }
+
+// task is work that goes on as long as the process.
+type task struct {
+	name string
+	run  func(context.Context) error
+}
+
+// tasks are those of the process's roles.
+func (p *program) tasks() []task {
+	tell := func(what string) func(error) {
+		return func(err error) { p.log.Error(what, "error", err) }
+	}
+	// Whoever takes words of machines and hosts writes them down, and must know who lives.
+	all := []task{
+		{"directory", func(ctx context.Context) error { p.directory.Watch(ctx, tell("look who lives")); return nil }},
+		{"heartbeats", func(ctx context.Context) error { p.nodes.RunHeartbeats(ctx, tell("write heartbeats")); return nil }},
+		{"memory", keepGarbage},
+	}
+	if p.has(config.RoleNetboot) {
+		all = append(all, task{"boot services", p.boot.Run})
+	}
+	if p.has(config.RoleAPI) {
+		all = append(all, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+	}
+	if !p.has(config.RoleConductor) {
+		return append(all, task{"leases", func(ctx context.Context) error {
+			p.services.Hosts.KeepLeases(ctx, tell("write leases of hosts"))
+			return nil
+		}})
+	}
+	return append(all,
+		task{"conductor", func(ctx context.Context) error { return p.runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
+		task{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
+		task{"leases", func(ctx context.Context) error {
+			p.services.Hosts.SetSenses(p.conductor.Senses(ctx))
+			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
+			return nil
+		}},
+		task{"housekeeping", p.keepHouse})
+}
+
+// apiDoors are the doors of people and of machines that boot.
+func (p *program) apiDoors() ([]wanted, error) {
+	var doors []wanted
+	ramdiskDoor := p.has(config.RoleNetboot) && p.cfg.Ramdisk.Listen != ""
+	if !p.has(config.RoleAPI) && !ramdiskDoor {
+		return nil, nil
+	}
+	main, ramdisk, err := p.handlers()
+	if err != nil {
+		return nil, err
+	}
+	if p.has(config.RoleAPI) {
+		doors = append(doors, wanted{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), nil})
+	}
+	if ramdiskDoor {
+		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, api.NewServer(ramdisk, p.log), nil})
+	}
+	return doors, nil
+}
+
+// healthDoor answers who watches processes, and nobody else.
+func (p *program) healthDoor() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", p.health)
+	return mux
+}
