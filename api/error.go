@@ -19,9 +19,13 @@ type Error struct {
 	Guard bool
 	// Header is added to the answer.
 	Header http.Header
+	// Cause is the error that this one tells in HTTP's terms; nil: it is none but its own.
+	Cause error
 }
 
 func (e *Error) Error() string { return e.Text }
+
+func (e *Error) Unwrap() error { return e.Cause }
 
 // NotAcceptablef makes a 406: the request needs another microversion.
 func NotAcceptablef(format string, args ...any) error {

@@ -2,9 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -32,7 +29,10 @@ const (
 	rememberTokens = 4096
 	// refuseTime is how long a token is refused without a new question: a client that keeps
 	// sending a bad one must not take the slots of others.
-	refuseTime     = 5 * time.Second
+	refuseTime = 5 * time.Second
+	// awayTime is how long keystone is not asked again after it did not answer; twice as long after each further time, up to awayMost.
+	awayTime       = 2 * time.Second
+	awayMost       = 30 * time.Second
 	maxTokenBytes  = 16 << 10
 	maxTokenAnswer = 4 << 20 // a token carries the catalog
 )
@@ -49,9 +49,9 @@ type KeystoneOptions struct {
 	// CAFile holds the certificates that keystone's is checked against; empty: the system's.
 	CAFile   string
 	Insecure bool // does not check keystone's certificate
-	// Timeout of one question; CacheTime is how long an answer is remembered.
-	Timeout, CacheTime time.Duration
-	Log                *slog.Logger
+	// Timeout of one question; CacheTime is how long an answer is believed, OutageTime how much longer while keystone is away.
+	Timeout, CacheTime, OutageTime time.Duration
+	Log                            *slog.Logger
 }
 
 // Keystone authenticates by tokens that it has OpenStack's identity service validate. It
@@ -61,31 +61,21 @@ type Keystone struct {
 	base  *http.Client
 	now   func() time.Time
 	slots chan struct{}
-	key   []byte // of the names of tokens in the cache; new in each process
+	known *Memory[access.Principal]
 
-	mu      sync.Mutex
+	signing chan struct{}              // held by whoever uses service
 	service *gophercloud.ServiceClient // nil until keystone took the service user
-	known   tokenCache
-	refused tokenCache // on its own: bad tokens must not drive good ones out
-}
 
-// tokenCache maps the names of tokens to what is known of them.
-type tokenCache map[[sha256.Size]byte]knownToken
-
-// knownToken is what keystone said of a token, and until when that is believed.
-type knownToken struct {
-	who   access.Principal
-	until time.Time
+	mu   sync.Mutex
+	away time.Time // until when it is not asked: it did not answer
+	fail int       // how often in a row
 }
 
 // NewKeystone asks nothing yet: keystone may be away when salvor starts. A CA file that
 // cannot be read or holds no certificate is Invalid.
 func NewKeystone(o KeystoneOptions) (*Keystone, error) {
-	k := &Keystone{
-		opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), key: make([]byte, 32),
-		known: tokenCache{}, refused: tokenCache{},
-	}
-	_, _ = rand.Read(k.key) // never fails: it ends the program instead
+	k := &Keystone{opts: o, now: time.Now, slots: make(chan struct{}, tokensAtOnce), signing: make(chan struct{}, 1)}
+	k.known = NewMemory[access.Principal](MemoryLimits{Most: rememberTokens, Refuse: refuseTime, Question: 3 * o.Timeout}, func() time.Time { return k.now() })
 	if k.opts.Log == nil {
 		k.opts.Log = slog.Default()
 	}
@@ -127,28 +117,18 @@ func (k *Keystone) Authenticate(r *http.Request) (access.Principal, error) {
 	if token == "" || len(token) > maxTokenBytes || CheckText(token) != nil {
 		return access.Principal{}, k.unauthorized()
 	}
-	name := k.name(token)
-	if who, ok := k.remembered(k.known, name); ok {
-		return who, nil
-	}
-	if _, bad := k.remembered(k.refused, name); bad {
-		return access.Principal{}, k.unauthorized()
-	}
-	select {
-	case k.slots <- struct{}{}:
-		defer func() { <-k.slots }()
-	case <-r.Context().Done():
-		return access.Principal{}, problem.Unavailablef("too many tokens to validate at once; ask again")
-	}
-	known, err := k.ask(r.Context(), token)
-	if Status(err) == http.StatusUnauthorized {
-		k.remember(k.refused, name, knownToken{until: k.now().Add(refuseTime)})
-	}
-	if err != nil {
-		return access.Principal{}, err
-	}
-	k.remember(k.known, name, known)
-	return known.who, nil
+	return k.known.Find(r.Context(), token, func(ctx context.Context) (Verdict[access.Principal], error) {
+		if err := k.absent(); err != nil {
+			return Verdict[access.Principal]{}, err
+		}
+		select {
+		case k.slots <- struct{}{}:
+			defer func() { <-k.slots }()
+		case <-ctx.Done():
+			return Verdict[access.Principal]{}, Later(time.Second, "too many tokens to validate at once; ask again")
+		}
+		return k.ask(ctx, token)
+	})
 }
 
 func (k *Keystone) unauthorized() error {
@@ -156,44 +136,6 @@ func (k *Keystone) unauthorized() error {
 		Status: http.StatusUnauthorized, Text: "The request you have made requires authentication.",
 		Header: http.Header{"Www-Authenticate": {fmt.Sprintf("Keystone uri=%q", k.opts.PublicURL)}},
 	}
-}
-
-// name stands for a token where the token itself must not lie.
-func (k *Keystone) name(token string) (name [sha256.Size]byte) {
-	m := hmac.New(sha256.New, k.key)
-	m.Write([]byte(token))
-	m.Sum(name[:0])
-	return name
-}
-
-func (k *Keystone) remembered(in tokenCache, name [sha256.Size]byte) (access.Principal, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	known, ok := in[name]
-	if !ok || !k.now().Before(known.until) {
-		return access.Principal{}, false
-	}
-	return known.who, true
-}
-
-func (k *Keystone) remember(in tokenCache, name [sha256.Size]byte, known knownToken) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.now()
-	if len(in) >= rememberTokens {
-		for other, old := range in {
-			if !now.Before(old.until) {
-				delete(in, other)
-			}
-		}
-	}
-	for other := range in { // still full: whichever comes first
-		if len(in) < rememberTokens {
-			break
-		}
-		delete(in, other)
-	}
-	in[name] = known
 }
 
 // tokenBody is what matters of keystone's answer.
@@ -221,31 +163,39 @@ type tokenBody struct {
 }
 
 // ask has keystone validate a token.
-func (k *Keystone) ask(ctx context.Context, token string) (knownToken, error) {
+func (k *Keystone) ask(ctx context.Context, token string) (Verdict[access.Principal], error) {
+	var none Verdict[access.Principal]
 	service, err := k.signedIn(ctx)
 	if err != nil {
-		return knownToken{}, k.away("log in as "+k.opts.Username, err)
+		return none, k.unanswered("log in as "+k.opts.Username, err, true)
 	}
 	got := tokens.Get(ctx, service, token)
+	if got.Err == nil || gophercloud.ResponseCodeIs(got.Err, http.StatusNotFound) {
+		k.answered()
+	}
 	if gophercloud.ResponseCodeIs(got.Err, http.StatusNotFound) {
-		return knownToken{}, k.unauthorized()
+		return none, k.unauthorized()
 	}
 	if got.Err != nil {
-		return knownToken{}, k.away("validate a token", got.Err)
+		return none, k.unanswered("validate a token", got.Err, false)
 	}
 	var body tokenBody
 	if err := got.ExtractInto(&body); err != nil {
-		return knownToken{}, k.away("read a token", err)
+		return none, k.unanswered("read a token", err, false)
 	}
 	now := k.now()
 	if !now.Before(body.ExpiresAt) {
-		return knownToken{}, k.unauthorized()
+		return none, k.unauthorized()
 	}
-	until := now.Add(k.opts.CacheTime)
-	if body.ExpiresAt.Before(until) {
-		until = body.ExpiresAt
+	fresh := earlier(now.Add(k.opts.CacheTime), body.ExpiresAt)
+	return Verdict[access.Principal]{Value: body.principal(), Fresh: fresh, Stale: earlier(fresh.Add(k.opts.OutageTime), body.ExpiresAt)}, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
 	}
-	return knownToken{body.principal(), until}, nil
+	return b
 }
 
 func (b *tokenBody) principal() access.Principal {
@@ -258,24 +208,56 @@ func (b *tokenBody) principal() access.Principal {
 	return p
 }
 
-// away tells the log why keystone did not answer, and the client only that it did not:
-// the reason may name hosts and users.
-func (k *Keystone) away(doing string, err error) error {
+// absent refuses at once while keystone is known to be away, so that requests do not wait for it one after the other.
+func (k *Keystone) absent() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if left := k.away.Sub(k.now()); left > 0 {
+		return errAway(left)
+	}
+	return nil
+}
+
+func errAway(left time.Duration) error {
+	return Later(left+time.Second, "The Keystone service is temporarily unavailable; ask again.")
+}
+
+// unanswered tells the log why keystone did not answer, and the client only that it did not: the reason may name hosts and users.
+// all tells that it concerns every token.
+func (k *Keystone) unanswered(doing string, err error, all bool) error {
 	var answer gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &answer) { // its own text holds headers and body
 		err = fmt.Errorf("%s %s answered %d", answer.Method, answer.URL, answer.Actual)
 	}
 	k.opts.Log.Error("keystone can not be asked", "operation", doing, "error", err)
-	return problem.Unavailablef("The Keystone service is temporarily unavailable; ask again.")
+	// What keystone says of one token says nothing of the others; what it says of us, and silence, does.
+	if !all && answer.Actual != 0 && answer.Actual <= http.StatusInternalServerError {
+		return errAway(awayTime)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wait := min(awayTime<<min(k.fail, 10), awayMost)
+	k.fail++
+	k.away = k.now().Add(wait)
+	return errAway(wait)
 }
 
-// signedIn gives a client with the token of the service user, which renews it by itself.
-func (k *Keystone) signedIn(ctx context.Context) (*gophercloud.ServiceClient, error) {
+func (k *Keystone) answered() {
 	k.mu.Lock()
-	service := k.service
-	k.mu.Unlock()
-	if service != nil {
-		return service, nil
+	defer k.mu.Unlock()
+	k.fail = 0
+}
+
+// signedIn gives a client with the token of the service user, which renews it by itself. One logs in at a time.
+func (k *Keystone) signedIn(ctx context.Context) (*gophercloud.ServiceClient, error) {
+	select {
+	case k.signing <- struct{}{}:
+		defer func() { <-k.signing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if k.service != nil {
+		return k.service, nil
 	}
 	provider, err := openstack.NewClient(k.opts.URL)
 	if err != nil {
@@ -291,9 +273,6 @@ func (k *Keystone) signedIn(ctx context.Context) (*gophercloud.ServiceClient, er
 	if err := openstack.AuthenticateV3(ctx, provider, &auth, gophercloud.EndpointOpts{}); err != nil {
 		return nil, err
 	}
-	service = &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: provider.IdentityBase + "v3/", Type: "identity"}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.service = service
-	return service, nil
+	k.service = &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: provider.IdentityBase + "v3/", Type: "identity"}
+	return k.service, nil
 }

@@ -2,7 +2,9 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -22,8 +24,10 @@ type identity struct {
 	subjects map[string]map[string]any
 	asked    atomic.Int32
 	logins   atomic.Int32
+	failed   atomic.Int32
 	down     atomic.Bool
-	expired  atomic.Bool // the service user's token
+	hold     chan struct{} // nil: tokens are validated at once
+	expired  atomic.Bool   // the service user's token
 }
 
 func newIdentity(t *testing.T) *identity {
@@ -37,6 +41,7 @@ func newIdentity(t *testing.T) *identity {
 func (i *identity) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case i.down.Load():
+		i.failed.Add(1)
 		http.Error(w, "down", http.StatusServiceUnavailable)
 	case r.Method == http.MethodPost && r.URL.Path == "/v3/auth/tokens":
 		var body bytes.Buffer
@@ -52,6 +57,9 @@ func (i *identity) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"token": map[string]any{"expires_at": "2100-01-01T00:00:00.000000Z"}})
 	case r.Method == http.MethodGet && r.URL.Path == "/v3/auth/tokens":
 		i.asked.Add(1)
+		if i.hold != nil {
+			<-i.hold
+		}
 		if r.Header.Get("X-Auth-Token") != "service-token" || i.expired.Load() {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -71,7 +79,7 @@ func (i *identity) keystone(t *testing.T, password string, log *bytes.Buffer) *K
 	t.Helper()
 	k, err := NewKeystone(KeystoneOptions{
 		URL: i.URL + "/v3", PublicURL: "https://keystone.example/v3", Username: "salvor", Password: secret.New(password), UserDomainName: "Default",
-		ProjectName: "service", ProjectDomainName: "Default", Timeout: 5 * time.Second, CacheTime: time.Minute, Log: slog.New(slog.NewTextHandler(log, nil)),
+		ProjectName: "service", ProjectDomainName: "Default", Timeout: 5 * time.Second, CacheTime: time.Minute, OutageTime: 2 * time.Minute, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,13 +135,6 @@ func TestKeystone(t *testing.T) {
 	if _, err := k.Authenticate(asking("tok-project")); err != nil || i.logins.Load() != 2 {
 		t.Errorf("after the service token ended: %v, %d log-ins", err, i.logins.Load())
 	}
-	i.down.Store(true)
-	if _, err := k.Authenticate(asking("tok-project")); err != nil {
-		t.Errorf("a remembered token while keystone is away: %v", err)
-	}
-	if _, err := k.Authenticate(asking("tok-system")); !problem.Is(err, problem.Unavailable) || Status(err) != http.StatusServiceUnavailable {
-		t.Errorf("keystone away: %v", err)
-	}
 	for _, s := range []string{"tok-", "hush", "service-token"} {
 		if strings.Contains(log.String(), s) {
 			t.Errorf("the log tells %q: %s", s, log)
@@ -149,17 +150,6 @@ func TestKeystoneRefusesSalvor(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "log in as salvor") || strings.Contains(log.String(), "wrong") {
 		t.Error(log)
-	}
-}
-
-func TestKeystoneForgets(t *testing.T) {
-	k := newIdentity(t).keystone(t, "hush", &bytes.Buffer{})
-	k.remember(k.known, k.name("good"), knownToken{until: time.Now().Add(time.Hour)})
-	for n := range rememberTokens + 10 {
-		k.remember(k.refused, k.name(strings.Repeat("t", n)), knownToken{until: time.Now().Add(time.Hour)})
-	}
-	if len(k.refused) > rememberTokens || len(k.known) != 1 {
-		t.Errorf("%d bad tokens are remembered, and %d good ones", len(k.refused), len(k.known))
 	}
 }
 
@@ -187,5 +177,94 @@ func TestKeystoneIsAskedOnceOfABadToken(t *testing.T) {
 		if _, err := k.Authenticate(asking("other")); Status(err) != http.StatusServiceUnavailable {
 			t.Error(err)
 		}
+	}
+}
+
+// TestKeystoneAway: what was known is served up to a bound, all else is told to come again, and keystone is left alone a while.
+func TestKeystoneAway(t *testing.T) {
+	i := newIdentity(t)
+	for name, expires := range map[string]string{"tok": "2100-01-01T00:00:00Z", "tok-short": "2026-01-01T00:01:30Z"} {
+		i.subjects[name] = map[string]any{"expires_at": expires, "user": map[string]any{"name": name}}
+	}
+	k := i.keystone(t, "hush", &bytes.Buffer{})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	k.now = func() time.Time { return now }
+	check := func(step, token string, want int) {
+		t.Helper()
+		_, err := k.Authenticate(asking(token))
+		got := http.StatusOK
+		if err != nil {
+			got = Status(err)
+		}
+		var e *Error
+		if got != want || got == http.StatusServiceUnavailable && (!errors.As(err, &e) || e.Header.Get("Retry-After") == "" || !problem.Is(err, problem.Unavailable)) {
+			t.Errorf("%s: %s: %v, want %d", step, token, err, want)
+		}
+	}
+	check("there", "tok", 200)
+	check("there", "tok-short", 200)
+	i.down.Store(true)
+	check("fresh", "tok", 200)
+	check("away", "tok-new", 503)
+	now = now.Add(time.Minute + time.Second)
+	check("stale", "tok", 200)
+	check("stale", "tok-short", 200)
+	now = now.Add(40 * time.Second)
+	check("ended meanwhile", "tok-short", 503)
+	now = now.Add(78 * time.Second) // the last second that is served
+	asked := i.asked.Load() + i.failed.Load()
+	for range 20 {
+		check("stale", "tok", 200)
+	}
+	if more := i.asked.Load() + i.failed.Load() - asked; more > 1 {
+		t.Errorf("keystone was asked %d times while it was known to be away", more)
+	}
+	now = now.Add(time.Second)
+	check("too long", "tok", 503)
+	i.down.Store(false)
+	check("not asked yet", "tok", 503)
+	now = now.Add(awayMost)
+	check("back", "tok", 200)
+	delete(i.subjects, "tok") // revoked
+	now = now.Add(time.Minute)
+	check("revoked", "tok", 401)
+	i.down.Store(true)
+	now = now.Add(refuseTime)
+	check("revoked, then away", "tok", 503)
+}
+
+// TestKeystoneStampede: a hundred requests with one token are one question, whoever of them goes away.
+func TestKeystoneStampede(t *testing.T) {
+	i := newIdentity(t)
+	i.subjects["tok"] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann"}}
+	i.hold = make(chan struct{})
+	k := i.keystone(t, "hush", &bytes.Buffer{})
+	first, leave := context.WithCancel(t.Context())
+	errs := make(chan error, 100)
+	ask := func(ctx context.Context) {
+		_, err := k.Authenticate(asking("tok").WithContext(ctx))
+		errs <- err
+	}
+	go ask(first)
+	for end := time.Now().Add(10 * time.Second); i.asked.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("keystone was not asked")
+		}
+	}
+	for range 99 {
+		go ask(t.Context())
+	}
+	leave()
+	if err := <-errs; Status(err) != http.StatusServiceUnavailable {
+		t.Errorf("who left: %v", err)
+	}
+	close(i.hold)
+	for range 99 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if i.asked.Load() != 1 || i.logins.Load() != 1 {
+		t.Errorf("keystone was asked %d times, after %d log-ins", i.asked.Load(), i.logins.Load())
 	}
 }

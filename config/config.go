@@ -37,6 +37,8 @@ type Config struct {
 	Image          Image
 	Storage        Storage
 	Cyclades       Cyclades
+	Fetch          Fetch
+	Limits         Limits
 	Health         Health
 	Site           Site
 
@@ -51,6 +53,7 @@ const (
 	NoAuth       = "noauth"
 	BasicAuth    = "http_basic"
 	KeystoneAuth = "keystone"
+	TokenAuth    = "token"
 )
 
 // Default is [DEFAULT].
@@ -137,6 +140,8 @@ type Agent struct {
 	RequireTLS             bool
 	CommandTimeout         time.Duration
 	MaxCommandAttempts     int
+	// CallbackNetworks are where agents are called back.
+	CallbackNetworks Networks
 }
 
 // PXE is [pxe].

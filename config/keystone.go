@@ -13,7 +13,7 @@ type Keystone struct {
 	UserDomainID, UserDomainName, ProjectDomainID, ProjectDomainName, AuthType string
 	Password                                                                   secret.Value
 	Insecure                                                                   bool
-	Timeout, TokenCacheTime                                                    time.Duration
+	Timeout, TokenCacheTime, OutageCacheTime                                   time.Duration
 }
 
 // Policy is [oslo_policy], and the service project of [DEFAULT].
@@ -53,6 +53,8 @@ var keystoneOptions = []Option{
 		"How long Keystone may take to answer."),
 	option("keystone_authtoken", "token_cache_time", "300", seconds(0), func(c *Config) *time.Duration { return &c.Keystone.TokenCacheTime },
 		"How long a validated token is believed; so long a revoked one still opens. 0: Keystone is asked each time."),
+	option("keystone_authtoken", "outage_cache_time", "600", seconds(0), func(c *Config) *time.Duration { return &c.Keystone.OutageCacheTime },
+		"How much longer than token_cache_time a validated token is believed while Keystone does not answer, but never past its own end. 0: requests are answered with 503 then."),
 	option("oslo_policy", "enforce_scope", "true", boolean, func(c *Config) *bool { return &c.Policy.EnforceScope },
 		"Refuse a token of a project what is for tokens of the system, whatever the old rules say."),
 	option("oslo_policy", "enforce_new_defaults", "true", boolean, func(c *Config) *bool { return &c.Policy.EnforceNewDefaults },

@@ -14,8 +14,8 @@ var interfaceKinds = []string{
 }
 
 var defaultOptions = []Option{
-	option("DEFAULT", "auth_strategy", NoAuth, oneOf(NoAuth, BasicAuth, KeystoneAuth), func(c *Config) *string { return &c.Default.AuthStrategy },
-		"Who may use the API: noauth lets everybody who reaches it, http_basic asks for a user of http_basic_auth_user_file, keystone for a token. Off loopback, noauth must be written here to be taken."),
+	option("DEFAULT", "auth_strategy", NoAuth, oneOf(NoAuth, BasicAuth, TokenAuth, KeystoneAuth), func(c *Config) *string { return &c.Default.AuthStrategy },
+		"Who may use the API: noauth lets everybody who reaches it, http_basic asks for a user of http_basic_auth_user_file, token for a token that \"salvor token create\" made, keystone for one of Keystone's. Tokens of salvor's own are taken beside noauth and http_basic too. Off loopback, noauth must be written here to be taken."),
 	option("DEFAULT", "http_basic_auth_user_file", "/etc/salvor/htpasswd", path, func(c *Config) *string { return &c.Default.HTTPBasicAuthUserFile },
 		"The users of http_basic: lines of htpasswd with bcrypt hashes."),
 	option("DEFAULT", "debug", "false", boolean, func(c *Config) *bool { return &c.Default.Debug },

@@ -11,7 +11,7 @@ func (p *program) keystone() api.KeystoneOptions {
 	o := api.KeystoneOptions{
 		URL: k.AuthURL, PublicURL: k.WWWAuthenticateURI, Username: k.Username, Password: k.Password,
 		UserDomainID: k.UserDomainID, ProjectName: k.ProjectName, ProjectDomainID: k.ProjectDomainID,
-		CAFile: k.CAFile, Insecure: k.Insecure, Timeout: k.Timeout, CacheTime: k.TokenCacheTime, Log: p.log,
+		CAFile: k.CAFile, Insecure: k.Insecure, Timeout: k.Timeout, CacheTime: k.TokenCacheTime, OutageTime: k.OutageCacheTime, Log: p.log,
 	}
 	if o.UserDomainID == "" {
 		o.UserDomainName = k.UserDomainName

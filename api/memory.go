@@ -1,0 +1,163 @@
+package api
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"sync"
+	"time"
+
+	"salvor/problem"
+)
+
+// Verdict is what was found out about a credential: until Fresh it is believed without a question, until Stale while nobody can be asked.
+type Verdict[V any] struct {
+	Value        V
+	Fresh, Stale time.Time
+}
+
+// Memory remembers for a while what was found out about credentials, good and bad, and has one question asked about each at a
+// time: a hundred requests with a token that nobody remembers are one question. Credentials themselves do not lie in it. It is
+// safe for use by several goroutines.
+type Memory[V any] struct {
+	limits MemoryLimits
+	now    func() time.Time
+	key    []byte // of the names of credentials; new in each process
+
+	mu      sync.Mutex
+	known   map[credential]Verdict[V]
+	refused map[credential]Verdict[error] // on its own: bad credentials must not drive good ones out
+	asked   map[credential]*question[V]
+}
+
+// MemoryLimits bound a Memory.
+type MemoryLimits struct {
+	// Most is how many good credentials are remembered, how many bad ones, and about how many is asked at a time.
+	Most int
+	// Refuse is how long a bad credential is refused without a new question.
+	Refuse time.Duration
+	// Question is how long one may take.
+	Question time.Duration
+}
+
+type credential [sha256.Size]byte
+
+type question[V any] struct {
+	over    chan struct{}
+	verdict Verdict[V]
+	err     error
+}
+
+// NewMemory makes an empty one.
+func NewMemory[V any](l MemoryLimits, now func() time.Time) *Memory[V] {
+	m := &Memory[V]{
+		limits: l, now: now, key: make([]byte, 32), known: map[credential]Verdict[V]{}, refused: map[credential]Verdict[error]{}, asked: map[credential]*question[V]{},
+	}
+	_, _ = rand.Read(m.key) // never fails: it ends the program instead
+	return m
+}
+
+func (m *Memory[V]) name(text string) (name credential) {
+	h := hmac.New(sha256.New, m.key)
+	h.Write([]byte(text))
+	h.Sum(name[:0])
+	return name
+}
+
+// Find gives what is known of a credential, and asks where nothing is. ask goes on though the one who came first goes away: others
+// may wait for the same answer. An error of ask with the status 401 is remembered; one that nobody could be asked gives way to what
+// was known before, as long as that is good for it.
+func (m *Memory[V]) Find(ctx context.Context, text string, ask func(context.Context) (Verdict[V], error)) (V, error) {
+	name := m.name(text)
+	m.mu.Lock()
+	now := m.now()
+	old, known := m.known[name]
+	bad, refused := m.refused[name]
+	q := m.asked[name]
+	switch {
+	case known && now.Before(old.Fresh):
+		m.mu.Unlock()
+		return old.Value, nil
+	case refused && now.Before(bad.Fresh):
+		m.mu.Unlock()
+		return *new(V), bad.Value
+	case q == nil && len(m.asked) >= m.limits.Most:
+		m.mu.Unlock()
+		return *new(V), Later(time.Second, "too many credentials to look into at once; ask again")
+	case q == nil:
+		q = &question[V]{over: make(chan struct{})}
+		m.asked[name] = q
+		go m.answer(context.WithoutCancel(ctx), name, q, ask)
+	}
+	m.mu.Unlock()
+	select {
+	case <-q.over:
+	case <-ctx.Done():
+		return *new(V), Later(time.Second, "it cannot be told in time who asks; ask again")
+	}
+	if q.err != nil && known && Status(q.err) == http.StatusServiceUnavailable && now.Before(old.Stale) {
+		return old.Value, nil
+	}
+	return q.verdict.Value, q.err
+}
+
+func (m *Memory[V]) answer(ctx context.Context, name credential, q *question[V], ask func(context.Context) (Verdict[V], error)) {
+	ctx, cancel := context.WithTimeout(ctx, m.limits.Question)
+	defer cancel()
+	q.err = errPanic // unless ask comes to an end
+	defer func() {
+		m.mu.Lock()
+		delete(m.asked, name)
+		m.mu.Unlock()
+		close(q.over)
+	}()
+	verdict, err := ask(ctx)
+	q.verdict, q.err = verdict, err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	switch {
+	case err == nil:
+		delete(m.refused, name)
+		keep(m.known, name, verdict, m.limits.Most, now)
+	case Status(err) == http.StatusUnauthorized:
+		delete(m.known, name)
+		until := now.Add(m.limits.Refuse)
+		keep(m.refused, name, Verdict[error]{err, until, until}, m.limits.Most, now)
+	}
+}
+
+// keep puts a verdict in and holds the bound: those that are of no use go first, then whichever come.
+func keep[V any](in map[credential]Verdict[V], name credential, v Verdict[V], most int, now time.Time) {
+	if len(in) >= most {
+		for other, old := range in {
+			if !now.Before(old.Fresh) && !now.Before(old.Stale) {
+				delete(in, other)
+			}
+		}
+	}
+	for other := range in {
+		if len(in) < most {
+			break
+		}
+		delete(in, other)
+	}
+	in[name] = v
+}
+
+// Forget drops what is known of a credential that this process ended itself.
+func (m *Memory[V]) Forget(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, m.name(text))
+}
+
+// Later is a 503 that says when to ask again; it is of the kind problem.Unavailable.
+func Later(after time.Duration, format string, args ...any) error {
+	err := problem.Unavailablef(format, args...)
+	return &Error{
+		Status: http.StatusServiceUnavailable, Text: err.Error(), Cause: err, Header: http.Header{"Retry-After": {seconds(after)}},
+	}
+}
