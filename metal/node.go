@@ -115,6 +115,8 @@ type Contact struct {
 	PowerReadAt   time.Time
 	PowerFailures int
 	PowerError    string
+	// Seen is what netboot saw of the machine last; SaveContact leaves it alone.
+	Seen
 	// Revision is raised by every write; the store keeps it.
 	Revision int64
 }

@@ -40,6 +40,7 @@ type Nodes struct {
 	opts      Options
 	now       func() time.Time
 	heard     heard
+	sightings sightings
 }
 
 // NewNodes makes the service.

@@ -88,6 +88,8 @@ type ContactStore interface {
 	// Contacts reads many at once, keyed by node.
 	Contacts(ctx context.Context, nodeIDs []string) (map[string]Contact, error)
 	SaveContact(tx job.Tx, c Contact) error
+	// SaveSeen writes what netboot saw, where it is newer; of a node that is gone nothing. It raises no revision: nobody shows it.
+	SaveSeen(tx job.Tx, nodeID string, s Seen) error
 	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
 	TellToken(tx job.Tx, nodeID string, boot int64) (bool, error)
 	// PowerDue lists up to limit nodes of the groups to read the power of: not locked, provision state not in

@@ -16,7 +16,7 @@ var contactFields = []string{"node_id", "agent_url", "agent_version", "agent_ca"
 	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error"}
 
 var (
-	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, revision FROM contact`
+	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, dhcp_at, dhcp_word, boot_at, boot_word, revision FROM contact`
 	upsertContact  = upsertContactText()
 )
 
@@ -66,9 +66,11 @@ func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]meta
 func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var c metal.Contact
-		var heartbeat, lookup, power int64
+		var heartbeat, lookup, power, dhcp, boot int64
 		err := r.Scan(&c.NodeID, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage, &c.AgentBoot,
-			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError, &c.Revision)
+			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError,
+			&dhcp, &c.DHCPWord, &boot, &c.BootWord, &c.Revision)
+		c.DHCPAt, c.BootAt = moment(dhcp), moment(boot)
 		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = moment(heartbeat), moment(lookup), moment(power)
 		out[c.NodeID] = c
 		return err
@@ -88,6 +90,25 @@ func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
 	_, err = tx.exec(upsertContact, c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA, c.AgentStatus, c.AgentStatusMessage, c.AgentBoot,
 		micros(c.HeartbeatAt), c.TokenTold, micros(c.LookupAt), string(c.PowerRead), micros(c.PowerReadAt), c.PowerFailures, c.PowerError)
 	return s.contactRefused(err, c.NodeID)
+}
+
+// SaveSeen is metal.ContactStore's. A node that is gone has no row to take it from.
+func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.Seen) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(`INSERT INTO contact (node_id, dhcp_at, dhcp_word, boot_at, boot_word) SELECT id, $2, $3, $4, $5 FROM node WHERE id = $1
+		ON CONFLICT (node_id) DO UPDATE SET
+			dhcp_word = CASE WHEN excluded.dhcp_at > contact.dhcp_at THEN excluded.dhcp_word ELSE contact.dhcp_word END,
+			dhcp_at = CASE WHEN excluded.dhcp_at > contact.dhcp_at THEN excluded.dhcp_at ELSE contact.dhcp_at END,
+			boot_word = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_word ELSE contact.boot_word END,
+			boot_at = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_at ELSE contact.boot_at END`,
+		nodeID, micros(seen.DHCPAt), seen.DHCPWord, micros(seen.BootAt), seen.BootWord)
+	if err != nil {
+		return fmt.Errorf("note what was seen of node %s: %w", nodeID, err)
+	}
+	return nil
 }
 
 // TellToken is metal.ContactStore's. Boot numbers only rise, so a told boot voids all before it.

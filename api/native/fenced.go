@@ -2,10 +2,8 @@ package native
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"salvor/api"
 	"salvor/compute"
@@ -76,34 +74,8 @@ func (f *fenced) view() any {
 	}
 	return map[string]any{
 		"receipt": f.receipt.ID, "since": moment(f.receipt.CreatedAt), "by": f.receipt.By, "words": f.receipt.Words, "how": evidence,
-		"proofs": f.receipt.Proofs, "waits_for": f.waitsFor(),
+		"proofs": f.receipt.Proofs, "waits_for": compute.AwaitedOf(f.plan, f.open, f.uncleaned),
 	}
-}
-
-// waitsFor says what must come before the host is taken back.
-func (f *fenced) waitsFor() string {
-	var words []string
-	if f.plan != "" {
-		words = append(words, "the end of plan "+f.plan)
-	}
-	if f.open > 0 {
-		words = append(words, "the end of "+counted(f.open, "move", "moves"))
-	}
-	if f.uncleaned > 0 {
-		words = append(words, "the host, to clean up after "+counted(f.uncleaned, "server that was moved", "servers that were moved"))
-	}
-	if len(words) == 0 {
-		return "the host to come back"
-	}
-	return strings.Join(words, "; ")
-}
-
-// counted says how many there are of something.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		many = one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // showHost shows a host, and why its newest fence came to nothing.

@@ -1,0 +1,199 @@
+package compute
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"salvor/job"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+// ServerSituation is all that is known of a server at one moment.
+type ServerSituation struct {
+	Server *Server
+	Jobs   []job.Job // unended ones
+	Crew   record.Crew
+	// Host is where it lives; nil: nowhere. Life, Fenced and Cluster are the host's: the open receipt or nil, and its cluster or nil.
+	Host    *Host
+	Life    Life
+	Fenced  *Receipt
+	Cluster *Cluster
+	// Move is the one that goes on; nil: none.
+	Move *Move
+	// Item is what the newest plan for its host says of it; nil: nothing.
+	Item *PlanItem
+	// Operator may be told of hosts, and be named the commands of administrators.
+	Operator bool
+	Now      time.Time
+}
+
+// Why says what a server waits for.
+func (s ServerSituation) Why() record.Why {
+	srv := s.Server
+	w := record.Why{State: srv.words(), Since: srv.LaunchedAt}
+	if srv.State == Deleted {
+		w.Mood, w.Since = record.Idle, srv.TerminatedAt
+		return w
+	}
+	if srv.State != Active && srv.State != Rescued {
+		w.Since = time.Time{}
+	}
+	w.Work(s.Jobs, s.Crew)
+	s.rest(&w)
+	s.session(&w)
+	if !s.moved(&w) {
+		s.place(&w)
+	}
+	if srv.Locked {
+		w.Notes = append(w.Notes, "it is locked"+reason(srv.LockedReason))
+	}
+	if w.Job != nil && w.Mood != record.Stuck {
+		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
+	}
+	return w
+}
+
+// words are the state with what is being done.
+func (s *Server) words() string {
+	if s.Task == NoTask {
+		return string(s.State)
+	}
+	return string(s.State) + " (" + string(s.Task) + ")"
+}
+
+func (s *Server) label() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	return s.ID
+}
+
+// rest is a server on which nothing works, although something does or went wrong by its record.
+func (s *ServerSituation) rest(w *record.Why) {
+	srv := s.Server
+	if w.Job != nil {
+		return
+	}
+	hard := record.Command{Run: "salvor server reboot --hard " + srv.label(), For: "try to start it anew"}
+	drop := record.Command{Run: "salvor server delete " + srv.label(), For: "give it up"}
+	switch {
+	case srv.State == Errored && srv.Rescue != nil && srv.Rescue.State.Open():
+		w.Block(srv.failure(), record.Command{Run: "salvor server unrescue " + srv.label(), For: "boot its own system"})
+	case srv.State == Errored && srv.LaunchedAt.IsZero():
+		w.Block(srv.failure(), drop)
+	case srv.State == Errored:
+		w.Block(srv.failure(), hard, drop)
+	case srv.Task != NoTask && s.Move == nil:
+		w.Block("nothing works on it, although its task " + string(srv.Task) + " says so")
+	case srv.Fault != nil:
+		w.Trouble = append(w.Trouble, srv.failure())
+	}
+}
+
+func (s *Server) failure() string {
+	if s.Fault == nil {
+		return "its last operation failed"
+	}
+	return "its last operation failed: " + s.Fault.Message
+}
+
+// session tells of an open rescue.
+func (s *ServerSituation) session(w *record.Why) {
+	r := s.Server.Rescue
+	if r == nil || !r.State.Open() {
+		return
+	}
+	back := record.Command{Run: "salvor server unrescue " + s.Server.label(), For: "boot its own system"}
+	if !r.ExpiresAt.IsZero() {
+		w.Notes = append(w.Notes, "its rescue session ends by itself at "+r.ExpiresAt.UTC().Format("2006-01-02 15:04:05")+" UTC")
+	}
+	switch {
+	case w.Job != nil || s.Server.State == Errored:
+	case r.State == rescue.Failed:
+		w.Block("its rescue session failed", back)
+	default:
+		w.Next = append(w.Next, back)
+	}
+}
+
+// moved is a server on its way from one host to another; false: it is not.
+func (s *ServerSituation) moved(w *record.Why) bool {
+	m := s.Move
+	if m == nil {
+		return false
+	}
+	w.Notes = append(w.Notes, "it is being moved to another host ("+string(m.Kind)+", "+string(m.State)+")")
+	if w.Job == nil {
+		w.Mood, w.WaitsFor, w.WaitsSince = record.Waiting, "its move to go on", m.CreatedAt
+	}
+	if m.Words != "" {
+		w.Notes = append(w.Notes, m.Words)
+	}
+	if s.Operator && s.Fenced != nil && s.Fenced.Doubted() {
+		w.Block("the host that it leaves spoke again since it was fenced: nothing is attached elsewhere by that proof", fence(s.Host))
+	}
+	return true
+}
+
+// place is where it lives: of a host that does not, it waits for somebody to fence it and to move its servers.
+func (s *ServerSituation) place(w *record.Why) {
+	srv, h := s.Server, s.Host
+	switch {
+	case h == nil && srv.State == Building && w.Job != nil:
+	case h == nil:
+		w.Notes = append(w.Notes, "it has no host")
+	case !s.Operator && (h.Fenced || h.ForcedDown || !s.Life.Up):
+		w.Block("its host does not answer; an administrator has to bring it back, or to move its servers away")
+	case !s.Operator:
+	case h.Fenced:
+		s.fenced(w)
+	case s.Cluster != nil && s.Cluster.Problem != "":
+		w.Block("the cluster "+s.Cluster.Name+" that runs it does not answer: "+s.Cluster.Problem, whyHost(h))
+	case !s.Life.Up:
+		w.Block("its host "+h.Name+" is down"+reason(s.Life.Thought), whyHost(h), fence(h))
+	}
+	if h == nil || !s.Operator {
+		return
+	}
+	if !s.Life.RenewedAt.IsZero() {
+		w.Words = append(w.Words, record.Word{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
+	}
+	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power
+	if w.Job == nil && s.Life.Up && mended {
+		w.Trouble = append(w.Trouble, "it should be "+string(srv.Wanted)+" and was last seen "+string(srv.Power)+": that is mended when its host tells of it again")
+	}
+}
+
+// fenced is a server that is still on a host that is proven off.
+func (s *ServerSituation) fenced(w *record.Why) {
+	h, item := s.Host, s.Item
+	again := record.Command{Run: "salvor evacuate run " + orID(h), For: "move its servers to other hosts"}
+	switch {
+	case item == nil:
+		w.Block("its host "+h.Name+" is fenced, and no plan moves it away", again)
+	case item.NeedsConsent && !item.Consented:
+		w.Block("its move waits for consent: its disk died with host "+h.Name+", and it can only be made anew from its image, which loses its data",
+			record.Command{Run: "salvor evacuate run " + orID(h) + " --reimage " + s.Server.label(), For: "make it anew elsewhere; its data are lost"})
+	case item.Disposition == Cannot || item.Problem != "":
+		w.Block("it stays on host "+h.Name+", which is fenced: "+cmp.Or(item.Problem, item.Why), again)
+	default:
+		w.Block("its host "+h.Name+" is fenced", again)
+	}
+}
+
+func reason(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+func fence(h *Host) record.Command {
+	return record.Command{Run: "salvor fence " + orID(h) + " --wait", For: "prove that it is off, so that its servers may be moved"}
+}
+
+func whyHost(h *Host) record.Command {
+	return record.Command{Run: "salvor why host:" + orID(h), For: "see what is thought of its host"}
+}

@@ -1,0 +1,186 @@
+package compute
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/record"
+)
+
+// HostSituation is all that is known of a host at one moment.
+type HostSituation struct {
+	Host *Host
+	Life Life
+	Jobs []job.Job // unended ones
+	Crew record.Crew
+	// Cluster drives it; nil: it runs "salvor host".
+	Cluster *Cluster
+	// Receipt is the open one; nil: it is not fenced.
+	Receipt *Receipt
+	// Plan is the newest that was run for it and has not been drafted only; nil: none.
+	Plan *Plan
+	// Going are the moves away from it that go on, Uncleaned those after which it has to clean up.
+	Going, Uncleaned int
+	// Failure is why its newest fence came to nothing; empty: it did not.
+	Failure string
+	Now     time.Time
+}
+
+// Why says what a host waits for.
+func (s HostSituation) Why() record.Why {
+	h := s.Host
+	w := record.Why{}
+	w.Work(s.Jobs, s.Crew)
+	w.State = s.stand(&w)
+	if s.Failure != "" && w.Job == nil && s.Receipt == nil {
+		w.Trouble = append(w.Trouble, "its newest fence came to nothing: "+s.Failure)
+	}
+	if len(h.Strays) > 0 {
+		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", counted(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))
+	}
+	s.words(&w)
+	if w.Job != nil && w.Mood != record.Stuck {
+		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
+	}
+	return w
+}
+
+// stand gives the host's state in a word, and what follows from it.
+func (s *HostSituation) stand(w *record.Why) string {
+	h, busy := s.Host, w.Job != nil
+	switch {
+	case h.Revoked:
+		w.Block("its certificate was revoked: it is not heard", record.Command{Run: "salvor host token create --host " + h.ID, For: "let it join again, after its revocation is taken back"})
+		return "revoked"
+	case s.Receipt != nil:
+		s.fenced(w)
+		return "fenced"
+	case h.ForcedDown:
+		w.Block("somebody said that it is down"+reason(h.ForcedDownBy),
+			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"}, fence(h))
+		return "forced down"
+	case s.Cluster != nil && s.Cluster.Problem != "":
+		w.Block("the cluster "+s.Cluster.Name+" cannot be watched: "+s.Cluster.Problem, record.Command{Run: "salvor cluster list", For: "see how it is reached"})
+		return "down"
+	case s.Life.Suspected:
+		w.Trouble = append(w.Trouble, "it is called dead: "+s.Life.Thought)
+		if !busy {
+			w.Mood, w.Next = record.Stuck, append([]record.Command{fence(h)}, w.Next...)
+		}
+		return "suspected to be dead"
+	case !s.Life.Up && s.Life.RenewedAt.IsZero() && s.Cluster == nil:
+		w.Block("it has joined and never renewed its lease: is \"salvor host\" running there?",
+			record.Command{Run: "systemctl status salvor-host", For: "look, on that host"})
+		return "silent"
+	case !s.Life.Up:
+		w.Trouble = append(w.Trouble, "its lease is not renewed"+reason(s.Life.Thought))
+		if !busy {
+			w.Mood, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fence(h)}, w.Next...)
+		}
+		return "silent"
+	case h.Disabled:
+		w.Notes = append(w.Notes, "it takes no new servers"+reason(h.DisabledReason))
+		if !busy {
+			w.Next = append(w.Next, record.Command{Run: "salvor host restore " + orID(h), For: "take it back into service"})
+		}
+		return "up, disabled"
+	}
+	return "up"
+}
+
+// fenced is a host that is proven off: what must come before it is taken back.
+func (s *HostSituation) fenced(w *record.Why) {
+	h, r, p := s.Host, s.Receipt, s.Plan
+	w.Since = r.CreatedAt
+	var how []string
+	for _, proof := range r.Proofs {
+		how = append(how, string(proof.Evidence))
+	}
+	w.Notes = append(w.Notes, "it is proven off by "+strings.Join(how, " and "))
+	if r.Doubted() {
+		w.Block("it spoke again since: nothing more is attached elsewhere by that proof", fence(h))
+		return
+	}
+	running := ""
+	if p != nil && p.State == PlanRunning {
+		running = p.ID
+	}
+	if w.Job == nil || w.Job.Kind != JobEvacuate {
+		w.WaitsFor, w.WaitsSince = AwaitedOf(running, s.Going, s.Uncleaned), r.CreatedAt
+	}
+	if w.Mood != record.Stuck {
+		w.Mood = record.Waiting
+	}
+	asking := p.unconsented()
+	switch {
+	case running != "" || s.Going > 0 || w.Job != nil:
+		w.Next = append(w.Next, record.Command{Run: "salvor evacuate show " + orID(h), For: "see how far its servers are"})
+	case len(asking) > 0:
+		w.Block(counted(len(asking), "server waits", "servers wait")+" for consent to be made anew from an image, which loses data: "+strings.Join(asking, ", "),
+			record.Command{Run: "salvor evacuate run " + orID(h) + " --reimage " + asking[0], For: "make it anew elsewhere; its data are lost"})
+	case s.Life.Servers > 0:
+		w.Block(counted(s.Life.Servers, "server is", "servers are")+" still on it, and no plan is run",
+			record.Command{Run: "salvor evacuate plan " + orID(h), For: "see what would become of them"},
+			record.Command{Run: "salvor evacuate run " + orID(h) + " --wait", For: "move them to other hosts"})
+	default:
+		w.Next = append(w.Next, record.Command{Run: "salvor host restore " + orID(h), For: "take it back into service when it is mended"})
+	}
+}
+
+// unconsented names the servers of a plan that could be made anew if somebody said so.
+func (p *Plan) unconsented() (names []string) {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Items {
+		if it := &p.Items[i]; it.NeedsConsent && !it.Consented && it.MoveID == "" {
+			names = append(names, cmp.Or(it.Name, it.ServerID))
+		}
+	}
+	return names
+}
+
+// AwaitedOf ends the sentence "a fenced host waits for ...": what must come before it is taken back. plan is one that runs.
+func AwaitedOf(plan string, going, uncleaned int) string {
+	var words []string
+	if plan != "" {
+		words = append(words, "the end of plan "+plan)
+	}
+	if going > 0 {
+		words = append(words, "the end of "+counted(going, "move", "moves"))
+	}
+	if uncleaned > 0 {
+		words = append(words, "the host, to clean up after "+counted(uncleaned, "server that was moved", "servers that were moved"))
+	}
+	if len(words) == 0 {
+		return "the host to come back"
+	}
+	return strings.Join(words, "; ")
+}
+
+// counted says how many there are of something.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func (s *HostSituation) words(w *record.Why) {
+	if at := s.Life.RenewedAt; !at.IsZero() {
+		text := "renewed its lease"
+		if s.Life.Watchdog != "" {
+			text += ", with " + s.Life.Watchdog + " armed"
+		}
+		w.Words = append(w.Words, record.Word{From: "host", At: at, Text: text, OK: s.Life.Up})
+	}
+	if s.Receipt != nil && !s.Receipt.HeardAt.IsZero() {
+		w.Words = append(w.Words, record.Word{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
+	}
+	if s.Cluster != nil {
+		w.Words = append(w.Words, record.Word{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
+	}
+}

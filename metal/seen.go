@@ -1,0 +1,111 @@
+package metal
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// Seen is what was seen of a machine that boots; a zero time: nothing new.
+type Seen struct {
+	DHCPAt, BootAt     time.Time
+	DHCPWord, BootWord string
+}
+
+// sightings keeps what was seen of machines until it is written together: packets must not cost a commit each.
+type sightings struct {
+	mu   sync.Mutex
+	last map[string]Seen
+}
+
+// FetchWord begins what netboot says of a machine that fetches a file; all else was DHCP.
+const FetchWord = "fetching "
+
+// Saw takes a word of netboot about a machine that boots. It reaches the store within a second or two.
+func (s *Nodes) Saw(nodeID, what string) {
+	s.sightings.mu.Lock()
+	defer s.sightings.mu.Unlock()
+	if s.sightings.last == nil {
+		s.sightings.last = map[string]Seen{}
+	}
+	seen := s.sightings.last[nodeID]
+	if strings.HasPrefix(what, FetchWord) {
+		seen.BootAt, seen.BootWord = s.now(), what
+	} else {
+		seen.DHCPAt, seen.DHCPWord = s.now(), what
+	}
+	s.sightings.last[nodeID] = seen
+}
+
+func (g *sightings) take() map[string]Seen {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	taken := g.last
+	g.last = nil
+	return taken
+}
+
+// putBack keeps what could not be written, unless something newer was seen.
+func (g *sightings) putBack(old map[string]Seen) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, newer := range g.last {
+		seen := old[id]
+		if !newer.DHCPAt.IsZero() {
+			seen.DHCPAt, seen.DHCPWord = newer.DHCPAt, newer.DHCPWord
+		}
+		if !newer.BootAt.IsZero() {
+			seen.BootAt, seen.BootWord = newer.BootAt, newer.BootWord
+		}
+		old[id] = seen
+	}
+	g.last = old
+}
+
+// FlushSeen writes what was seen since the last time, all in one transaction.
+func (s *Nodes) FlushSeen(ctx context.Context) error {
+	seen := s.sightings.take()
+	if len(seen) == 0 {
+		return nil
+	}
+	err := s.jobs.Do(ctx, func(tx job.Tx) error {
+		for _, id := range slices.Sorted(maps.Keys(seen)) {
+			if err := s.store.SaveSeen(tx, id, seen[id]); err != nil && !problem.Is(err, problem.NotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.sightings.putBack(seen)
+	}
+	return err
+}
+
+// RunSeen writes once a second what was seen, until ctx ends, and the last of it then. onError is told of what could not be
+// written, which is tried again.
+func (s *Nodes) RunSeen(ctx context.Context, onError func(error)) {
+	turn := time.NewTicker(flushEvery)
+	defer turn.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
+			defer cancel()
+			if err := s.FlushSeen(bounded); err != nil {
+				onError(err)
+			}
+			return
+		case <-turn.C:
+		}
+		if err := s.FlushSeen(ctx); err != nil && ctx.Err() == nil {
+			onError(err)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package metal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/record"
+)
+
+// Situation is all that is known of a node at one moment.
+type Situation struct {
+	Node    *Node
+	Contact Contact
+	Jobs    []job.Job // unended ones
+	Crew    record.Crew
+	// Offered: a conductor that lives offers the node's driver.
+	Offered bool
+	Now     time.Time
+}
+
+// Why says what a node waits for.
+func Why(s Situation) record.Why {
+	n := s.Node
+	w := record.Why{State: string(n.ProvisionState), Since: n.ProvisionedAt}
+	w.Work(s.Jobs, s.Crew)
+	if len(s.Crew.Live) > 0 && !s.Offered {
+		w.Block(fmt.Sprintf("no conductor that lives offers its driver %q", n.Driver),
+			record.Command{Run: "salvor driver list", For: "see which drivers are offered; [DEFAULT]enabled_hardware_types enables more"})
+	}
+	s.rest(&w)
+	s.state(&w)
+	s.hands(&w)
+	s.words(&w)
+	return w
+}
+
+// rest is a node on which nothing works, although its state says that something does, or that something went wrong.
+func (s *Situation) rest(w *record.Why) {
+	n := s.Node
+	if w.Job != nil {
+		return
+	}
+	info := n.ProvisionState.Info()
+	failed := strings.HasSuffix(string(n.ProvisionState), "failed") || n.ProvisionState == Error
+	switch {
+	case failed:
+		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), Remedies(n)...)
+	case !info.Stable:
+		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), Remedies(n)...)
+	case n.LastError != "":
+		w.Trouble = append(w.Trouble, "its last error: "+n.LastError)
+		w.Next = append(w.Next, Remedies(n)...)
+	case n.ProvisionState == Rescue:
+		w.Next = append(w.Next, Remedies(n)...)
+	}
+}
+
+// state is what its record says of it beside the provision state.
+func (s *Situation) state(w *record.Why) {
+	n := s.Node
+	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.RescueState() {
+		w.Notes = append(w.Notes, "its rescue session ends by itself at "+n.Rescue.ExpiresAt.UTC().Format("2006-01-02 15:04:05")+" UTC")
+	}
+	if n.Hold != "" {
+		w.Trouble = append(w.Trouble, "it is held off: "+n.Hold)
+	}
+	if n.Health != "" && n.Health != "OK" {
+		w.Trouble = append(w.Trouble, "its BMC calls its health "+n.Health)
+	}
+	if s.Contact.PowerFailures > 0 && s.Contact.PowerError != "" && n.Fault != PowerFailure {
+		w.Trouble = append(w.Trouble, fmt.Sprintf("its BMC did not answer %s: %s", counted(s.Contact.PowerFailures), s.Contact.PowerError))
+		w.Next = append(w.Next, askBMC(n))
+	}
+}
+
+// counted says how often.
+func counted(n int) string {
+	if n == 1 {
+		return "the last time"
+	}
+	return fmt.Sprintf("%d times in a row", n)
+}
+
+// hands says where people are asked for: maintenance, a fault, a step that holds.
+func (s *Situation) hands(w *record.Why) {
+	n := s.Node
+	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "give it back into salvor's hands"}
+	switch {
+	case n.Maintenance && n.Fault == PowerFailure:
+		w.Block(firstWords(n.MaintenanceReason, "its BMC does not answer", ""), askBMC(n),
+			record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend the BMC's address or credentials"})
+	case n.Maintenance && n.Fault != "":
+		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+because(n.MaintenanceReason), unset)
+	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == endOfMaintenance:
+		w.Block("somebody put it into maintenance"+because(n.MaintenanceReason), unset)
+	case n.Maintenance:
+		w.Trouble = append(w.Trouble, "it is in maintenance"+because(n.MaintenanceReason))
+		w.Next = append(w.Next, unset)
+	}
+	if w.Job == nil || w.Mood == record.Stuck {
+		return
+	}
+	switch n.ProvisionState {
+	case CleanHold, DeployHold, ServiceHold:
+		w.Block("a step holds it until somebody lets it go on", Remedies(n)...)
+	case CleanWait, DeployWait, InspectWait, RescueWait, ServiceWait:
+		s.absent(w)
+		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
+		w.Next = append(w.Next, Remedies(n)...)
+	default:
+		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
+	}
+}
+
+// endOfMaintenance is what operations say that a node's operator holds up.
+const endOfMaintenance = "the end of maintenance"
+
+// absent says how far a machine came whose ramdisk is awaited.
+func (s *Situation) absent(w *record.Why) {
+	n, c, from := s.Node, s.Contact, w.WaitsSince
+	switch {
+	case c.AgentBoot == n.BootNumber && n.BootNumber > 0:
+		w.Notes = append(w.Notes, "the ramdisk of this boot runs")
+	case c.LookupAt.After(from):
+		w.Notes = append(w.Notes, "the ramdisk has booted and asked who it is, and has not called back")
+	case c.BootAt.After(from):
+		w.Notes = append(w.Notes, "the machine fetches its boot files, and its ramdisk has not been heard")
+	case c.DHCPAt.After(from):
+		w.Notes = append(w.Notes, "the machine has asked for its boot, and has fetched nothing yet")
+	case c.PowerRead == PowerOff && c.PowerReadAt.After(from):
+		w.Trouble = append(w.Trouble, "the machine was found off while its ramdisk is awaited")
+	case n.Plan != nil && n.Plan.Road == RoadIPXE && s.Now.Sub(from) > bootPatience:
+		w.Trouble = append(w.Trouble, "the machine has not asked for its boot since: its BMC may not have started it, or its DHCP requests do not reach salvor")
+		w.Next = append(w.Next, record.Command{Run: "salvor doctor", For: "check the boot networks, on the machine that serves them"})
+	}
+}
+
+// bootPatience is how long firmware may take until it asks for its boot.
+const bootPatience = 4 * time.Minute
+
+// words are what was heard last.
+func (s *Situation) words(w *record.Why) {
+	n, c := s.Node, s.Contact
+	add := func(from string, at time.Time, text string, ok bool) {
+		if !at.IsZero() {
+			w.Words = append(w.Words, record.Word{From: from, At: at, Text: text, OK: ok})
+		}
+	}
+	if c.PowerError != "" {
+		add("bmc", c.PowerReadAt, "no answer: "+c.PowerError, false)
+	} else {
+		add("bmc", c.PowerReadAt, firstWords(string(c.PowerRead), "answered", ""), true)
+	}
+	text := "heartbeat"
+	if c.AgentBoot != n.BootNumber {
+		text = "heartbeat of an earlier boot"
+	}
+	if c.AgentStatus != "" {
+		text += ", " + c.AgentStatus + because(c.AgentStatusMessage)
+	}
+	if c.AgentURL != "" {
+		text += " from " + c.AgentURL
+	}
+	add("agent", c.HeartbeatAt, text, c.AgentStatus != "error")
+	add("lookup", c.LookupAt, "the ramdisk asked who it is", true)
+	add("dhcp", c.DHCPAt, c.DHCPWord, true)
+	add("boot", c.BootAt, c.BootWord, true)
+	slices.SortStableFunc(w.Words, func(a, b record.Word) int { return b.At.Compare(a.At) })
+}
+
+// Remedies are the commands that lead a node on out of its state, the best first.
+func Remedies(n *Node) []record.Command {
+	var out []record.Command
+	for _, r := range remedies[n.ProvisionState] {
+		out = append(out, record.Command{Run: strings.ReplaceAll(r.Run, "NODE", n.label()), For: r.For})
+	}
+	return out
+}
+
+var abort = record.Command{Run: "salvor node abort NODE", For: "give it up"}
+
+var remedies = map[State][]record.Command{
+	Enroll:         {{Run: "salvor node set NODE --driver-info KEY=VALUE", For: "mend how its BMC is reached"}, {Run: "salvor node manage NODE", For: "try again"}},
+	InspectWait:    {abort},
+	InspectFailed:  {{Run: "salvor node inspect NODE", For: "try again"}, {Run: "salvor node manage NODE", For: "go on without an inspection"}},
+	AdoptFailed:    {{Run: "salvor node adopt NODE", For: "try again when it is mended"}, {Run: "salvor node manage NODE", For: "take it back to manageable"}},
+	CleanWait:      {abort},
+	CleanHold:      {{Run: "salvor node unhold NODE", For: "let the step go on"}, abort},
+	CleanFailed:    {{Run: "salvor node manage NODE", For: "take it back to manageable; then clean or provide again"}},
+	DeployWait:     {abort, {Run: "salvor node undeploy NODE", For: "give the node back"}},
+	DeployHold:     {{Run: "salvor node unhold NODE", For: "let the step go on"}, abort},
+	DeployFailed:   {{Run: "salvor node deploy NODE", For: "try again"}, {Run: "salvor node undeploy NODE", For: "give the node back"}},
+	ServiceWait:    {abort},
+	ServiceHold:    {{Run: "salvor node unhold NODE", For: "let the step go on"}, abort},
+	ServiceFailed:  {{Run: "salvor node abort NODE", For: "take it back to active"}, {Run: "salvor node rescue NODE", For: "mend it by hand"}},
+	RescueWait:     {abort},
+	Rescue:         {{Run: "salvor node unrescue NODE", For: "boot its own system"}},
+	RescueFailed:   {{Run: "salvor node rescue NODE", For: "try again"}, {Run: "salvor node unrescue NODE", For: "boot its own system"}},
+	UnrescueFailed: {{Run: "salvor node unrescue NODE", For: "try again"}},
+	Error:          {{Run: "salvor node undeploy NODE", For: "try again"}},
+}
+
+func askBMC(n *Node) record.Command {
+	return record.Command{Run: "salvor node boot device show " + n.label(), For: "ask the BMC now"}
+}
+
+// label is how commands name the node.
+func (n *Node) label() string {
+	if n.Name != "" {
+		return n.Name
+	}
+	return n.ID
+}
+
+// firstWords is the text after its lead, or instead where it is empty.
+func firstWords(text, instead, lead string) string {
+	if text == "" {
+		return instead
+	}
+	return lead + text
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
