@@ -178,7 +178,7 @@ func (w *world) lookups() error {
 func (w *world) heartbeats() error {
 	beat := func(c *wire, i int) error {
 		b := &w.booting[i%len(w.booting)]
-		body := `{"callback_url":"https://127.0.0.1:9","agent_version":"9.1","agent_token":"` + b.token + `"}`
+		body := `{"callback_url":"https://127.0.0.1:9999","agent_version":"9.1","agent_token":"` + b.token + `"}`
 		_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
 		return err
 	}

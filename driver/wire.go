@@ -38,13 +38,15 @@ type Wire struct {
 	Redirects bool
 	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
 	Limit int64
+	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
+	Control func(network, address string, c syscall.RawConn) error
 }
 
 // Client gives a client and what releases its connections.
 func (w Wire) Client() (*http.Client, func()) {
 	transport := &http.Transport{
 		TLSClientConfig:        w.TLS,
-		DialContext:            (&net.Dialer{Timeout: CallTimeout}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: CallTimeout, Control: w.Control}).DialContext,
 		TLSHandshakeTimeout:    CallTimeout,
 		ResponseHeaderTimeout:  CallTimeout,
 		MaxResponseHeaderBytes: 64 << 10,

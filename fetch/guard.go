@@ -27,6 +27,9 @@ type Guard struct {
 	Own func() []netip.Addr
 }
 
+// Loopback lets through this machine alone: for those who live on it together.
+var Loopback = Guard{Only: true, Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
+
 // never are networks on which no server of others is: this machine, those that mean
 // nobody or everybody, and where clouds answer a machine's questions about itself.
 var never = []struct {

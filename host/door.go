@@ -34,16 +34,16 @@ type door struct {
 	root     *url.URL
 	identity *identity
 	http     *http.Client
-	images   *http.Client // of other servers, for images by URL
+	images   *http.Client // of other servers, for images by URL; nil: none is asked
 	close    func()
 }
 
-func newDoor(controller string, id *identity) (*door, error) {
+func newDoor(controller string, id *identity, web *http.Client) (*door, error) {
 	root, err := url.Parse(strings.TrimRight(controller, "/"))
 	if err != nil || root.Scheme != "https" || root.Host == "" || root.Path != "" || root.User != nil {
 		return nil, problem.Invalidf("--controller %q: want https://ADDRESS:PORT", controller)
 	}
-	d := &door{root: root, identity: id}
+	d := &door{root: root, identity: id, images: web}
 	transport := d.transport(&tls.Config{
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if p := id.pair.Load(); p != nil {
@@ -61,9 +61,12 @@ func newDoor(controller string, id *identity) (*door, error) {
 		},
 	})
 	d.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
-	other := d.transport(nil)
-	d.images = &http.Client{Transport: other}
-	d.close = func() { transport.CloseIdleConnections(); other.CloseIdleConnections() }
+	d.close = func() {
+		transport.CloseIdleConnections()
+		if web != nil {
+			web.CloseIdleConnections()
+		}
+	}
 	return d, nil
 }
 
@@ -236,6 +239,9 @@ func (d *door) image(ctx context.Context, digest, address string, from int64) (i
 	client := d.images
 	if address == "" {
 		client, address = d.http, d.root.String()+wire.ImagePath+digest
+	}
+	if client == nil {
+		return nil, 0, problem.Unsupportedf("image address: this host fetches nothing but from its control plane")
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Watchdog resets the machine where the host's group fences itself; nil: none does.
 	Watchdog Watchdog
+	// Web fetches images and rescue images that lie elsewhere than with the control plane; nil: none is fetched.
+	Web *http.Client
 	// BootID and Alive are the machine's: the id of its boot, and the time since then, sleep included.
 	BootID func() (string, error)
 	Alive  func() (time.Duration, error)
@@ -131,7 +134,7 @@ func (a *Agent) open() error {
 	if a.stores, err = openStores(a.Config, a.identity); err != nil {
 		return err
 	}
-	if a.door, err = newDoor(a.Controller, a.identity); err != nil {
+	if a.door, err = newDoor(a.Controller, a.identity, a.Web); err != nil {
 		return err
 	}
 	if a.images, err = openImages(a.identity.path("images"), a.ImageBytes, a.door); err != nil {

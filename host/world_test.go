@@ -237,7 +237,7 @@ func (w *world) config(g *guests) Config {
 	dir := w.t.TempDir()
 	return Config{
 		StateDir: filepath.Join(dir, "s"), Controller: w.url, Token: w.token(), Name: "vm1", Hypervisor: g, Log: quiet, RescueDir: filepath.Join(dir, "rescue"),
-		BootID: func() (string, error) { return "boot-1", nil },
+		BootID: func() (string, error) { return "boot-1", nil }, Web: http.DefaultClient,
 	}
 }
 

@@ -233,13 +233,39 @@ func (s *Nodes) checkCallback(text string) error {
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return problem.Invalidf("Invalid callback_url: want http://HOST:PORT or https://HOST:PORT")
 	}
-	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
-		return problem.Invalidf("Invalid callback_url: there is no port %s", u.Port())
+	if strings.Trim(u.Path, "/") != "" || u.Opaque != "" {
+		return problem.Invalidf("Invalid callback_url: it must end with the port")
+	}
+	port, err := callbackPort(u)
+	if err != nil {
+		return err
 	}
 	if s.opts.RequireTLS && u.Scheme != "https" {
 		return problem.Invalidf("TLS is required by the configuration ([agent]require_tls); callback_url %q is not https", text)
 	}
+	if s.opts.Callback != nil {
+		if err := s.opts.Callback(u.Hostname(), port); err != nil {
+			return problem.Invalidf("Invalid callback_url: %w ([agent]callback_networks)", err)
+		}
+	}
 	return nil
+}
+
+// callbackPort refuses the ports of services that are no agent's: those below 1024, but
+// for the two of the web.
+func callbackPort(u *url.URL) (uint16, error) {
+	text := u.Port()
+	if text == "" {
+		text = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	switch {
+	case err != nil || port == 0:
+		return 0, problem.Invalidf("Invalid callback_url: there is no port %s", text)
+	case port < 1024 && port != 80 && port != 443:
+		return 0, problem.Invalidf("Invalid callback_url: port %d is another service's", port)
+	}
+	return uint16(port), nil
 }
 
 // compareHeartbeat refuses an agent that changes its face within one boot.

@@ -26,6 +26,8 @@ type Options struct {
 	RescuePasswordInLookup bool
 	// RequireTLS refuses callback URLs that are not https.
 	RequireTLS bool
+	// Callback tells why no agent may be called at a host and port; nil: it may at any.
+	Callback func(host string, port uint16) error
 	// AllowDeletingAvailable lets nodes in available be deleted.
 	AllowDeletingAvailable bool
 }

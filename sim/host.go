@@ -58,7 +58,7 @@ func StartHost(ctx context.Context, c Config, machine hypervisor.Hypervisor) (*H
 	}
 	a, err := host.Open(host.Config{
 		StateDir: c.StateDir, Controller: c.Controller, Token: c.Token, Name: c.Name, Hypervisor: machine, RescueDir: c.StateDir, Version: "salvor-sim", Log: c.Log,
-		Stores: c.Stores, BootID: c.BootID, Watchdog: c.Watchdog,
+		Stores: c.Stores, BootID: c.BootID, Watchdog: c.Watchdog, Web: http.DefaultClient,
 	})
 	if err != nil {
 		return nil, err

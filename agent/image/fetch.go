@@ -14,33 +14,25 @@ import (
 	"strings"
 	"time"
 
+	"salvor/fetch"
 	"salvor/problem"
 	wire "salvor/wire/agent"
 )
 
 const (
-	redirects  = 5
 	headerTime = 60 * time.Second
 	peekSize   = 64 << 10
 )
 
-// Client makes a client for image servers: by no proxy but that of the order, and no
-// redirect away from TLS.
+// Client makes a client for image servers: by no proxy but that of the order, and where a
+// redirect leads to another server without what opens the first.
 func Client(trust *tls.Config) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: trust, Proxy: proxyOf, DialContext: (&net.Dialer{Timeout: headerTime}).DialContext,
 		TLSHandshakeTimeout: headerTime, ResponseHeaderTimeout: headerTime, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: headerTime,
 	}
-	return &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
-		switch {
-		case len(via) > redirects:
-			return errors.New("too many redirects")
-		case req.URL.Scheme != "https" && via[0].URL.Scheme == "https":
-			return errors.New("a redirect away from TLS")
-		}
-		return nil
-	}}
+	return &http.Client{Transport: transport, CheckRedirect: fetch.Redirect}
 }
 
 type proxies struct {

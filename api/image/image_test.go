@@ -19,6 +19,7 @@ import (
 
 	"salvor/api/image"
 	"salvor/compute"
+	"salvor/fetch"
 	"salvor/record"
 )
 
@@ -350,7 +351,7 @@ func TestImports(t *testing.T) {
 	var answer http.HandlerFunc
 	from := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { answer(rw, r) }))
 	defer from.Close()
-	w := newWorld(t, func(c *image.Config) { c.ImportHosts = []string{"127.0.0.1"} })
+	w := newWorld(t, func(c *image.Config) { c.ImportHosts, c.Web = []string{"127.0.0.1"}, fetch.Client(fetch.Loopback) })
 	run := func(name string, h http.HandlerFunc, want string) object {
 		t.Helper()
 		answer = h

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,7 +18,6 @@ const (
 	webDownload = "web-download"
 	importTime  = 6 * time.Hour
 	maxURL      = 2048
-	redirects   = 5
 )
 
 // importImage takes an image in from where it lies. The fetch goes on in the background; the
@@ -37,7 +35,7 @@ func (s *server) importImage(c *api.Call) error {
 	switch {
 	case body.Method.Name != webDownload:
 		return problem.Invalidf("The import method %.40q is not served: upload the data (PUT .../file), or use %s.", body.Method.Name, webDownload)
-	case len(s.ImportHosts) == 0:
+	case len(s.ImportHosts) == 0 || s.Web == nil:
 		return problem.Forbiddenf("The import method %s is not enabled: no host is configured that images may be fetched from.", webDownload)
 	}
 	from, err := s.source(body.Method.URI)
@@ -68,21 +66,20 @@ func (s *server) permits(u *url.URL) bool {
 	return slices.ContainsFunc(s.ImportHosts, func(h string) bool { return h == "*" || h == u.Host || h == u.Hostname() })
 }
 
-var importTransport = &http.Transport{
-	Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: idleTime}).DialContext, TLSHandshakeTimeout: idleTime,
-	ResponseHeaderTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: idleTime, DisableCompression: true,
-}
-
+// importClient follows redirects only to hosts that are configured too.
 func (s *server) importClient() *http.Client {
-	return &http.Client{Transport: importTransport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		switch {
-		case len(via) > redirects:
-			return errors.New("too many redirects")
-		case !s.permits(r.URL) || r.URL.User != nil:
+	c := *s.Web
+	rule := c.CheckRedirect
+	c.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if !s.permits(r.URL) {
 			return errors.New("it redirects to a host that images may not be fetched from")
 		}
-		return nil
-	}}
+		if rule == nil {
+			return http.ErrUseLastResponse
+		}
+		return rule(r, via)
+	}
+	return &c
 }
 
 func (t *transfer) fetch(from *url.URL, format string) {

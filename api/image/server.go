@@ -41,6 +41,8 @@ type Config struct {
 	// ImportHosts are those that images may be fetched from on request (web-download), as HOST or HOST:PORT;
 	// "*" is every host. None: nothing is fetched.
 	ImportHosts []string
+	// Web fetches them; nil: nothing is fetched.
+	Web *http.Client
 	// Held tells whether others than images need the bytes of a digest, which then stay; nil: nobody does.
 	Held func(ctx context.Context, digest string) (bool, error)
 	// Lifetime ends the imports in the background; nil: they end with the process.

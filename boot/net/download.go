@@ -158,6 +158,9 @@ func (d *downloads) check(ctx context.Context, ref string, e *download) {
 
 // fetch gives nil for content that did not change.
 func (d *downloads) fetch(ctx context.Context, cancel func(), ref string, former *shared) (*shared, error) {
+	if d.client == nil {
+		return nil, problem.Unsupportedf("fetch %s: no URL is fetched here", shown(ref))
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
 	if err != nil {
 		return nil, problem.Invalidf("fetch %s: not a URL", shown(ref))
@@ -227,14 +230,6 @@ func (a *alive) Read(b []byte) (int, error) {
 		a.timer.Reset(downloadStall)
 	}
 	return n, err
-}
-
-// defaultClient bounds all but the transfer, which check bounds.
-func defaultClient() *http.Client {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout = downloadStall
-	t.DisableCompression = true // a ramdisk is to arrive as it is
-	return &http.Client{Transport: t}
 }
 
 // nameless makes a file that vanishes when it is closed.

@@ -32,7 +32,7 @@ func newSite(t testing.TB) *site {
 	s.plans.node.Plan.Kernel, s.plans.node.Plan.Ramdisk = filepath.Join(s.dir, "kernel"), filepath.Join(s.dir, "ramdisk")
 	write(t, s.plans.node.Plan.Kernel, strings.Repeat("kernel ", 5000))
 	write(t, s.plans.node.Plan.Ramdisk, strings.Repeat("ramdisk", 9001))
-	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Log: slog.New(slog.NewTextHandler(s.log, nil)),
+	srv, err := New(Config{Plans: s.plans, Token: testTokenOf, Roots: []string{s.dir}, Client: http.DefaultClient, Log: slog.New(slog.NewTextHandler(s.log, nil)),
 		Seen: func(_ *metal.Node, what string) {
 			s.plans.mu.Lock()
 			defer s.plans.mu.Unlock()

@@ -64,8 +64,8 @@ type Config struct {
 	// CacheDir takes kernels and ramdisks that plans name by URL while images are made of them: the
 	// system's folder for temporary files if empty. Its files have no names.
 	CacheDir string
-	// Client fetches them; nil is one with time-outs. Node records name the URLs: where their writers
-	// are not trusted, give one that reaches nothing but the mirrors.
+	// Client fetches them and bounds the time until an answer begins; nil: none is fetched. Node records name
+	// the URLs: give one that reaches nothing but what their writers may reach.
 	Client *http.Client
 
 	// Interfaces may be empty: then there is no DHCP and no TFTP.
@@ -123,9 +123,6 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.Loaders = cfg.Loaders.or(DebianLoaders)
-	if cfg.Client == nil {
-		cfg.Client = defaultClient()
-	}
 	d := &downloads{client: cfg.Client, dir: cfg.CacheDir, now: time.Now}
 	return &Server{cfg: cfg, log: cfg.Log, images: &images{roots: cfg.Roots, loaders: cfg.Loaders, downloads: d}, seen: newSeen(cfg.Seen, seenPause), reports: newSeen(nil, reportPause)}, nil
 }

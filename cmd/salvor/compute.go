@@ -39,7 +39,7 @@ func (p *program) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
-		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL,
+		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
 		ReleaseNode: p.nodes.Release,
 	}, time.Now)
 	var err error
@@ -94,16 +94,20 @@ func (p *program) joinToken() func(secret.Value) secret.Value {
 const headTimeout = 10 * time.Second
 
 // headURL tells whether a rescue image can be had where somebody says that it lies.
-func headURL(url string) error {
+func headURL(web *http.Client) func(url string) error {
+	return func(url string) error { return head(web, url) }
+}
+
+func head(web *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), headTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
 		return problem.Invalidf("location %.200q is no URL", url)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := web.Do(request)
 	if err != nil {
-		return problem.Invalidf("location %s does not answer: %w", request.URL.Redacted(), err)
+		return problem.Invalidf("location %s cannot be asked: %w", request.URL.Redacted(), bare(err))
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
@@ -174,7 +178,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 		}),
 		"/image": image.New(image.Config{
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
-			ImportHosts: p.cfg.Image.ImportHosts, Held: p.rescueHolds,
+			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, Nodes: p.nodes, Jobs: p.store, JoinToken: p.joinToken(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),

@@ -34,6 +34,8 @@ type driverConfig struct {
 	DeployKernel, DeployRamdisk string
 	// ImageFormats are those that may be deployed, ImageDirs the directories of images that are files here.
 	ImageFormats, ImageDirs []string
+	// Callback refuses addresses at which no agent may be called.
+	Callback agent.Control
 }
 
 // hardware is what the composition of all hardware types shares.
@@ -241,7 +243,7 @@ func (h hardware) agentRescue() choice[driver.Rescue] {
 	if h.cfg.RescueRamdisk == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
 	}
-	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes}}
+	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback}}
 }
 
 // networks puts bridge first where there are bridges: who configures them wants them used.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/config"
+	"salvor/fetch"
 	"salvor/host"
 	"salvor/hypervisor/libvirt"
 	"salvor/secret"
@@ -26,6 +28,7 @@ type hostFlags struct {
 	kvm                        bool
 	initiator                  string
 	watchdog                   string
+	fetch                      []string
 }
 
 // withHostAgent has "salvor host", the group of commands for hosts, run the agent where no command follows.
@@ -63,6 +66,7 @@ once, keeps a lease, pulls orders and carries them out on libvirt. It opens no p
 	group.Flags().BoolVar(&f.kvm, "kvm", false, "use hardware virtualization")
 	group.Flags().StringVar(&f.initiator, "initiator", "", "IQN by which all guests' volumes are logged in to (default a name of its own for each guest)")
 	group.Flags().StringVar(&f.watchdog, "watchdog", "", "the device of a hardware watchdog, such as /dev/watchdog, that resets this machine when it falls silent; it is opened only while the host's group fences itself (default none)")
+	group.Flags().StringSliceVar(&f.fetch, "fetch-network", nil, "a network from which images at URLs may be fetched; may be given several times (default all but this machine, link-local networks and the metadata services of clouds; the word default stands for those)")
 	group.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
 	group.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 || f.controller == "" {
@@ -118,6 +122,11 @@ func (f *hostFlags) config(cmd *cobra.Command) (host.Config, error) {
 		}
 		c.Watchdog = host.HardwareWatchdog(f.watchdog)
 	}
+	networks, err := config.ParseNetworks(f.fetch)
+	if err != nil {
+		return c, usagef(cmd, "--fetch-network: want ADDRESS/BITS or an address")
+	}
+	c.Web = fetch.Client(fetch.Guard{Networks: networks.Listed, Only: !networks.Others})
 	token := f.join
 	if f.joinFile != "" {
 		b, err := readArgument(cmd.InOrStdin(), f.joinFile, 4096)

@@ -184,7 +184,7 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
-	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, nodeOptions(p.cfg), time.Now)
+	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), time.Now)
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}

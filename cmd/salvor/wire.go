@@ -107,7 +107,7 @@ func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 		RescueKernel: kernel, RescueRamdisk: image,
 		DeployKernel: deployKernel, DeployRamdisk: deployImage,
 		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
-		Neutron: cloud, Networks: networks(p.cfg.Neutron),
+		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control,
 	}, nil
 }
 
@@ -155,12 +155,14 @@ func bridges(c config.Bridge) network.Bridges {
 	return out
 }
 
-func nodeOptions(c *config.Config) metal.Options {
+func (p *program) nodeOptions() metal.Options {
+	c := p.cfg
 	return metal.Options{
 		HashAlgorithm:          c.Conductor.RescuePasswordHashAlgorithm,
 		RestrictLookup:         c.API.RestrictLookup,
 		RescuePasswordInLookup: c.Agent.RescuePasswordInLookup,
 		RequireTLS:             c.Agent.RequireTLS,
+		Callback:               p.callbackGuard().CheckHost,
 		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
 	}
 }

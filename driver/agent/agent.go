@@ -26,7 +26,13 @@ import (
 type Rescue struct {
 	// Lanes keep it to one request at a time per agent.
 	Lanes *driver.Lanes
+	// Control refuses addresses at which no agent may be called; nil: none.
+	Control Control
 }
+
+// Control is asked for the address of each connection before it is made: what a name led
+// to when the heartbeat came is no word on where it leads now.
+type Control = func(network, address string, c syscall.RawConn) error
 
 var _ driver.Rescue = Rescue{}
 
@@ -59,7 +65,7 @@ func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
 	if f.Hash.Empty() {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
-	return dial(driver.Wire{Lanes: r.Lanes}, a, f.Hash)
+	return dial(driver.Wire{Lanes: r.Lanes, Control: r.Control}, a, f.Hash)
 }
 
 // dial begins a conversation with an agent; the secrets are masked should it send them back.

@@ -21,6 +21,8 @@ import (
 type Orders struct {
 	// Lanes keep it to one request at a time per agent.
 	Lanes *driver.Lanes
+	// Control refuses addresses at which no agent may be called; nil: none.
+	Control Control
 }
 
 var _ driver.Orders = Orders{}
@@ -75,7 +77,7 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
-	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders}, a, secrets...)
+	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders, Control: o.Control}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()

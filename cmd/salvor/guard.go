@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"salvor/config"
+	"salvor/fetch"
+)
+
+// guard lets the program connect to what is configured, and to its own machine where nobody comes from another.
+func (p *program) guard(n config.Networks) fetch.Guard {
+	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Doors: p.doors}
+	if n.Others && len(n.Listed) == 0 && alone(p.cfg) {
+		g.Networks = fetch.Loopback.Networks
+	}
+	return g
+}
+
+// callbackGuard is for agents, which run on other machines than this one.
+func (p *program) callbackGuard() fetch.Guard {
+	g := p.guard(p.cfg.Agent.CallbackNetworks)
+	g.Own = fetch.OwnAddresses
+	return g
+}
+
+// web is the client for what users name by URL.
+func (p *program) web() *http.Client { return fetch.Client(p.guard(p.cfg.Fetch.Networks)) }
+
+// doors are our own listeners as they are configured. One whose port the system chooses is told by nobody.
+func (p *program) doors() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, text := range listeners(p.cfg) {
+		host, port, err := net.SplitHostPort(text)
+		if host == "" {
+			host = "::"
+		}
+		at, bad := netip.ParseAddrPort(net.JoinHostPort(host, port))
+		if err == nil && bad == nil && at.Port() != 0 {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func listeners(c *config.Config) []string {
+	out := []string{netip.AddrPortFrom(c.API.HostIP, uint16(c.API.Port)).String()}
+	for _, at := range []string{c.Ramdisk.Listen, c.Hosts.Listen} {
+		if at != "" {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// alone tells whether nobody can come from another machine: every listener, and every URL under which others are told to come,
+// is this machine's own. Then agents and web servers are here too, as on a developer's machine.
+func alone(c *config.Config) bool {
+	for _, at := range listeners(c) {
+		if host, _, err := net.SplitHostPort(at); err != nil || !isLoopback(host) {
+			return false
+		}
+	}
+	for _, text := range []string{c.ServiceCatalog.EndpointOverride, c.API.PublicEndpoint} {
+		if u, err := url.Parse(text); text != "" && (err != nil || !isLoopback(u.Hostname())) {
+			return false
+		}
+	}
+	return len(c.Netboot.Interfaces) == 0
+}
+
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// bare takes the URL out of an error of net/http: it may hold what opens it.
+func bare(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
