@@ -98,7 +98,7 @@ func (r *Run) Note(key, value string) {
 // Commit makes the notes and fn's writes durable in the middle of an action: an
 // intent that must be known before a deed that cannot be repeated.
 func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
-	return r.runner.store.Do(ctx, func(tx Tx) error {
+	err := r.runner.store.Do(ctx, func(tx Tx) error {
 		if err := r.runner.store.Save(tx, &r.Job, true); err != nil {
 			return err
 		}
@@ -107,4 +107,8 @@ func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
 		}
 		return fn(tx)
 	})
+	if err == nil {
+		r.Fence++
+	}
+	return err
 }

@@ -69,7 +69,8 @@ type Job struct {
 	Problem          string            // why it failed; empty = no failure
 	ProblemKind      string            // problem.Kind's name
 
-	// Owner is the conductor's incarnation that holds the claim; Fence counts claims.
+	// Owner is the conductor's incarnation that holds the claim. Fence counts claims and what their owners wrote, so
+	// that nothing takes effect twice, even where the answer to a commit was lost.
 	Owner string
 	Fence int64
 	// Signals counts signals ever sent to this job; Seen is its value when the claim was made.
@@ -85,6 +86,9 @@ type Job struct {
 	OperationDeadline                              int64
 	RequestID, User                                string
 	CreatedAt, UpdatedAt, ActionStartedAt, EndedAt time.Time
+
+	// Damage says what of the row could not be read; no action can be trusted with such a job. Empty: all was read.
+	Damage string
 }
 
 // Locks reports whether the job holds its subject now.
@@ -128,22 +132,31 @@ type Queue interface {
 type Claims interface {
 	// Claim takes up to limit jobs for the owner: Ready or Undoing, unowned, due at now, of the groups and of the kinds
 	// (name -> newest version known). Fence is raised, Seen becomes Signals, Ready becomes Running. Oldest due first.
+	// A row that cannot be read is claimed too, with its Damage. After an error jobs may have been claimed all the same: see Claimed.
 	Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[Kind]int, limit int) ([]Job, error)
+	// Claimed lists up to limit jobs that the owner holds, whether it knows that or not.
+	Claimed(ctx context.Context, owner string, limit int) ([]Job, error)
 	// Save writes the claimed job's state, action, attempt, memo, secret, problem, times and owner WHERE id, j.Owner's claim and
-	// fence still hold, else ErrFenced. keep=false gives the claim up (owner NULL). A job saved as Waiting becomes
+	// fence still hold, else ErrFenced. The row's fence is raised; once it is committed, j's is too low by one, and it is the
+	// caller's to raise. keep=false gives the claim up (owner NULL). A job saved as Waiting becomes
 	// Ready instead if a signal came since the claim. After a lock is given up it revives signalled waiters of the subject.
 	Save(tx Tx, j *Job, keep bool) error
-	// Expired lists up to limit Waiting jobs of the groups whose Deadline or OperationDeadline is at or before the group's ticks.
-	Expired(ctx context.Context, groups []string, limit int) ([]Job, error)
+	// Expired lists up to limit Waiting jobs of the groups and kinds whose Deadline or OperationDeadline is at or before the
+	// group's ticks: the first after a job of an earlier answer, or from the beginning where that is the zero Job.
+	Expired(ctx context.Context, groups []string, kinds map[Kind]int, after Job, limit int) ([]Job, error)
 	// NextDue is the time of the earliest unowned claimable job of the groups and kinds; the zero time if there is none.
 	NextDue(ctx context.Context, groups []string, kinds map[Kind]int) (time.Time, error)
 	// Release frees every job whose owner is in owners (dead incarnations), counting a crash on each that was
 	// Running or Undoing, and making Running ones Ready. It returns how many.
 	Release(ctx context.Context, owners []string) (int, error)
+	// Hasten makes due at now what is free to be claimed and due later than after. Nothing is harmed by a try that comes early.
+	Hasten(ctx context.Context, now, after time.Time, groups []string) (int, error)
 }
 
-// Clock is the group's count of alive seconds, for deadlines.
+// Clock is the group's count of alive seconds, for deadlines, and the time of day that all who share the store go by.
 type Clock interface {
+	// Now is what due times are told and compared by.
+	Now() time.Time
 	// Ticks reads the groups' counters (0 where none yet).
 	Ticks(ctx context.Context, groups []string) (map[string]int64, error)
 	// Advance adds one to each group's counter if it still is what the caller saw.
@@ -181,6 +194,7 @@ type Leases interface {
 type Event struct {
 	Subject   Subject
 	Seq       int64 // the subject's own counter, from 1; the store gives it
+	Num       int64 // its place among the events of all subjects; given by Feed alone
 	At        time.Time
 	Type      string // "state", "action", "contact", "request"
 	Text      string // for people, no secret in it

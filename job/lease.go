@@ -164,16 +164,24 @@ func (r *Runner) tick(group string) int64 {
 // watchWaits ends waits that took too long: the failure is shown first, then undone.
 func (r *Runner) watchWaits(ctx context.Context) {
 	every(ctx, beatEvery, func() {
-		late, err := r.store.Expired(ctx, r.me.Groups, claimAtOnce)
-		if err != nil {
-			if ctx.Err() == nil {
-				r.log.Error("look for waits that took too long", "error", err)
+		// One that cannot be ended now, because its subject is locked, must not keep those behind it waiting.
+		var last Job
+		for ctx.Err() == nil {
+			late, err := r.store.Expired(ctx, r.me.Groups, r.kinds, last, claimAtOnce)
+			if err != nil {
+				if ctx.Err() == nil {
+					r.log.Error("look for waits that took too long", "error", err)
+				}
+				return
 			}
-			return
-		}
-		for _, j := range late {
-			if err := r.endWait(ctx, j); err != nil && !problem.Is(err, problem.Conflict) {
-				r.log.Error("end a wait", "job", j.ID, "error", err)
+			for _, j := range late {
+				if err := r.endWait(ctx, j); err != nil && !problem.Is(err, problem.Conflict) {
+					r.log.Error("end a wait", "job", j.ID, "error", err)
+				}
+				last = j
+			}
+			if len(late) < claimAtOnce {
+				return
 			}
 		}
 	})
@@ -182,9 +190,6 @@ func (r *Runner) watchWaits(ctx context.Context) {
 // endWait fails the job, or has it go on if the time was all that it waited for.
 func (r *Runner) endWait(ctx context.Context, j Job) error {
 	op := r.ops[j.Kind]
-	if op == nil {
-		return nil
-	}
 	if j.Memo[restMemo] != "" && (j.OperationDeadline == 0 || r.tick(j.Group) < j.OperationDeadline) {
 		return r.store.Do(ctx, func(tx Tx) error { return r.store.Signal(tx, j.Subject) })
 	}

@@ -21,8 +21,9 @@ type Config struct {
 	Workers int
 	// Leased tells that other conductors may share the store; false where a file lock makes that impossible.
 	Leased bool
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Now replaces the store's clock.
+	Now func() time.Time
+	Log *slog.Logger
 	// Die ends the process when an action will not end: crash only.
 	Die func(why string)
 }
@@ -47,15 +48,18 @@ type Runner struct {
 	abandon  context.CancelFunc // cancels every running action
 	epoch    context.Context
 	closing  bool // the end of the epoch is the end of the runner
+	hand     hand
 	draining bool // actions come to their end, and no other begins
 }
 
 const (
-	beatEvery   = time.Second
-	selfStop    = 5 * time.Second // without a beat we stop ourselves
-	peerDead    = 7 * time.Second // without a beat of theirs, peers free their jobs
-	overrun     = 30 * time.Second
-	maxBackOff  = 30 * time.Second
+	beatEvery  = time.Second
+	selfStop   = 5 * time.Second // without a beat we stop ourselves
+	peerDead   = 7 * time.Second // without a beat of theirs, peers free their jobs
+	overrun    = 30 * time.Second
+	maxBackOff = 30 * time.Second
+	// MaxDelay is how far ahead a due time may lie; what lies further was written by a clock that was wrong.
+	MaxDelay    = 15 * time.Minute
 	crashLimit  = 4
 	idlePoll    = time.Second
 	claimAtOnce = 64
@@ -66,7 +70,10 @@ func NewRunner(c Config) (*Runner, error) {
 	r := &Runner{
 		store: c.Store, ops: map[Kind]*Definition{}, kinds: map[Kind]int{}, me: c.Conductor, leased: c.Leased,
 		now: c.Now, log: c.Log, die: c.Die, slots: make(chan struct{}, c.Workers), nudge: make(chan struct{}, 1),
-		ticks: map[string]int64{},
+		ticks: map[string]int64{}, hand: hand{jobs: map[string]int{}},
+	}
+	if r.now == nil {
+		r.now = c.Store.Now
 	}
 	for i := range c.Definitions {
 		op := &c.Definitions[i]
@@ -87,7 +94,7 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){r.keepLease, r.keepTime, r.watchWaits} {
+	for _, loop := range []func(context.Context){r.keepLease, r.keepTime, r.watchWaits, r.watchClock} {
 		loops.Go(func() { loop(background) })
 	}
 	r.claimLoop(ctx)
@@ -166,7 +173,7 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 		if epoch.Err() != nil {
 			return idlePoll // the lease is lost: the next incarnation claims
 		}
-		jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
+		jobs, err := r.take(ctx, me, free)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.log.Error("claim jobs", "error", err)
@@ -196,8 +203,12 @@ func (r *Runner) begin(epoch context.Context, j Job) {
 		return
 	}
 	r.slots <- struct{}{}
+	r.hand.take(j.ID)
 	r.working.Go(func() {
 		defer func() {
+			r.mu.Lock()
+			r.hand.give(j.ID)
+			r.mu.Unlock()
 			<-r.slots
 			select {
 			case r.nudge <- struct{}{}:
@@ -212,6 +223,10 @@ func (r *Runner) begin(epoch context.Context, j Job) {
 func (r *Runner) work(ctx context.Context, j Job) {
 	log := r.log.With("job", j.ID, "kind", string(j.Kind), j.Subject.Kind, j.Subject.ID)
 	op := r.ops[j.Kind]
+	if j.Damage != "" {
+		r.setAside(ctx, op, j, log)
+		return
+	}
 	if r.held(ctx, &j) {
 		return
 	}

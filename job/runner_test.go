@@ -121,6 +121,13 @@ func (f *frozen) Claim(ctx context.Context, owner string, now time.Time, groups 
 	return f.Store.Claim(ctx, owner, now, groups, kinds, limit)
 }
 
+func (f *frozen) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+	if f.cut.Load() {
+		return nil, errCut
+	}
+	return f.Store.Claimed(ctx, owner, limit)
+}
+
 func (f *frozen) Register(ctx context.Context, c job.Conductor) error {
 	if f.cut.Load() {
 		return errCut

@@ -35,7 +35,7 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
 		next.rests(out.rest)
 	case verdictPause:
-		next.State, next.Due, next.WaitFor = Ready, r.now().Add(out.after), out.waitFor
+		next.State, next.Due, next.WaitFor = Ready, r.now().Add(min(out.after, MaxDelay)), out.waitFor
 		next.Attempt, next.Crashes, next.Deadline = 0, 0, 0
 	case verdictRetry:
 		next.State = Ready
@@ -72,10 +72,12 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 func (r *Runner) settled(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, next Job, keep bool, err error, log *slog.Logger) bool {
 	switch {
 	case err == nil:
+		next.Fence++
 		*j = next
 		return keep
 	case errors.Is(err, ErrFenced):
-		log.Warn("the job belongs to somebody else by now", "action", j.Action)
+		log.Warn("the job belongs to somebody else by now, or this was written already", "action", j.Action)
+		r.doubt()
 		return false
 	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:
 		// The rows refuse the outcome: that is a failure like any other.

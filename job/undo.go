@@ -40,7 +40,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		r.postpone(&next, out)
 		keep = false
 	case out.verdict == verdictPause && !r.late(j, a):
-		next.Due, next.WaitFor = r.now().Add(out.after), out.waitFor
+		next.Due, next.WaitFor = r.now().Add(min(out.after, MaxDelay)), out.waitFor
 		keep = false
 	case out.verdict == verdictPause:
 		out = Fail(problem.Unavailablef("%s did not come", out.waitFor))
@@ -54,10 +54,12 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		return r.saveUndo(ctx, tx, op, j, &next, keep, out)
 	})
 	if err == nil {
+		next.Fence++
 		*j = next
 		return keep
 	}
 	if errors.Is(err, ErrFenced) {
+		r.doubt()
 		return false
 	}
 	log.Error("write an undo", "action", j.Action, "error", err)

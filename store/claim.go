@@ -88,6 +88,40 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	return out, nil
 }
 
+// Claimed is job.Claims's.
+func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+	c := &clause{}
+	return s.jobs(ctx, nil, `SELECT `+jobColumns+` FROM job WHERE owner <> '' AND owner = `+c.arg(owner)+` ORDER BY due LIMIT `+c.count(limit), c.args...)
+}
+
+// Hasten is job.Claims's.
+func (s *Store) Hasten(ctx context.Context, now, after time.Time, groups []string) (int, error) {
+	if len(groups) == 0 {
+		return 0, nil
+	}
+	c := &clause{args: []any{micros(after)}}
+	which := claimFree + ` AND due > $1 AND ` + c.in("group_name", groups)
+	var n int64
+	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+which+` LIMIT 1`, c.args...)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	text := `UPDATE job SET due = ` + c.arg(micros(now)) + ` WHERE ` + which
+	err = s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		n, err = tx.exec(text, c.args...)
+		tx.wake = tx.wake || n > 0
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("make jobs due now: %w", err)
+	}
+	return int(n), nil
+}
+
 // Save is job.Claims's.
 func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	tx, err := s.tx(t)
@@ -111,7 +145,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	const signalled = `CAST($4 AS TEXT) = 'waiting' AND signals <> seen`
 	n, err := tx.exec(`UPDATE job SET state = CASE WHEN `+signalled+` THEN 'ready' ELSE CAST($4 AS TEXT) END,
 		due = CASE WHEN `+signalled+` THEN CAST($5 AS BIGINT) ELSE CAST($6 AS BIGINT) END, updated_at = CAST($5 AS BIGINT),
-		owner = $7, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
+		owner = $7, fence = fence + 1, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
 		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
 		WHERE id = $1 AND owner = $2 AND fence = $3`,
 		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),
@@ -146,13 +180,13 @@ func (s *Store) unlock(tx *Tx, subject job.Subject) error {
 }
 
 // Expired is job.Claims's.
-func (s *Store) Expired(ctx context.Context, groups []string, limit int) ([]job.Job, error) {
-	if len(groups) == 0 || limit <= 0 {
+func (s *Store) Expired(ctx context.Context, groups []string, kinds map[job.Kind]int, after job.Job, limit int) ([]job.Job, error) {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	c := &clause{}
-	text := `SELECT ` + jobColumns + ` FROM job WHERE state = 'waiting' AND expires > 0 AND ` + c.in("group_name", groups) + `
-		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) ORDER BY expires, id LIMIT ` + c.count(limit)
+	c := &clause{args: []any{expires(&after), after.ID}}
+	text := `SELECT ` + jobColumns + ` FROM job WHERE state = 'waiting' AND expires > 0 AND (expires, id) > ($1, $2) AND ` + c.in("group_name", groups) + `
+		AND expires <= (SELECT ticks FROM group_clock WHERE name = job.group_name) AND ` + c.known(kinds) + ` ORDER BY expires, id LIMIT ` + c.count(limit)
 	return s.jobs(ctx, nil, text, c.args...)
 }
 

@@ -229,22 +229,55 @@ func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
 		&args, &memo, &sealed, &result, &j.Problem, &j.ProblemKind, &j.Owner, &j.Fence, &j.Signals, &j.Seen, &due, &j.WaitFor, &j.Deadline,
 		&j.OperationDeadline, &j.RequestID, &j.User, &created, &updated, &started, &ended)
 	if err != nil {
-		return j, err
+		return damaged(r, err)
 	}
 	j.Args, j.Result = raw(args), raw(result)
 	j.Due, j.CreatedAt, j.UpdatedAt, j.ActionStartedAt, j.EndedAt = moment(due), moment(created), moment(updated), moment(started), moment(ended)
 	j.Memo = map[string]string{}
 	if memo != "" {
 		if err := json.Unmarshal([]byte(memo), &j.Memo); err != nil {
-			return j, fmt.Errorf("job %s: memo: %w", j.ID, err)
+			j.Damage = fmt.Sprintf("memo: %v", err)
 		}
 	}
 	if sealed.Valid {
 		if j.Secret, err = s.key.Open(sealed.String, jobSecretPlace(j.ID)); err != nil {
-			return j, fmt.Errorf("job %s: secret: %w", j.ID, err)
+			j.Damage = fmt.Sprintf("secret: %v", err)
 		}
 	}
 	return j, nil
+}
+
+// damaged takes from a row that does not fit its columns what is needed to set it aside.
+func damaged(r *sql.Rows, why error) (job.Job, error) {
+	names, err := r.Columns()
+	if err != nil {
+		return job.Job{}, why
+	}
+	cells := make([]any, len(names))
+	into := make([]any, len(names))
+	for i := range cells {
+		into[i] = &cells[i]
+	}
+	if err := r.Scan(into...); err != nil {
+		return job.Job{}, why
+	}
+	text, number := map[string]string{}, map[string]int64{}
+	for i, name := range names {
+		switch v := cells[i].(type) {
+		case string:
+			text[name] = v
+		case []byte:
+			text[name] = string(v)
+		case int64:
+			number[name] = v
+		}
+	}
+	return job.Job{
+		ID: text["id"], Kind: job.Kind(text["kind"]), Version: int(number["version"]), Class: job.Class(text["class"]),
+		Subject: job.Subject{Kind: text["subject_kind"], ID: text["subject_id"]}, Group: text["group_name"], State: job.State(text["state"]), Action: text["action"],
+		Owner: text["owner"], Fence: number["fence"], Signals: number["signals"], Seen: number["seen"],
+		RequestID: text["request_id"], User: text["user_name"], Due: moment(number["due"]), CreatedAt: moment(number["created_at"]), Damage: why.Error(),
+	}, nil
 }
 
 func raw(text string) json.RawMessage {

@@ -127,7 +127,10 @@ func TestNoScan(t *testing.T) {
 		func() error { _, err := s.Job(ctx, nil, "j"); return err },
 		func() error { _, err := s.Events(ctx, job.Node("n"), 3, 5); return err },
 		func() error { _, err := s.Latest(ctx, job.Node("n"), 5); return err },
-		func() error { _, err := s.Expired(ctx, []string{"", "north"}, 5); return err },
+		func() error {
+			_, err := s.Expired(ctx, []string{"", "north"}, map[job.Kind]int{"work": 1}, job.Job{}, 5)
+			return err
+		},
 		func() error { _, err := s.NextDue(ctx, []string{"", "north"}, map[job.Kind]int{"work": 1}); return err },
 		func() error { _, err := s.Release(ctx, []string{"c/1"}); return err },
 		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },

@@ -3,7 +3,6 @@ package store_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -178,7 +177,7 @@ func endCommand(s *store.Store, _, cmd job.Job, tx job.Tx) error {
 
 func claimed(t *testing.T, s *store.Store) job.Job {
 	t.Helper()
-	jobs, err := s.Claim(t.Context(), "c/1", time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 5)
+	jobs, err := s.Claim(t.Context(), "c/1", s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 5)
 	if err != nil || len(jobs) != 1 {
 		t.Fatal(jobs, err)
 	}

@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Logger hears of what goes wrong in the background; nil: slog.Default().
 	Logger *slog.Logger
-	// Now is the clock of all times that the store gives; nil: time.Now.
+	// Now is the clock of all times that the store gives; nil: time.Now, or the server's where there is one.
 	Now func() time.Time
 	// NoSync lets SQLite commits outlive a crash of the process only, not one of the machine. For tests.
 	NoSync bool
@@ -88,6 +88,12 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
+	if e, ok := s.engine.(*postgresEngine); ok && opts.Now == nil {
+		if err := s.followServer(ctx, e); err != nil {
+			_ = s.engine.close()
+			return nil, e.classify(err)
+		}
+	}
 	if err := s.prepare(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -175,6 +181,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Now is the time by which the store and all who share it tell what is due.
+func (s *Store) Now() time.Time { return s.now() }
 
 // stamp is the time now as rows hold it.
 func (s *Store) stamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }

@@ -246,7 +246,7 @@ func conduct(t *testing.T, w *World, store job.Store) (stop func()) {
 	c := w.Conductor
 	c.Incarnation = uuid.NewString()
 	r, err := job.NewRunner(job.Config{
-		Store: store, Definitions: w.Definitions, Conductor: c, Workers: 4, Now: time.Now,
+		Store: store, Definitions: w.Definitions, Conductor: c, Workers: 4,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Die: func(why string) { panic(why) },
 	})
 	if err != nil {
@@ -304,6 +304,13 @@ func (m *mortal) Claim(ctx context.Context, owner string, now time.Time, groups 
 		return nil, errDead
 	}
 	return m.Store.Claim(ctx, owner, now, groups, kinds, limit)
+}
+
+func (m *mortal) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+	if m.died.Load() {
+		return nil, errDead
+	}
+	return m.Store.Claimed(ctx, owner, limit)
 }
 
 func (m *mortal) Retire(ctx context.Context, c job.Conductor) error {

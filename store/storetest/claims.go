@@ -11,11 +11,11 @@ import (
 )
 
 func testClaim(b *bench) {
-	now := time.Now().UTC().Truncate(time.Microsecond)
+	now := b.s.Now().UTC().Truncate(time.Microsecond)
 	due := func(at time.Time) func(*job.Job) { return func(j *job.Job) { j.Due = at } }
 	b.insert(job.Ask, "second", due(now.Add(-time.Second)))
 	b.insert(job.Ask, "first", due(now.Add(-time.Minute)))
-	later := b.insert(job.Ask, "later", due(now.Add(time.Hour)))
+	later := b.insert(job.Ask, "later", due(now.Add(job.MaxDelay)))
 	b.insert(job.Ask, "newer", func(j *job.Job) { j.Version = 2 })
 	b.insert(job.Ask, "unknown", func(j *job.Job) { j.Kind = "strange" })
 	b.insert(job.Ask, "north", func(j *job.Job) { j.Group = "north" })
@@ -81,7 +81,7 @@ func testClaimOnce(b *bench) {
 	claims := map[string]int{}
 	race(8, func(i int) bool {
 		for range 2000 {
-			got, err := stores[i%2].Claim(b.ctx, fmt.Sprint("c", i), time.Now(), []string{""}, map[job.Kind]int{"work": 1}, 7)
+			got, err := stores[i%2].Claim(b.ctx, fmt.Sprint("c", i), b.s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 7)
 			if err != nil {
 				b.Error(err)
 				return false
@@ -153,7 +153,7 @@ func testLease(b *bench) {
 	b.insert(job.Operation, "mine")
 	b.insert(job.Operation, "others", func(j *job.Job) { j.Group = "north" })
 	mine := b.claim(c.Owner())
-	others, err := b.s.Claim(b.ctx, "conductor2/1", time.Now(), []string{"north"}, map[job.Kind]int{"work": 1}, 10)
+	others, err := b.s.Claim(b.ctx, "conductor2/1", b.s.Now(), []string{"north"}, map[job.Kind]int{"work": 1}, 10)
 	b.ok(err)
 	if len(mine) != 1 || len(others) != 1 {
 		b.Fatal("claims went wrong")
@@ -213,6 +213,9 @@ func testExpired(b *bench) {
 	waits := func(deadline, whole int64) func(*job.Job) {
 		return func(j *job.Job) { j.State, j.Deadline, j.OperationDeadline = job.Waiting, deadline, whole }
 	}
+	work := map[job.Kind]int{"work": 1}
+	b.insert(job.Operation, "unknown", waits(1, 0), func(j *job.Job) { j.Kind = "strange" })
+	b.insert(job.Operation, "newer", waits(1, 0), func(j *job.Job) { j.Version = 2 })
 	b.insert(job.Operation, "two", waits(2, 0))
 	b.insert(job.Operation, "one", waits(5, 1))
 	b.insert(job.Operation, "never", waits(0, 0))
@@ -220,7 +223,7 @@ func testExpired(b *bench) {
 	b.insert(job.Operation, "ready", func(j *job.Job) { j.Deadline = 1 })
 	b.insert(job.Operation, "north", func(j *job.Job) { waits(1, 0)(j); j.Group = "north" })
 	for tick, want := range []string{"", "one ", "one two ", "one two ", "one two ", "one two five "} {
-		got, err := b.s.Expired(b.ctx, []string{"", "north"}, 10)
+		got, err := b.s.Expired(b.ctx, []string{"", "north"}, work, job.Job{}, 10)
 		b.ok(err)
 		have := ""
 		for _, j := range got {
@@ -231,8 +234,62 @@ func testExpired(b *bench) {
 		}
 		b.ok(b.s.Advance(b.ctx, map[string]int64{"": int64(tick)}))
 	}
-	if got, err := b.s.Expired(b.ctx, []string{""}, 1); err != nil || len(got) != 1 {
-		b.Errorf("limit: %d %v", len(got), err)
+	have := ""
+	var last job.Job
+	for {
+		got, err := b.s.Expired(b.ctx, []string{""}, work, last, 1)
+		b.ok(err)
+		if len(got) == 0 {
+			break
+		}
+		last = got[0]
+		have += last.Subject.ID + " "
+	}
+	if have != "one two five " {
+		b.Errorf("one after the other: %q", have)
+	}
+}
+
+// testClaimed: what an owner holds is found, whoever forgot it.
+func testClaimed(b *bench) {
+	b.insert(job.Operation, "a")
+	b.insert(job.Ask, "b")
+	jobs := b.claim(owner)
+	b.insert(job.Ask, "c")
+	b.claim("other/1")
+	got, err := b.s.Claimed(b.ctx, owner, 10)
+	b.ok(err)
+	if len(got) != 2 || got[0].Fence != jobs[0].Fence || got[0].Owner != owner {
+		b.Fatalf("held: %+v", got)
+	}
+	b.save(&jobs[0], false)
+	if got, err = b.s.Claimed(b.ctx, owner, 10); err != nil || len(got) != 1 || got[0].ID != jobs[1].ID {
+		b.Fatalf("held: %+v %v", got, err)
+	}
+	if got, err = b.s.Claimed(b.ctx, "", 10); err != nil || len(got) != 0 {
+		b.Fatalf("held by nobody: %+v %v", got, err)
+	}
+}
+
+// testHasten: what a wrong clock put far ahead is made due, what lies nearer is not.
+func testHasten(b *bench) {
+	now := b.s.Now()
+	ahead := func(d time.Duration) func(*job.Job) { return func(j *job.Job) { j.Due = now.Add(d) } }
+	b.insert(job.Ask, "far", ahead(2*job.MaxDelay))
+	b.insert(job.Ask, "near", ahead(time.Minute))
+	b.insert(job.Ask, "north", ahead(time.Minute), func(j *job.Job) { j.Group = "north" })
+	if jobs := b.claim(owner); len(jobs) != 0 {
+		b.Fatalf("claimed %+v", jobs)
+	}
+	for _, c := range []struct {
+		after   time.Duration
+		subject string
+	}{{job.MaxDelay, "far"}, {0, "near"}} {
+		n, err := b.s.Hasten(b.ctx, now, now.Add(c.after), []string{""})
+		b.ok(err)
+		if jobs := b.claim(owner); n != 1 || len(jobs) != 1 || jobs[0].Subject.ID != c.subject {
+			b.Fatalf("%d hastened, claimed %+v; want %s", n, jobs, c.subject)
+		}
 	}
 }
 

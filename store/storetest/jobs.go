@@ -95,6 +95,12 @@ func testSave(b *bench) {
 	if got.State != job.Running || got.Owner != owner {
 		b.Fatalf("the claim is not kept: %+v", got)
 	}
+	// Written again, because the answer was lost: the second time is void.
+	again := j
+	again.Fence--
+	if err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Save(tx, &again, true) }); !errors.Is(err, job.ErrFenced) {
+		b.Fatalf("the same was written twice: %v", err)
+	}
 	// Off the success road the secret goes, whoever forgets it.
 	j.State, j.Problem, j.ProblemKind = job.Undoing, "broken", "internal"
 	b.save(&j, true)
@@ -104,7 +110,7 @@ func testSave(b *bench) {
 	j.State, j.Due = job.Undoing, time.Now().Add(-time.Second)
 	b.save(&j, false)
 	j = b.claimOne()
-	if j.State != job.Undoing || j.Fence != 2 {
+	if j.State != job.Undoing || j.Fence != 5 {
 		b.Fatalf("claimed to undo: %+v", j)
 	}
 	j.State, j.Result = job.Ended, json.RawMessage(`{}`)

@@ -30,7 +30,7 @@ func testSignal(b *bench) {
 	claimed.State, claimed.Due = job.Waiting, time.Now().Add(time.Hour)
 	b.save(&claimed, false)
 	got := b.inState(j.ID, job.Ready)
-	if got.Owner != "" || got.Due.After(time.Now()) {
+	if got.Owner != "" || got.Due.After(b.s.Now()) {
 		b.Fatalf("signalled while it parked: %+v", got)
 	}
 	b.parked()
@@ -212,7 +212,7 @@ func (m *model) signal(*rapid.T) {
 }
 
 func (m *model) claim(t *rapid.T) {
-	jobs, err := m.b.s.Claim(m.b.ctx, owner, time.Now(), []string{m.subject.ID}, map[job.Kind]int{"work": 1}, 5)
+	jobs, err := m.b.s.Claim(m.b.ctx, owner, m.b.s.Now(), []string{m.subject.ID}, map[job.Kind]int{"work": 1}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,124 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"salvor/problem"
+)
+
+// hand is what this process works on. A job may be in it twice for a moment: given up, claimed again,
+// and the first of the two not yet over.
+type hand struct {
+	jobs map[string]int
+	// looked is when the store was last asked what it holds for us.
+	looked time.Time
+}
+
+// strayEvery is how often the store is asked for jobs that we hold and do not know of: the commit of a claim
+// whose connection was cut may be carried out later than the error was told.
+const strayEvery = 5 * time.Second
+
+func (h *hand) take(id string) { h.jobs[id]++ }
+
+func (h *hand) give(id string) {
+	if h.jobs[id]--; h.jobs[id] <= 0 {
+		delete(h.jobs, id)
+	}
+}
+
+// doubt has the next look for work begin with what the store may hold for us unknown to us.
+func (r *Runner) doubt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hand.looked = time.Time{}
+}
+
+// take gives up to free jobs to work on: those that a claim took whose answer was lost, else new ones.
+// Only the claiming goroutine calls it, so that nothing comes into our hand meanwhile.
+func (r *Runner) take(ctx context.Context, me Conductor, free int) ([]Job, error) {
+	strays, err := r.strays(ctx, me, free)
+	if err != nil || len(strays) > 0 {
+		return strays, err
+	}
+	jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
+	if err != nil {
+		r.doubt()
+	}
+	return jobs, err
+}
+
+// strays finds jobs of ours that nobody works on.
+func (r *Runner) strays(ctx context.Context, me Conductor, free int) ([]Job, error) {
+	r.mu.Lock()
+	if time.Since(r.hand.looked) < strayEvery {
+		r.mu.Unlock()
+		return nil, nil
+	}
+	// What is in our hand now may be given up while the store answers, and is no stray then.
+	known := make(map[string]bool, len(r.hand.jobs))
+	for id := range r.hand.jobs {
+		known[id] = true
+	}
+	r.hand.looked = time.Now()
+	r.mu.Unlock()
+	held, err := r.store.Claimed(ctx, me.Owner(), len(known)+free)
+	if err != nil {
+		r.doubt()
+		return nil, err
+	}
+	var strays []Job
+	for _, j := range held {
+		if !known[j.ID] && len(strays) < free {
+			r.log.Warn("this conductor holds a job that it was never told of: its claim was not answered", "job", j.ID, "kind", string(j.Kind), "action", j.Action)
+			strays = append(strays, j)
+		}
+	}
+	if len(strays) == free {
+		r.doubt() // there may be more
+	}
+	return strays, nil
+}
+
+// setAside ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with
+// what is left of it, so the subject is shown as failed, and as one that needs a human.
+func (r *Runner) setAside(ctx context.Context, op *Definition, j Job, log *slog.Logger) {
+	log.Error("a job is set aside: its row cannot be read", "action", j.Action, "damage", j.Damage)
+	next := j
+	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", j.ID, j.Kind, j.Action))
+	next.Memo, next.Attempt = map[string]string{"stuck": "nothing was taken back"}, 0
+	r.end(&next)
+	for shown := true; ctx.Err() == nil; {
+		err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error { return r.saveAside(ctx, tx, op, next, shown) })
+		if err == nil || errors.Is(err, ErrFenced) {
+			return
+		}
+		log.Error("set a job aside", "error", err)
+		// A subject that cannot show it must not keep the job.
+		shown = problem.Is(err, problem.Unavailable)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (r *Runner) saveAside(ctx context.Context, tx Tx, op *Definition, next Job, shown bool) error {
+	if err := r.store.Save(tx, &next, false); err != nil {
+		return err
+	}
+	if shown && op.Failed != nil {
+		if err := op.Failed(ctx, tx, &next); err != nil {
+			return err
+		}
+	}
+	if shown && op.Stuck != nil {
+		if err := op.Stuck(ctx, tx, &next, next.Problem); err != nil {
+			return err
+		}
+	}
+	return r.store.Append(tx, Event{Subject: next.Subject, At: r.now(), Type: "action", Severity: "error", JobID: next.ID, Action: next.Action,
+		Text: next.Problem, RequestID: next.RequestID, User: next.User})
+}
