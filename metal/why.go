@@ -2,6 +2,7 @@ package metal
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,40 @@ type Situation struct {
 	Offered bool
 	Now     time.Time
 }
+
+// Outside is the situation without what tells of the infrastructure: for those who may see the node, and not what its BMC or its
+// conductors say.
+func (s Situation) Outside() Situation {
+	n := *s.Node
+	if n.LastError != "" {
+		n.LastError = hidden
+	}
+	if n.MaintenanceReason != "" && n.Fault != "" {
+		n.MaintenanceReason = hidden
+	}
+	s.Node = &n
+	s.Contact.AgentURL, s.Contact.AgentStatusMessage = "", ""
+	if s.Contact.PowerError != "" {
+		s.Contact.PowerError = hidden
+	}
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		if j.Problem != "" {
+			j.Problem = hidden
+		}
+		if j.Attempt > 0 {
+			j.WaitFor = "another try of its action"
+		}
+	}
+	s.Crew.Dead, s.Crew.Owners = nil, maps.Clone(s.Crew.Owners)
+	for owner := range s.Crew.Owners {
+		s.Crew.Owners[owner] = ""
+	}
+	return s
+}
+
+const hidden = "its owner may see why"
 
 // Why says what a node waits for.
 func Why(s Situation) record.Why {

@@ -161,7 +161,7 @@ func (w *Why) bound(crew Crew) {
 	j := w.Job
 	at, what := j.Deadline, "the wait"
 	if j.State != job.Waiting {
-		what = "the tries of this action"
+		what = "trying this action"
 	}
 	if j.Rests() {
 		at = 0 // the end of a rest is no deadline
@@ -181,7 +181,7 @@ func (w *Why) bound(crew Crew) {
 
 // Text is all of it as one paragraph. kind and name are the subject's.
 func (w *Why) Text(kind, name string, now time.Time) string {
-	said := []string{kind + " " + name + " is " + w.State + since(w.Since, now)}
+	said := []string{fmt.Sprintf("%s %s is in state %q", kind, name, w.State) + since(w.Since, now)}
 	said = append(said, w.work(now)...)
 	for _, t := range w.Notes {
 		said = append(said, t)
@@ -292,9 +292,9 @@ func clause(s string) string {
 	return strings.TrimRight(strings.Join(strings.Fields(s), " "), ". ")
 }
 
-// sentence gives a clause its capital letter and its full stop. What begins with a command's name keeps it.
+// sentence gives a clause its capital letter and its full stop.
 func sentence(s string) string {
-	if s == "" {
+	if s = strings.TrimRight(s, ". "); s == "" {
 		return ""
 	}
 	return strings.ToUpper(s[:1]) + s[1:] + "."

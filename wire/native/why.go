@@ -24,7 +24,7 @@ const (
 // Why answers GET /salvor/v1/{nodes|servers|hosts}/{ident}/why.
 type Why struct {
 	Subject Subject    `json:"subject"`
-	State   string     `json:"state"`           // "rescue wait", "ACTIVE", "fenced"
+	State   string     `json:"state"`           // "rescue wait", "active (rebooting)", "fenced"
 	Since   *time.Time `json:"since,omitempty"` // when it came into the state
 	Mood    Mood       `json:"mood"`
 	// Text is all of it as one paragraph in English.
@@ -32,6 +32,8 @@ type Why struct {
 	// WaitsFor ends the sentence "waits for ..."; empty: it waits for nothing.
 	WaitsFor   string     `json:"waits_for,omitempty"`
 	WaitsSince *time.Time `json:"waits_since,omitempty"`
+	// Notes belong to the state and are no trouble.
+	Notes []string `json:"notes"`
 	// Trouble is what is wrong, the gravest first; none: nothing is.
 	Trouble []string `json:"trouble"`
 	// Job is what works on it or waits; absent: nothing was asked.

@@ -1,0 +1,184 @@
+package compute_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/record"
+	"salvor/rescue"
+)
+
+var (
+	whyNow  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	whyCrew = record.Crew{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+)
+
+func works(kind job.Kind, state job.State) job.Job {
+	j := job.Job{ID: "j", Kind: kind, Class: job.Operation, State: state, Action: "define", CreatedAt: whyNow.Add(-time.Minute), ActionStartedAt: whyNow.Add(-20 * time.Second)}
+	if state == job.Waiting {
+		j.WaitFor, j.Deadline = "host vm7 to define the guest", 1090
+	}
+	return j
+}
+
+func checkWhy(t *testing.T, kind, name string, w record.Why, mood record.Mood, says []string, next string) {
+	t.Helper()
+	text := w.Text(kind, name, whyNow)
+	if w.Mood != mood {
+		t.Errorf("%s, want %s: %s", w.Mood, mood, text)
+	}
+	for _, words := range says {
+		if !strings.Contains(text, words) {
+			t.Errorf("%q is not in: %s", words, text)
+		}
+	}
+	if next != "" && next != "-" && !slices.ContainsFunc(w.Next, func(c record.Command) bool { return c.Run == next }) {
+		t.Errorf("%q is not among %v", next, w.Next)
+	}
+	if next == "-" && len(w.Next) > 0 {
+		t.Errorf("nothing should be done, but: %v", w.Next)
+	}
+	if strings.Contains(text, "..") || mood == record.Stuck && len(w.Trouble) == 0 {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestWhyServer(t *testing.T) {
+	fenced := func(s *compute.ServerSituation) {
+		s.Host.Fenced, s.Life.Up, s.Fenced = true, false, &compute.Receipt{}
+	}
+	for name, tt := range map[string]struct {
+		so   func(*compute.ServerSituation)
+		mood record.Mood
+		says []string
+		next string
+	}{
+		"runs": {func(s *compute.ServerSituation) {}, record.Idle, []string{`Server web1 is in state "active" since`, "host: vm7 renewed its lease (3 s ago)", "Nothing need be done."}, ""},
+		"waits for its host": {func(s *compute.ServerSituation) {
+			s.Server.Task, s.Jobs = compute.HardReboot, []job.Job{works("server power", job.Waiting)}
+		}, record.Waiting, []string{`"active (rebooting_hard)"`, "waits for host vm7 to define the guest", "The wait ends in 1 min 30 s"}, "salvor events server:web1 --follow"},
+		"task without work": {func(s *compute.ServerSituation) { s.Server.Task = compute.Rebooting }, record.Stuck, []string{"Nothing works on it, although its task rebooting says so."}, ""},
+		"error": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Fault = compute.Errored, &compute.Fault{Message: "no room."}
+		}, record.Stuck, []string{"Its last operation failed: no room."}, "salvor server reboot --hard web1"},
+		"never was": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.LaunchedAt, s.Host, s.Server.Fault = compute.Errored, time.Time{}, nil, &compute.Fault{Message: "No valid host was found."}
+		}, record.Stuck, []string{"No valid host was found."}, "salvor server delete web1"},
+		"rescued": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Rescue = compute.Rescued, &rescue.Session{State: rescue.Ready, ExpiresAt: whyNow.Add(time.Hour)}
+		}, record.Idle, []string{"ends by itself at 2026-11-22 13:00:00 UTC"}, "salvor server unrescue web1"},
+		"rescue failed": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Rescue = compute.Rescued, &rescue.Session{State: rescue.Failed}
+		}, record.Stuck, nil, "salvor server unrescue web1"},
+		"error in rescue": {func(s *compute.ServerSituation) {
+			s.Server.State, s.Server.Rescue = compute.Errored, &rescue.Session{State: rescue.Failed}
+		}, record.Stuck, nil, "salvor server unrescue web1"},
+		"no conductor": {func(s *compute.ServerSituation) {
+			s.Crew, s.Jobs = record.Crew{}, []job.Job{works("server power", job.Ready)}
+		}, record.Stuck, []string{"No conductor is known; it goes on where it stood"}, "salvor conductor list"},
+		"host silent": {func(s *compute.ServerSituation) {
+			s.Life = compute.Life{RenewedAt: whyNow.Add(-time.Minute), Thought: "its neighbours reach it"}
+		}, record.Stuck, []string{"Its host vm7 is down: its neighbours reach it."}, "salvor fence vm7 --wait"},
+		"cluster silent": {func(s *compute.ServerSituation) {
+			s.Cluster = &compute.Cluster{Name: "gnt", Problem: "timeout"}
+		}, record.Stuck, []string{"The cluster gnt that runs it does not answer: timeout."}, "salvor why host:vm7"},
+		"host fenced": {fenced, record.Stuck, []string{"no plan moves it away"}, "salvor evacuate run vm7"},
+		"needs consent": {func(s *compute.ServerSituation) {
+			fenced(s)
+			s.Item = &compute.PlanItem{NeedsConsent: true, Disposition: compute.Reimage}
+		}, record.Stuck, []string{"Its move waits for consent"}, "salvor evacuate run vm7 --reimage web1"},
+		"cannot move": {func(s *compute.ServerSituation) {
+			fenced(s)
+			s.Item = &compute.PlanItem{Disposition: compute.Cannot, Why: "no host has room"}
+		}, record.Stuck, []string{"It stays on host vm7, which is fenced: no host has room."}, "salvor evacuate run vm7"},
+		"moves": {func(s *compute.ServerSituation) {
+			fenced(s)
+			s.Move = &compute.Move{Kind: compute.Evacuation, State: compute.MovePreparing, Words: "paused: it begins anew"}
+			s.Server.Task, s.Jobs = compute.Rebuilding, []job.Job{works(compute.JobMove, job.Waiting)}
+		}, record.Waiting, []string{"It is being moved to another host (evacuation, pre-migrating).", "Paused: it begins anew."}, ""},
+		"move by a doubted proof": {func(s *compute.ServerSituation) {
+			fenced(s)
+			s.Fenced.HeardAt, s.Move = whyNow, &compute.Move{Kind: compute.Evacuation, State: compute.MoveAccepted}
+		}, record.Stuck, []string{"spoke again since it was fenced"}, "salvor fence vm7 --wait"},
+		"an owner is told of no host": {func(s *compute.ServerSituation) { fenced(s); s.Operator = false }, record.Stuck,
+			[]string{"Its host does not answer; an administrator has to"}, "-"},
+		"will be mended": {func(s *compute.ServerSituation) { s.Server.Wanted, s.Server.Power = compute.PowerOn, compute.PowerOff }, record.Idle,
+			[]string{"It should be on and was last seen off"}, ""},
+		"deleted": {func(s *compute.ServerSituation) { s.Server.State = compute.Deleted }, record.Idle, []string{`"deleted"`}, "-"},
+		"locked":  {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := compute.ServerSituation{
+				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
+				Host:   &compute.Host{Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
+				Crew: whyCrew, Operator: true, Now: whyNow,
+			}
+			tt.so(&s)
+			w := s.Why()
+			checkWhy(t, "server", "web1", w, tt.mood, tt.says, tt.next)
+			if text := w.Text("server", "web1", whyNow); !s.Operator && strings.Contains(text, "vm7") {
+				t.Errorf("an owner is told: %s", text)
+			}
+		})
+	}
+}
+
+func TestWhyHost(t *testing.T) {
+	receipt := &compute.Receipt{Record: record.Record{CreatedAt: whyNow.Add(-time.Minute)}, Proofs: []compute.Proof{{Evidence: compute.PowerCut}}}
+	for name, tt := range map[string]struct {
+		so   func(*compute.HostSituation)
+		mood record.Mood
+		says []string
+		next string
+	}{
+		"up":       {func(s *compute.HostSituation) {}, record.Idle, []string{`Host vm7 is in state "up".`, "Nothing need be done."}, ""},
+		"disabled": {func(s *compute.HostSituation) { s.Host.Disabled, s.Host.DisabledReason = true, "drained by ann" }, record.Idle, []string{"It takes no new servers: drained by ann."}, "salvor host restore vm7"},
+		"revoked":  {func(s *compute.HostSituation) { s.Host.Revoked = true }, record.Stuck, []string{"was revoked"}, "salvor host token create --host 4711"},
+		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Somebody said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},
+		"never":    {func(s *compute.HostSituation) { s.Life = compute.Life{} }, record.Stuck, []string{"never renewed its lease"}, "systemctl status salvor-host"},
+		"silent": {func(s *compute.HostSituation) {
+			s.Life.Up, s.Life.Thought = false, "all 3 hosts fell silent: it is more likely that the control plane is cut off"
+		}, record.Stuck, []string{"the control plane is cut off"}, "salvor fence vm7 --wait"},
+		"suspected": {func(s *compute.HostSituation) {
+			s.Life.Up, s.Life.Suspected, s.Life.Thought = false, true, "its BMC says off"
+			s.Failure = "the BMC did not answer"
+		}, record.Stuck, []string{"It is called dead: its BMC says off.", "Its newest fence came to nothing: the BMC did not answer."}, "salvor fence vm7 --wait"},
+		"being fenced": {func(s *compute.HostSituation) {
+			s.Life.Up, s.Life.Suspected, s.Life.Thought = false, true, "its BMC says off"
+			s.Jobs = []job.Job{works(compute.JobFence, job.Waiting)}
+		}, record.Waiting, []string{"Its host fence, asked for"}, "salvor events host:vm7 --follow"},
+		"fenced, empty": {func(s *compute.HostSituation) { s.Receipt = receipt }, record.Waiting,
+			[]string{"It is proven off by power.", "It waits for the host to come back since 2026-11-22 11:59:00 UTC (1 min)."}, "salvor host restore vm7"},
+		"fenced, with servers": {func(s *compute.HostSituation) { s.Receipt, s.Life.Servers = receipt, 2 }, record.Stuck,
+			[]string{"2 servers are still on it, and no plan is run."}, "salvor evacuate run vm7 --wait"},
+		"fenced, moving": {func(s *compute.HostSituation) {
+			s.Receipt, s.Life.Servers, s.Plan, s.Going = receipt, 1, &compute.Plan{State: compute.PlanRunning, Record: record.Record{ID: "p1"}}, 1
+		}, record.Waiting, []string{"It waits for the end of plan p1; the end of 1 move"}, "salvor evacuate show vm7"},
+		"fenced, to clean up": {func(s *compute.HostSituation) { s.Receipt, s.Uncleaned = receipt, 3 }, record.Waiting,
+			[]string{"the host, to clean up after 3 servers that were moved"}, ""},
+		"waits for consent": {func(s *compute.HostSituation) {
+			s.Receipt, s.Life.Servers = receipt, 1
+			s.Plan = &compute.Plan{State: compute.PlanPartly, Items: []compute.PlanItem{{Name: "web1", NeedsConsent: true}, {Name: "web2", NeedsConsent: true, Consented: true}}}
+		}, record.Stuck, []string{"1 server waits for consent to be made anew from an image, which loses data: web1."}, "salvor evacuate run vm7 --reimage web1"},
+		"spoke again": {func(s *compute.HostSituation) {
+			doubted := *receipt
+			doubted.HeardAt = whyNow
+			s.Receipt = &doubted
+		}, record.Stuck, []string{"It spoke again since", "the boot that was fenced was heard"}, "salvor fence vm7 --wait"},
+		"cluster": {func(s *compute.HostSituation) { s.Cluster = &compute.Cluster{Name: "gnt", Problem: "timeout"} }, record.Stuck,
+			[]string{"The cluster gnt cannot be watched: timeout."}, "salvor cluster list"},
+		"strays": {func(s *compute.HostSituation) { s.Host.Strays = []string{"i-1"} }, record.Idle, []string{"It has 1 guest of which no record"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := compute.HostSituation{
+				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew, Now: whyNow,
+			}
+			tt.so(&s)
+			checkWhy(t, "host", "vm7", s.Why(), tt.mood, tt.says, tt.next)
+		})
+	}
+}

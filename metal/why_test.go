@@ -1,0 +1,198 @@
+package metal_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/record"
+)
+
+var (
+	noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	crew = record.Crew{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+)
+
+// waits is a rescue that waits for its ramdisk, parked five minutes ago.
+func waits() job.Job {
+	return job.Job{ID: "j", Kind: "rescue", Class: job.Operation, State: job.Waiting, Action: "await ramdisk", WaitFor: "rescue ramdisk callback for node",
+		Deadline: 2500, RequestID: "req-1", User: "ann", CreatedAt: noon.Add(-6 * time.Minute), ActionStartedAt: noon.Add(-5 * time.Minute)}
+}
+
+func with(j job.Job, change func(*job.Job)) job.Job {
+	change(&j)
+	return j
+}
+
+func inState(state metal.State) metal.Situation {
+	return metal.Situation{
+		Node:    &metal.Node{ID: "8d1f", Name: "kea", Driver: "redfish", ProvisionState: state, ProvisionedAt: noon.Add(-5 * time.Minute), BootNumber: 7, LastError: lastError(state)},
+		Contact: metal.Contact{PowerRead: metal.PowerOn, PowerReadAt: noon.Add(-30 * time.Second)},
+		Crew:    crew, Offered: true, Now: noon,
+	}
+}
+
+func lastError(state metal.State) string {
+	if strings.HasSuffix(string(state), "failed") {
+		return "it broke."
+	}
+	return ""
+}
+
+// TestWhyOfEveryState: whatever state a node is in, with and without somebody who works on it, the answer says what
+// it waits for, and names a command wherever people are asked for.
+func TestWhyOfEveryState(t *testing.T) {
+	for _, info := range metal.States {
+		for _, jobs := range [][]job.Job{
+			nil,
+			{waits()},
+			{with(waits(), func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/1", "" })},
+			{with(waits(), func(j *job.Job) { j.State, j.Problem, j.WaitFor = job.Undoing, "the ramdisk did not come", "" })},
+		} {
+			s := inState(info.State)
+			s.Jobs = jobs
+			w := metal.Why(s)
+			text := w.Text("node", "kea", noon)
+			failed := strings.HasSuffix(string(info.State), "failed") || info.State == metal.Error
+			want := record.Idle
+			switch {
+			case len(jobs) == 0 && (failed || !info.Stable):
+				want = record.Stuck
+			case len(jobs) == 0:
+			case strings.HasSuffix(string(info.State), "hold"):
+				want = record.Stuck
+			case jobs[0].State == job.Waiting:
+				want = record.Waiting
+			default:
+				want = record.Working
+			}
+			if w.Mood != want {
+				t.Errorf("%s with %d jobs: %s, want %s: %s", info.State, len(jobs), w.Mood, want, text)
+			}
+			if !strings.HasPrefix(text, `Node kea is in state "`+string(info.State)+`" since `) || strings.Contains(text, "NODE") || strings.Contains(text, "..") {
+				t.Errorf("%s: %s", info.State, text)
+			}
+			if (failed || len(jobs) > 0) && len(w.Next) == 0 {
+				t.Errorf("%s: nothing to do is named: %s", info.State, text)
+			}
+		}
+	}
+}
+
+func TestWhy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state metal.State
+		job   func(*job.Job)
+		so    func(*metal.Situation)
+		mood  record.Mood
+		says  []string
+		next  string
+	}{
+		"waits for the ramdisk": {metal.RescueWait, nil, nil, record.Waiting, []string{
+			"Its rescue, asked for by ann 6 min ago (req-1), is at action \"await ramdisk\" since 2026-11-22 11:55:00 UTC (5 min) and waits for rescue ramdisk callback for node.",
+			"Last heard: bmc: power on (30 s ago).", "The wait ends in 25 min, counted only while a conductor lives; then the rescue fails and is taken back."}, "salvor events node:kea --follow"},
+		"never asked for its boot": {metal.RescueWait, nil, func(s *metal.Situation) { s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE} }, record.Waiting,
+			[]string{"has not asked for its boot since"}, "salvor doctor"},
+		"asked for its boot": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE}
+			s.Contact.DHCPAt, s.Contact.DHCPWord = noon.Add(-time.Minute), "boot loader named"
+		}, record.Waiting, []string{"has asked for its boot, and has fetched nothing yet", "dhcp: boot loader named (1 min ago)"}, ""},
+		"fetched its boot": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Contact.DHCPAt, s.Contact.BootAt, s.Contact.BootWord = noon.Add(-time.Minute), noon.Add(-20*time.Second), "fetching kernel"
+		}, record.Waiting, []string{"fetches its boot files", "boot: fetching kernel (20 s ago)"}, ""},
+		"looked up": {metal.RescueWait, nil, func(s *metal.Situation) { s.Contact.LookupAt = noon.Add(-9 * time.Second) }, record.Waiting,
+			[]string{"has booted and asked who it is"}, ""},
+		"heard": {metal.CleanWait, nil, func(s *metal.Situation) {
+			s.Contact.AgentBoot, s.Contact.HeartbeatAt, s.Contact.AgentURL = 7, noon.Add(-9*time.Second), "https://10.0.0.9:9999"
+		}, record.Waiting, []string{"The ramdisk of this boot runs", "agent: heartbeat from https://10.0.0.9:9999 (9 s ago)"}, "salvor node abort kea"},
+		"found off": {metal.DeployWait, nil, func(s *metal.Situation) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
+		"no live conductor": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Crew = record.Crew{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
+		}, record.Stuck, []string{"No conductor lives (c9: silent) in conductor group rack2; it goes on where it stood", "has 25 min left, but its clock stands"}, "salvor conductor list"},
+		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.Situation) { s.Crew = record.Crew{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
+		"driver not offered":          {metal.Active, drop, func(s *metal.Situation) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
+		"its conductor died": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/0", "" }, nil, record.Waiting,
+			[]string{"waits for another conductor to take it over"}, ""},
+		"works": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor, j.Deadline = job.Running, "id/1", "", 0 }, nil, record.Working, []string{"on conductor c1"}, ""},
+		"tries again": {metal.Rescuing, func(j *job.Job) {
+			j.State, j.Attempt, j.WaitFor = job.Ready, 3, `try 4 of "power on"; the last one: no route to host`
+		}, nil, record.Working, []string{"no route to host", "Trying this action ends in 25 min"}, ""},
+		"taken back": {metal.Rescuing, func(j *job.Job) { j.State, j.Problem, j.WaitFor = job.Undoing, "no ramdisk.", "" }, nil, record.Working,
+			[]string{"The rescue failed and is being taken back: no ramdisk.", "then taking it back is given up"}, ""},
+		"kills conductors": {metal.Rescuing, func(j *job.Job) { j.State, j.Crashes = job.Ready, 4 }, nil, record.Waiting, []string{"4 conductors ended while they ran"}, ""},
+		"waits for maintenance": {metal.RescueWait, func(j *job.Job) { j.WaitFor, j.Deadline = "the end of maintenance", 0 },
+			func(s *metal.Situation) { s.Node.Maintenance, s.Node.MaintenanceReason = true, "fan" }, record.Stuck,
+			[]string{"Somebody put it into maintenance: fan."}, "salvor node maintenance unset kea"},
+		"in maintenance": {metal.Active, drop, func(s *metal.Situation) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},
+		"BMC unreachable": {metal.Active, drop, func(s *metal.Situation) {
+			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, metal.PowerFailure, "Power sync gave up."
+			s.Contact.PowerError, s.Contact.PowerFailures = "connection refused", 4
+		}, record.Stuck, []string{"Power sync gave up.", "bmc: no answer: connection refused"}, "salvor node boot device show kea"},
+		"BMC stutters": {metal.Active, drop, func(s *metal.Situation) { s.Contact.PowerError, s.Contact.PowerFailures = "timeout", 1 }, record.Idle,
+			[]string{"Its BMC did not answer the last time: timeout."}, "salvor node boot device show kea"},
+		"could not be taken back": {metal.RescueFailed, drop, func(s *metal.Situation) {
+			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, "rescue abort failure", "The rescue operation could not be taken back: x"
+		}, record.Stuck, []string{"because of a fault (rescue abort failure)", "Its last operation failed: it broke."}, "salvor node maintenance unset kea"},
+		"held by a step": {metal.CleanHold, func(j *job.Job) { j.Kind, j.WaitFor, j.Deadline = "clean", "unhold", 0 }, nil, record.Stuck, []string{"A step holds it"}, "salvor node unhold kea"},
+		"held off":       {metal.Active, drop, func(s *metal.Situation) { s.Node.Hold = "host vm1 is fenced" }, record.Idle, []string{"It is held off: host vm1 is fenced."}, ""},
+		"reserved by a command beside a wait": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Jobs = append(s.Jobs, job.Job{Kind: "power", Class: job.Command, State: job.Running, Owner: "id/1", Action: "switch", CreatedAt: noon, ActionStartedAt: noon})
+		}, record.Working, []string{"Its power, asked for 0 s ago, is at action \"switch\""}, ""},
+		"an ask only reads": {metal.Active, func(j *job.Job) { j.Class, j.State = job.Ask, job.Running }, nil, record.Idle, []string{"Nothing is asked of it.", "Nothing need be done."}, ""},
+		"rests":             {metal.CleanWait, func(j *job.Job) { j.Memo = map[string]string{"rest": "yes"} }, nil, record.Waiting, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := inState(tt.state)
+			s.Jobs = []job.Job{waits()}
+			if tt.job != nil {
+				tt.job(&s.Jobs[0])
+			}
+			if tt.so != nil {
+				tt.so(&s)
+			}
+			w := metal.Why(s)
+			text := w.Text("node", "kea", noon)
+			if w.Mood != tt.mood {
+				t.Errorf("%s, want %s: %s", w.Mood, tt.mood, text)
+			}
+			for _, words := range tt.says {
+				if !strings.Contains(text, words) {
+					t.Errorf("%q is not in: %s", words, text)
+				}
+			}
+			found := tt.next == ""
+			for _, n := range w.Next {
+				found = found || n.Run == tt.next
+			}
+			if !found {
+				t.Errorf("%q is not among %v", tt.next, w.Next)
+			}
+			if name == "rests" && w.Deadline != nil {
+				t.Errorf("the end of a rest is told as a deadline: %+v", w.Deadline)
+			}
+		})
+	}
+}
+
+// drop leaves no work: the job has ended.
+func drop(j *job.Job) { j.State = job.Ended }
+
+// TestWhyOutside: who may not see a node's errors is told of none of its infrastructure.
+func TestWhyOutside(t *testing.T) {
+	s := inState(metal.RescueFailed)
+	s.Jobs = []job.Job{with(waits(), func(j *job.Job) {
+		j.State, j.Attempt, j.WaitFor, j.Problem = job.Ready, 2, "try 3; the last one: bmc.secret.example refused", "bmc.secret.example refused"
+	})}
+	s.Node.LastError, s.Node.Fault, s.Node.Maintenance, s.Node.MaintenanceReason = "bmc.secret.example", metal.PowerFailure, true, "bmc.secret.example"
+	s.Contact.PowerError, s.Contact.AgentURL, s.Contact.AgentStatusMessage = "bmc.secret.example", "https://secret.example", "secret.example"
+	s.Contact.HeartbeatAt = noon
+	for _, jobs := range [][]job.Job{s.Jobs, nil} {
+		s.Jobs = jobs
+		w := metal.Why(s.Outside())
+		if text := w.Text("node", "kea", noon); strings.Contains(text, "secret") || strings.Contains(text, "c1") {
+			t.Errorf("told: %s", text)
+		}
+	}
+}
