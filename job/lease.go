@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,10 +38,10 @@ func (r *Runner) keepLease(ctx context.Context) {
 	// A timer of its own: a beat that hangs in the store must not keep the actions alive.
 	guard := time.AfterFunc(selfStop, r.stopActions)
 	defer guard.Stop()
-	every(ctx, beatEvery, func() {
-		r.beat(ctx, guard)
-		r.buryPeers(ctx, peers)
-	})
+	var burying sync.WaitGroup
+	defer burying.Wait()
+	burying.Go(func() { every(ctx, beatEvery/2, func() { r.buryPeers(ctx, peers) }) })
+	every(ctx, beatEvery, func() { r.beat(ctx, guard) })
 }
 
 func (r *Runner) beat(ctx context.Context, guard *time.Timer) {

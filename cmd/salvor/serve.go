@@ -255,11 +255,11 @@ func (p *program) run(ctx context.Context) error {
 	if _, err := p.directory.Conductors(ctx); err != nil {
 		return err
 	}
-	return runAll(ctx, p.log.With("roles", strings.Join(p.cfg.Default.Roles, ",")), p.tasks(), listeners)
+	return runAll(ctx, p.log, p.cfg.Default.Roles, p.tasks(), listeners)
 }
 
 // runAll works until ctx ends, or a task or door that must not end does.
-func runAll(ctx context.Context, log *slog.Logger, tasks []task, doors []door) error {
+func runAll(ctx context.Context, log *slog.Logger, roles []string, tasks []task, doors []door) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
@@ -274,7 +274,7 @@ func runAll(ctx context.Context, log *slog.Logger, tasks []task, doors []door) e
 			}
 		})
 	}
-	log.Info("serving")
+	log.Info("serving", "roles", strings.Join(roles, ","))
 	<-ctx.Done()
 	running.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

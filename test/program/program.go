@@ -94,7 +94,11 @@ func Launch(state, config string, prefix ...string) (*Server, error) {
 	return s, s.launch("127.0.0.1:0")
 }
 
-var listening = regexp.MustCompile(`msg=listening door=api address=(\S+)`)
+// listening tells the address of the API; serving, that a process without that door has begun.
+var (
+	listening = regexp.MustCompile(`msg=listening door=api address=(\S+)`)
+	serving   = regexp.MustCompile(`msg=serving roles=`)
+)
 
 func (s *Server) launch(listen string) error {
 	dir, err := folder()
@@ -122,7 +126,9 @@ func (s *Server) launch(listen string) error {
 	}()
 	select {
 	case address := <-found:
-		s.URL = "http://" + address
+		if address != "" {
+			s.URL = "http://" + address
+		}
 		return nil
 	case <-ended:
 		return fmt.Errorf("salvor serve ended:\n%s", s.Log())
@@ -132,15 +138,22 @@ func (s *Server) launch(listen string) error {
 	}
 }
 
-// read keeps what the server writes, and tells the first address it listens on.
+// read keeps what the server writes, and tells the address of its API; empty: it has none.
 func (s *Server) read(r io.ReadCloser, found chan<- string) {
 	defer r.Close()
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
 		_, _ = s.log.Write([]byte(line))
-		if m := listening.FindStringSubmatch(line); m != nil {
-			found <- m[1]
+		m := listening.FindStringSubmatch(line)
+		if m == nil && serving.MatchString(line) {
+			m = []string{"", ""}
+		}
+		if m != nil {
+			select {
+			case found <- m[1]:
+			default: // told before
+			}
 		}
 		if err != nil {
 			return
@@ -165,7 +178,27 @@ func (s *Server) Stop() {
 }
 
 // Relaunch starts it again on the same state directory and address.
-func (s *Server) Relaunch() error { return s.launch(strings.TrimPrefix(s.URL, "http://")) }
+func (s *Server) Relaunch() error {
+	if s.URL == "" {
+		return s.launch("127.0.0.1:0")
+	}
+	return s.launch(strings.TrimPrefix(s.URL, "http://"))
+}
+
+// Door is the address of the door of that name, as the newest start told it; empty: there is none.
+func (s *Server) Door(name string) string {
+	all := regexp.MustCompile(`msg=listening door=`+name+` address=(\S+)`).FindAllStringSubmatch(s.Log(), -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1][1]
+}
+
+// Ended is closed when the process has ended.
+func (s *Server) Ended() <-chan struct{} { return s.ended }
+
+// Signal sends the process a signal.
+func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
 
 // Start is Relaunch for tests.
 func (s *Server) Start(t testing.TB) {
