@@ -20,7 +20,7 @@ func TestHeartbeatsAreWrittenTogether(t *testing.T) {
 		n.ProvisionState, n.BootNumber, n.Plan = metal.Servicing, 1, &metal.BootPlan{Path: uuid.NewString(), BootNumber: 1}
 	})
 	ctx := context.Background()
-	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "1", Token: metal.AgentToken(b.key, b.node, 1)}
+	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "1", Token: (&metal.Node{ID: b.node, BootNumber: 1}).AgentToken(b.key)}
 	say := func(h metal.Heartbeat) time.Time {
 		t.Helper()
 		now = now.Add(time.Minute)

@@ -108,7 +108,7 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within 
 		return none, false, job.Fail(problem.Conflictf("the boot of the ramdisk was taken away"))
 	}
 	if heard.AgentBoot == m.node.BootNumber && heard.AgentURL != "" {
-		token := metal.AgentToken(c.Key, m.node.ID, m.node.BootNumber)
+		token := m.node.AgentToken(c.Key)
 		return driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: token}, true, job.Outcome{}
 	}
 	c.turnOnAgain(ctx, r, m, heard)

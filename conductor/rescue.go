@@ -187,7 +187,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 		return job.Fail(err)
 	}
 	extras.Volumes = c.rescueVolumes(ctx, m, r.Log.Warn)
-	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: metal.AgentToken(c.Key, m.node.ID, m.node.BootNumber)}
+	ramdisk := driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: m.node.AgentToken(c.Key)}
 	request := driver.Finalize{Hash: r.Secret}
 	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
 		request.Extras = extras

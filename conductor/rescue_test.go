@@ -93,7 +93,7 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 	if !b.networks["tenant"] || b.networks["rescuing"] || b.media != "" || n.Plan != nil {
 		t.Errorf("not put back: %s", b.picture(t))
 	}
-	err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: metal.AgentToken(b.key, b.node, old.BootNumber)})
+	err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: old.BootNumber}).AgentToken(b.key)})
 	if !problem.Is(err, problem.Invalid) {
 		t.Errorf("the token of the aborted boot still counts: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestHeartbeatDuringALockIsToldToComeAgain(t *testing.T) {
 	if err := b.store.Do(context.Background(), func(tx job.Tx) error { return b.store.Insert(tx, lock) }); err != nil {
 		t.Fatal(err)
 	}
-	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: metal.AgentToken(b.key, b.node, n.BootNumber)}
+	beat := metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
 	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); !problem.Is(err, problem.Conflict) {
 		t.Errorf("heartbeat of a locked node without agent: %v; want Conflict", err)
 	}
@@ -354,7 +354,7 @@ func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := b.unended(t)
-	beat := metal.Heartbeat{Version: "x", Token: metal.AgentToken(b.key, b.node, n.BootNumber)}
+	beat := metal.Heartbeat{Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: n.BootNumber}).AgentToken(b.key)}
 	if err := b.nodes.Heartbeat(context.Background(), b.node, beat); err != nil {
 		t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func (b *bench) poke() {
 		return
 	}
 	b.agent.work(b)
-	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: "salvor-agent/1", Token: metal.AgentToken(b.key, n.ID, n.Plan.BootNumber)})
+	_ = b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "https://10.0.0.9:9999", Version: "salvor-agent/1", Token: n.AgentToken(b.key)})
 }
 
 // picture tells all that an operation may leave behind, in the machine and in the store.

@@ -165,6 +165,10 @@ type ServiceCatalog struct {
 type Database struct {
 	// Connection is sqlite:PATH or postgres://...; it may hold a password.
 	Connection secret.Value
+	// AutoMigrate is always, empty or never once a configuration is loaded.
+	AutoMigrate string
+	// MaxPoolSize bounds the connections; 0: as the engine has it.
+	MaxPoolSize int
 }
 
 // Secrets is [secrets].

@@ -185,6 +185,7 @@ func (l *loader) derive(env []string) {
 	if c.Database.Connection.Empty() {
 		c.Database.Connection = secret.New("sqlite:" + filepath.Join(c.Default.StatePath, "salvor.db"))
 	}
+	c.deriveDatabase()
 	if c.Secrets.KeyFile == "" {
 		c.Secrets.KeyFile = filepath.Join(c.Default.StatePath, "secrets.key")
 	}

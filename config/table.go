@@ -251,7 +251,7 @@ var ignored = map[string]string{
 		port_setup_delay retries dhcpv6_stateful_address_count add_all_ports fail_on_port_binding_failure system_scope trust_id`,
 	"service_catalog": `auth_type auth_url auth_section username password project_name user_domain_name project_domain_name user_domain_id
 		project_domain_id region_name service_type service_name valid_interfaces cafile certfile keyfile insecure timeout`,
-	"database": `max_retries retry_interval max_pool_size max_overflow pool_timeout connection_recycle_time mysql_engine mysql_sql_mode
+	"database": `max_retries retry_interval max_overflow pool_timeout connection_recycle_time mysql_engine mysql_sql_mode
 		mysql_enable_ndb sqlite_synchronous sqlite_retries sqlite_max_wait_for_retry db_max_retries db_retry_interval slave_connection backend`,
 	"ipmi": `command_retry_timeout min_command_interval use_ipmitool_retries kill_on_timeout disable_boot_timeout additional_retryable_ipmi_errors
 		debug store_cred_in_env cipher_suite_versions`,

@@ -66,7 +66,7 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 		if err != nil || !first {
 			return err
 		}
-		found.Token = AgentToken(s.key, n.ID, n.BootNumber)
+		found.Token = n.AgentToken(s.key)
 		if s.opts.RescuePasswordInLookup && n.ProvisionState == RescueWait {
 			found.RescueHash, err = s.rescueHash(tx, n)
 		}
@@ -217,7 +217,7 @@ func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
 	if h.Token.Empty() {
 		return problem.Invalidf("Agent token is required for heartbeat processing.")
 	}
-	if n.BootNumber == 0 || n.Plan == nil || n.Plan.BootNumber != n.BootNumber || !h.Token.Equal(AgentToken(s.key, n.ID, n.BootNumber)) {
+	if n.BootNumber == 0 || n.Plan == nil || n.Plan.BootNumber != n.BootNumber || !h.Token.Equal(n.AgentToken(s.key)) {
 		return errBadToken
 	}
 	return nil

@@ -149,6 +149,7 @@ type BootPlan struct {
 	Ramdisk    string   // the same
 	Params     []string // kernel parameters, without the agent token
 	BootNumber int64    // the boot that it belongs to
+	KeyID      string   // the key that its agent token is derived from; empty: the oldest
 	CarryToken bool     // whether the kernel command line carries the agent token
 	MACs       []string // of the NICs that may ask, lower case
 	Persistent bool     // every boot is this one until it is voided, not only the next
@@ -166,9 +167,13 @@ const (
 	RoadHTTP  Road = "http"
 )
 
-// AgentToken derives the token of one boot of a node's ramdisk.
-func AgentToken(key *secret.Key, nodeID string, bootNumber int64) secret.Value {
-	return key.Token("agent", nodeID, itoa(bootNumber))
+// AgentToken derives the token of the node's present boot of a ramdisk. It stays the same while the key is changed.
+func (n *Node) AgentToken(key *secret.Key) secret.Value {
+	by := key.ID()
+	if n.Plan != nil {
+		by = n.Plan.KeyID
+	}
+	return key.TokenBy(by, "agent", n.ID, itoa(n.BootNumber))
 }
 
 // Interface gives the node's interface of a kind, or the empty string where its driver's default holds.

@@ -387,7 +387,12 @@ func (s *Nodes) Edit(ctx context.Context, tx job.Tx, nodeID string, change func(
 	if err != nil {
 		return err
 	}
+	boot := n.BootNumber
 	change(n)
+	if n.Plan != nil && n.BootNumber != boot {
+		plan := *n.Plan
+		plan.KeyID, n.Plan = s.key.ID(), &plan
+	}
 	return s.store.SaveNode(tx, n)
 }
 

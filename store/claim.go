@@ -79,6 +79,10 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 		if err != nil {
 			return err
 		}
+		// Whoever has not read the key of their secrets takes no jobs: to it they would be damaged.
+		if err := tx.seals(); err != nil {
+			return err
+		}
 		return tx.each(s.collectJobs(&out), text, c.args...)
 	})
 	if err != nil {
@@ -141,6 +145,10 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	if j.State == job.Ended && ended.IsZero() {
 		ended = now
 	}
+	sealed, err := s.sealJob(tx, j)
+	if err != nil {
+		return err
+	}
 	// Look, then park: a signal between the claim and now has raised signals over seen.
 	const signalled = `CAST($4 AS TEXT) = 'waiting' AND signals <> seen`
 	n, err := tx.exec(`UPDATE job SET state = CASE WHEN `+signalled+` THEN 'ready' ELSE CAST($4 AS TEXT) END,
@@ -149,7 +157,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
 		WHERE id = $1 AND owner = $2 AND fence = $3`,
 		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),
-		owner, j.Action, j.Attempt, j.Crashes, memo, s.sealJob(j), string(j.Result), j.Problem, j.ProblemKind,
+		owner, j.Action, j.Attempt, j.Crashes, memo, sealed, string(j.Result), j.Problem, j.ProblemKind,
 		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), micros(j.ActionStartedAt), micros(ended))
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", j.ID, err)

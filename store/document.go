@@ -52,6 +52,9 @@ func (s *Store) SaveDocument(t job.Tx, d metal.Document) error {
 	}
 	body, now := string(d.Body), s.stamp()
 	if sealedDocuments[d.Kind] {
+		if err := tx.seals(); err != nil {
+			return err
+		}
 		body = s.key.Seal(secret.New(body), documentPlace(d))
 	}
 	if d.CreatedAt.IsZero() {

@@ -35,10 +35,14 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 	if err != nil {
 		return err
 	}
+	sealed, err := s.sealJob(tx, j)
+	if err != nil {
+		return err
+	}
 	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
 		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) ON CONFLICT DO NOTHING`,
 		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
-		string(j.Args), memo, s.sealJob(j), string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
+		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
 		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), expires(j))
 	if err != nil {
 		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
@@ -298,11 +302,14 @@ func marshalMemo(memo map[string]string) (string, error) {
 func jobSecretPlace(id string) string { return "job:" + id + ":secret" }
 
 // sealJob gives the job's secret as its row may hold it: nil where there is none or none may be.
-func (s *Store) sealJob(j *job.Job) any {
+func (s *Store) sealJob(tx *Tx, j *job.Job) (any, error) {
 	if j.Secret.Empty() || j.State == job.Undoing || j.State == job.Ended {
-		return nil
+		return nil, nil
 	}
-	return s.key.Seal(j.Secret, jobSecretPlace(j.ID))
+	if err := tx.seals(); err != nil {
+		return nil, err
+	}
+	return s.key.Seal(j.Secret, jobSecretPlace(j.ID)), nil
 }
 
 // expires is the earlier deadline of the job, 0 for none.

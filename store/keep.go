@@ -20,6 +20,9 @@ func (s *Store) Kept(ctx context.Context, name string, fresh secret.Value) (secr
 			return err
 		}
 		if !fresh.Empty() {
+			if err := tx.seals(); err != nil {
+				return err
+			}
 			if _, err := tx.exec(`INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING`, name, s.key.Seal(fresh, place)); err != nil {
 				return err
 			}

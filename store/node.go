@@ -59,6 +59,8 @@ func (b *nodeBody) sealed(n *metal.Node) []sealedObject {
 	}
 }
 
+func nodePlace(id, object string) string { return "node:" + id + ":" + object }
+
 type sealedObject struct {
 	name  string
 	plain *metal.Object
@@ -74,7 +76,7 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 		if len(*o.plain) == 0 {
 			continue
 		}
-		sealed, err := s.seal(*o.plain, "node:"+n.ID+":"+o.name, secret.IsKey)
+		sealed, err := s.seal(*o.plain, nodePlace(n.ID, o.name), secret.IsKey)
 		if err != nil {
 			return "", err
 		}
@@ -98,7 +100,7 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	n.CleanStep, n.DeployStep, n.ServiceStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.ServiceStep, b.BootMode, b.SecureBoot
 	n.BootNumber, n.Plan, n.Rescue, n.Hold = b.BootNumber, b.Plan, b.Rescue, b.Hold
 	for _, o := range b.sealed(n) {
-		plain, err := s.open(*o.row, "node:"+n.ID+":"+o.name, secret.IsKey)
+		plain, err := s.open(*o.row, nodePlace(n.ID, o.name), secret.IsKey)
 		if err != nil {
 			return err
 		}
@@ -224,6 +226,9 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 	if err != nil {
 		return err
 	}
+	if err := tx.seals(); err != nil {
+		return err
+	}
 	tx.keepStamps(&n.Version, &n.CreatedAt, &n.UpdatedAt)
 	if n.CreatedAt.IsZero() {
 		n.CreatedAt = s.stamp()
@@ -314,6 +319,9 @@ func nodeTaken(rule string, n *metal.Node, err error) error {
 func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
 	tx, err := s.tx(t)
 	if err != nil {
+		return err
+	}
+	if err := tx.seals(); err != nil {
 		return err
 	}
 	tx.keepStamps(&n.Version, &n.UpdatedAt)

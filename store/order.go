@@ -34,6 +34,9 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 	}
 	var sealed any
 	if !o.Secret.Empty() {
+		if err := tx.seals(); err != nil {
+			return false, err
+		}
 		sealed = s.key.Seal(o.Secret, orderPlace(o.ID))
 	}
 	n, err := tx.exec(`INSERT INTO host_order (id, host_id, boot_id, server_id, epoch, verb, args, secret, within_s, job_id, action,

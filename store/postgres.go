@@ -42,7 +42,8 @@ const (
 	channel         = "salvor_work"
 )
 
-func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logger, wake func()) (*postgresEngine, error) {
+// postgresConfig reads a URL. What it does not set itself is bounded, so that no statement, no lock and no connection is waited for without end.
+func postgresConfig(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
@@ -57,20 +58,50 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 			config.RuntimeParams[name] = value
 		}
 	}
+	return config, nil
+}
+
+// patient is a configuration for work that takes its time: steps of the tables, copies. Locks are waited for shortly all the
+// same, because whoever waits for one holds up all who come after.
+func patient(config *pgx.ConnConfig) *pgx.ConnConfig {
+	config = config.Copy()
+	config.RuntimeParams["statement_timeout"], config.RuntimeParams["idle_in_transaction_session_timeout"] = "0", "0"
+	return config
+}
+
+// readyPostgres brings the tables up to date where it may; of several programs at once one does.
+func readyPostgres(ctx context.Context, config *pgx.ConnConfig, auto AutoMigrate) error {
+	db := stdlib.OpenDB(*patient(config))
+	defer db.Close()
+	t, err := postgresTables(db)
+	if err != nil {
+		return err
+	}
+	return t.ready(ctx, auto)
+}
+
+func postgresTables(db *sql.DB) (*tables, error) {
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
+	if err != nil {
+		return nil, err
+	}
+	return newTables(db, postgresDialect, goose.WithSessionLocker(locker))
+}
+
+func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logger, wake func()) (*postgresEngine, error) {
+	config, err := postgresConfig(url)
+	if err != nil {
+		return nil, err
+	}
 	n := opts.MaxConns
 	if n <= 0 {
-		n = 16
+		n = 24
 	}
 	e := &postgresEngine{db: stdlib.OpenDB(*config), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	e.db.SetMaxOpenConns(n)
 	e.db.SetMaxIdleConns(n)
 	e.db.SetConnMaxIdleTime(5 * time.Minute)
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
-	if err == nil {
-		d := dialect{goose: goose.DialectPostgres, serial: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", text: `TEXT COLLATE "C"`}
-		err = migrate(ctx, e.db, d, goose.WithSessionLocker(locker))
-	}
-	if err != nil {
+	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
 		_ = e.db.Close()
 		return nil, e.classify(err)
 	}

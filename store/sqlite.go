@@ -8,11 +8,9 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -30,10 +28,7 @@ type sqliteEngine struct {
 }
 
 func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
-	if path == "" || strings.HasPrefix(path, ":") {
-		return nil, problem.Invalidf("database: sqlite: wants the path of a file, as in sqlite:/var/lib/salvor/salvor.db")
-	}
-	if path, err = filepath.Abs(path); err != nil {
+	if path, err = sqlitePath(path); err != nil {
 		return nil, err
 	}
 	e := &sqliteEngine{}
@@ -57,8 +52,11 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		return nil, err
 	}
 	e.write.SetMaxOpenConns(1)
-	d := dialect{goose: goose.DialectSQLite3, serial: "INTEGER PRIMARY KEY AUTOINCREMENT", text: "TEXT"}
-	if err = migrate(ctx, e.write, d); err != nil {
+	t, err := newTables(e.write, sqliteDialect)
+	if err != nil {
+		return nil, err
+	}
+	if err = t.ready(ctx, opts.Migrate); err != nil {
 		return nil, err
 	}
 	if e.writer, err = startWriter(ctx, e.write, log); err != nil {

@@ -6,7 +6,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -28,8 +27,10 @@ type Options struct {
 	Now func() time.Time
 	// NoSync lets SQLite commits outlive a crash of the process only, not one of the machine. For tests.
 	NoSync bool
-	// MaxConns bounds the connections: readers of SQLite (default 4), all of PostgreSQL (default 16).
+	// MaxConns bounds the connections: readers of SQLite (default 4), all of PostgreSQL (default 24).
 	MaxConns int
+	// Migrate says whether Open may change the tables; empty is MigrateAlways.
+	Migrate AutoMigrate
 }
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
@@ -40,6 +41,7 @@ type Store struct {
 	log    *slog.Logger
 	woken  chan struct{}
 	orders crowd
+	shared bool // other processes may use the database, too
 	closed func() error
 }
 
@@ -65,8 +67,8 @@ type engine interface {
 	close() error
 }
 
-// Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its
-// tables up to date and proves that key is the one its secrets are sealed with.
+// Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
+// proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
 	s := &Store{key: key, now: opts.Now, log: opts.Logger, woken: make(chan struct{}, 1)}
 	if s.now == nil {
@@ -83,6 +85,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		s.engine, err = openPostgres(ctx, url, opts, s.log, s.hinted)
 	default:
 		err = problem.Invalidf("database: the URL must begin with sqlite: or postgres://")
+		s.shared = true
 	}
 	if err != nil {
 		return nil, err
@@ -155,8 +158,6 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 
 // prepare fills the tables that the program itself writes, and checks the key.
 func (s *Store) prepare(ctx context.Context) error {
-	const checkPlace, checkWord = "setting:key_check", "salvor"
-	var sealed string
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -167,19 +168,12 @@ func (s *Store) prepare(ctx context.Context) error {
 				return err
 			}
 		}
-		fresh := s.key.Seal(secret.New(checkWord), checkPlace)
-		if _, err := tx.exec(`INSERT INTO setting (name, value) VALUES ('key_check', $1) ON CONFLICT DO NOTHING`, fresh); err != nil {
-			return err
-		}
-		return tx.each(func(r *sql.Rows) error { return r.Scan(&sealed) }, `SELECT value FROM setting WHERE name = 'key_check'`)
+		return s.proveKey(tx)
 	})
-	if err != nil {
+	if err != nil && problem.KindOf(err) == problem.Internal {
 		return fmt.Errorf("database: %w", err)
 	}
-	if word, err := s.key.Open(sealed, checkPlace); err != nil || word.Reveal() != checkWord {
-		return problem.Invalidf("database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
-	}
-	return nil
+	return err
 }
 
 // Now is the time by which the store and all who share it tell what is due.

@@ -112,6 +112,14 @@ func (t table[R, F]) values(r *R) ([]any, error) {
 	return append(args, micros(*h.created), micros(*h.updated), body), nil
 }
 
+// seals is Tx.seals where a record of the kind may hold a secret.
+func (t table[R, F]) seals(x *Tx) error {
+	if t.k.secret == nil {
+		return nil
+	}
+	return x.seals()
+}
+
 // value reads a field through its pointer as engines want it.
 func value(field any) any {
 	switch f := field.(type) {
@@ -244,6 +252,9 @@ func (t table[R, F]) Insert(tx job.Tx, r *R) error {
 	if err != nil {
 		return err
 	}
+	if err := t.seals(x); err != nil {
+		return err
+	}
 	h := t.k.head(r)
 	x.keepStamps(h.version, h.created, h.updated)
 	if h.created.IsZero() {
@@ -324,6 +335,9 @@ func (t table[R, F]) refused(err error, r *R, verb string) error {
 func (t table[R, F]) Save(tx job.Tx, r *R) error {
 	x, err := t.s.tx(tx)
 	if err != nil {
+		return err
+	}
+	if err := t.seals(x); err != nil {
 		return err
 	}
 	h := t.k.head(r)

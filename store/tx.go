@@ -22,6 +22,10 @@ type Tx struct {
 	wake bool
 	// ordered: the commit gives a host an order to fetch.
 	ordered bool
+	// told: the commit adds to the timeline.
+	told bool
+	// keyed: the key that seals was looked up.
+	keyed bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
 	failed error
 	// restore puts the caller's records back as they were if nothing is committed.

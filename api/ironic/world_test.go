@@ -107,7 +107,7 @@ func (w *world) withOptions(opts metal.Options) {
 
 // token gives the agent token of the node's boot.
 func (w *world) token(n *metal.Node) string {
-	return metal.AgentToken(w.secret, n.ID, n.BootNumber).Reveal()
+	return n.AgentToken(w.secret).Reveal()
 }
 
 // answer is what came back.

@@ -179,7 +179,7 @@ func (p *program) wire(ctx context.Context) error {
 		return err
 	}
 	url := p.databaseURL()
-	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log}); err != nil {
+	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize}); err != nil {
 		return err
 	}
 	kernel, ramdisk := p.rescueImages()

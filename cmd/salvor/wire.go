@@ -202,8 +202,8 @@ func (p *program) powerSync() conductor.PowerSync {
 func (p *program) netbootConfig(kernel, image string) netboot.Config {
 	n := p.cfg.Netboot
 	out := netboot.Config{
-		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Log: p.log,
-		Token: func(n *metal.Node) secret.Value { return metal.AgentToken(p.key, n.ID, n.BootNumber) },
+		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Client: p.web(), Log: p.log,
+		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
 		},

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/config"
+	"salvor/problem"
+	"salvor/store"
+)
+
+// newDBCommand is `salvor db`. None of its commands needs the key: what is sealed stays sealed.
+func newDBCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "db",
+		Short: "The database: bring its tables up to date, look at it, back it up, move it",
+	}
+	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand())
+	return cmd
+}
+
+// whichDatabase finds the database as serve does: by flag, variable or configuration file.
+type whichDatabase struct{ file, url, state string }
+
+func (w *whichDatabase) flags(cmd *cobra.Command, name string) {
+	f := cmd.Flags()
+	f.StringVar(&w.file, "config", "", "configuration file of salvor serve")
+	f.StringVar(&w.url, name, "", "sqlite:PATH or postgres://... (default: as salvor serve has it)")
+	f.StringVar(&w.state, "state-dir", "", "state directory of salvor serve")
+}
+
+func (w *whichDatabase) find(name string) (string, error) {
+	source := config.Source{File: w.file, Env: os.Environ()}
+	if w.state != "" {
+		abs, err := filepath.Abs(w.state)
+		if err != nil {
+			return "", err
+		}
+		source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
+	}
+	if w.url != "" {
+		source.Flags = append(source.Flags, config.Setting{Section: "database", Option: "connection", Value: w.url, From: "--" + name})
+	}
+	cfg, _, err := config.Load(source)
+	if err != nil {
+		return "", err
+	}
+	return cfg.Database.Connection.Reveal(), nil
+}
+
+func (w *whichDatabase) open(ctx context.Context, name string, use store.Use) (*store.Database, error) {
+	url, err := w.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return store.OpenDatabase(ctx, url, use)
+}
+
+func newDBMigrateCommand() *cobra.Command {
+	var which whichDatabase
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the tables up to date for this release",
+		Long: `Bring the tables up to date for this release.
+
+Each step is one transaction: what is cut off is done by the next call. On PostgreSQL
+programs of the release before go on serving meanwhile and afterwards, so the order of an
+upgrade is: migrate once with the new program, then restart one salvor serve after the
+other. A step that ends what older programs need waits until none of them lives.
+
+A SQLite database is brought up to date by salvor serve itself at its start.`,
+		Example: `  salvor db migrate --database postgres://salvor@db/salvor
+  salvor db backup before.db --config /etc/salvor/salvor.conf && salvor db migrate --config /etc/salvor/salvor.conf`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := which.open(cmd.Context(), "database", store.Make)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			steps := 0
+			err = d.Migrate(cmd.Context(), func(s store.Step) {
+				steps++
+				fmt.Fprintf(cmd.ErrOrStderr(), "schema %d: %s\n", s.Version, s.Name)
+			})
+			if err != nil {
+				return err
+			}
+			s, err := d.Schema(cmd.Context())
+			if err != nil {
+				return err
+			}
+			word := "up to date"
+			if steps == 0 {
+				word = "was up to date"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: schema %d, %s\n", d.URL(), s.Version, word)
+			return err
+		},
+	}
+	which.flags(cmd, "database")
+	return cmd
+}
+
+func newDBStatusCommand() *cobra.Command {
+	var which whichDatabase
+	var out output
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether this program can serve the database, and what to do if not",
+		Long: `Show whether this program can serve the database, and what to do if not.
+
+  state     empty, behind, current, ahead (newer, but served all the same) or too new
+  schema    the newest step of the database's tables
+  program   the newest step that this program knows
+  oldest    the oldest program, by its newest step, that may serve the database
+  next      the command to run`,
+		Example: `  salvor db status
+  salvor db status --database postgres://salvor@db/salvor -f json
+  salvor db status -c state -f value`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(cmd); err != nil {
+				return err
+			}
+			record, err := databaseStatus(cmd.Context(), &which)
+			if err != nil {
+				return err
+			}
+			return out.show(cmd.OutOrStdout(), record)
+		},
+	}
+	which.flags(cmd, "database")
+	out.flags(cmd)
+	return cmd
+}
+
+func databaseStatus(ctx context.Context, which *whichDatabase) (client.Record, error) {
+	d, err := which.open(ctx, "database", store.Look)
+	if problem.Is(err, problem.NotFound) {
+		return client.Record{"state": store.SchemaEmpty, "next": "salvor serve", "note": err.Error()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	s, err := d.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	size, err := d.Size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pending := []any{}
+	for _, step := range s.Pending {
+		pending = append(pending, fmt.Sprintf("%d %s", step.Version, step.Name))
+	}
+	next := map[string]string{
+		store.SchemaEmpty: "salvor db migrate", store.SchemaBehind: "salvor db migrate", store.SchemaCurrent: "salvor serve",
+		store.SchemaAhead: "salvor serve, of the newer release where it is there", store.SchemaTooNew: "salvor serve of the newer release",
+	}
+	return client.Record{
+		"database": d.URL(), "engine": d.Engine(), "state": s.State(), "schema": s.Version, "program": s.Program, "oldest": s.Oldest,
+		"pending": pending, "size_bytes": size, "next": next[s.State()],
+	}, nil
+}
+
+func newDBBackupCommand() *cobra.Command {
+	var which whichDatabase
+	var out output
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write the whole database, as it is at one moment, into a new SQLite file",
+		Long: `Write the whole database, as it is at one moment, into a new SQLite file. Programs go on
+serving it meanwhile. Each table is read back from the file and compared before the file
+gets its name.
+
+Secrets are sealed in the backup as they are in the database: without the key file it
+tells none, and is of no use. Keep the key file too, at another place.
+
+To restore: salvor serve --database sqlite:FILE, or salvor db copy --from sqlite:FILE.`,
+		Example: `  salvor db backup /var/backups/salvor-$(date +%F).db
+  salvor db backup before-upgrade.db --database postgres://salvor@db/salvor
+  salvor db copy --from sqlite:/var/backups/salvor-2026-11-22.db --to postgres://salvor@db/restored`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(cmd); err != nil {
+				return err
+			}
+			d, err := which.open(cmd.Context(), "database", store.Look)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			done, err := d.Backup(cmd.Context(), args[0], tellCopied(cmd.ErrOrStderr(), "backing up"))
+			if err != nil {
+				return err
+			}
+			return out.copied(cmd.OutOrStdout(), done)
+		},
+	}
+	which.flags(cmd, "database")
+	out.flags(cmd)
+	return cmd
+}
+
+func newDBCopyCommand() *cobra.Command {
+	var from whichDatabase
+	var to string
+	var out output
+	cmd := &cobra.Command{
+		Use:   "copy --to URL",
+		Short: "Fill an empty database with all that another holds: SQLite to PostgreSQL, or back",
+		Long: `Fill an empty database with all that another holds: SQLite to PostgreSQL, or back.
+
+Stop every salvor serve of the source first; this is refused while one lives. The source
+is not changed. All is written in one transaction, read back and compared by the number of
+rows and a digest of each table, and kept only if both are equal. Secrets stay sealed:
+the key file that was used with the source is used with the destination.
+
+Start salvor serve on one of the two databases only: two control planes would each do
+the work that both have.
+
+A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWORD does not.`,
+		Example: `  # grow to PostgreSQL
+  salvor db copy --from sqlite:/var/lib/salvor/salvor.db --to postgres://salvor@db/salvor
+  salvor serve --database postgres://salvor@db/salvor
+
+  # and back
+  salvor db copy --from postgres://salvor@db/salvor --to sqlite:/var/lib/salvor/salvor.db`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(cmd); err != nil {
+				return err
+			}
+			return copyDatabase(cmd, &from, to, &out)
+		},
+	}
+	from.flags(cmd, "from")
+	out.flags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "the empty database to fill: sqlite:PATH or postgres://... (required)")
+	if err := cmd.MarkFlagRequired("to"); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+func copyDatabase(cmd *cobra.Command, from *whichDatabase, to string, out *output) error {
+	ctx := cmd.Context()
+	source, err := from.open(ctx, "from", store.Own)
+	if err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	defer source.Close()
+	destination, err := store.OpenDatabase(ctx, to, store.Make)
+	if err != nil {
+		return fmt.Errorf("the destination: %w", err)
+	}
+	done, err := source.Copy(ctx, destination, tellCopied(cmd.ErrOrStderr(), "copying"))
+	if err = errors.Join(err, destination.Close()); err != nil {
+		return err
+	}
+	return out.copied(cmd.OutOrStdout(), done)
+}
+
+// tellCopied shows how a copy goes on: one line that changes on a terminal, else a line for each table.
+func tellCopied(w io.Writer, word string) func(store.Copied, bool) {
+	width := terminalWidth(w)
+	return func(c store.Copied, done bool) {
+		switch {
+		case width == 0 && done:
+			fmt.Fprintf(w, "%s: %d rows\n", c.Table, c.Rows)
+		case width > 0 && done:
+			fmt.Fprint(w, "\r", strings.Repeat(" ", width-1), "\r")
+		case width > 0:
+			line := fmt.Sprintf("%s %s, %d rows ...", word, c.Table, c.Rows)
+			fmt.Fprint(w, "\r", line[:min(len(line), width-1)])
+		}
+	}
+}
+
+// copied prints what a copy came to, table by table.
+func (o *output) copied(w io.Writer, done []store.Copied) error {
+	records := make([]client.Record, len(done))
+	for i, c := range done {
+		records[i] = client.Record{"table": c.Table, "rows": c.Rows, "digest": c.Digest}
+	}
+	return o.list(w, columnsOf([]string{"table", "rows", "digest"}), records)
+}

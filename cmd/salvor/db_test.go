@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dbRun runs a command of salvor db and gives what it printed.
+func dbRun(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	root := newRootCommand()
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetArgs(append([]string{"db"}, args...))
+	err = root.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+// TestDBCommands goes the way of an operator: nothing there, made, backed up, restored from the backup, moved.
+func TestDBCommands(t *testing.T) {
+	dir := t.TempDir()
+	url := func(name string) string { return "sqlite:" + filepath.Join(dir, name) }
+	state := func(name string) map[string]any {
+		t.Helper()
+		text, _, err := dbRun(t, "status", "--database", url(name), "-f", "json")
+		var out map[string]any
+		if err != nil || json.Unmarshal([]byte(text), &out) != nil {
+			t.Fatalf("status: %v\n%s", err, text)
+		}
+		return out
+	}
+	if s := state("a.db"); s["state"] != "empty" || s["next"] == "" {
+		t.Errorf("nothing there: %v", s)
+	}
+	if out, steps, err := dbRun(t, "migrate", "--database", url("a.db")); err != nil || !strings.Contains(out, "up to date") || !strings.Contains(steps, "schema 1: start") {
+		t.Fatalf("migrate: %v\n%s%s", err, out, steps)
+	}
+	if s := state("a.db"); s["state"] != "current" || s["schema"] != s["program"] || s["size_bytes"].(float64) == 0 || s["engine"] != "sqlite" {
+		t.Errorf("made: %v", s)
+	}
+	if out, _, err := dbRun(t, "migrate", "--database", url("a.db")); err != nil || !strings.Contains(out, "was up to date") {
+		t.Errorf("migrate again: %v\n%s", err, out)
+	}
+	file := filepath.Join(dir, "backup.db")
+	if out, steps, err := dbRun(t, "backup", file, "--database", url("a.db")); err != nil || !strings.Contains(out, "Digest") || !strings.Contains(steps, "node: 0 rows") {
+		t.Fatalf("backup: %v\n%s%s", err, out, steps)
+	}
+	if _, _, err := dbRun(t, "backup", file, "--database", url("a.db")); err == nil || exitStatus(err) != statusFailed {
+		t.Errorf("a backup over another: %v", err)
+	}
+	out, _, err := dbRun(t, "copy", "--from", "sqlite:"+file, "--to", url("b.db"), "-f", "json")
+	var rows []map[string]any
+	if err != nil || json.Unmarshal([]byte(out), &rows) != nil || len(rows) < 25 || rows[0]["Digest"] == "" {
+		t.Fatalf("copy: %v\n%s", err, out)
+	}
+	if _, _, err := dbRun(t, "copy", "--from", "sqlite:"+file, "--to", "mysql://x"); err == nil || !strings.Contains(err.Error(), "sqlite: or postgres:") {
+		t.Errorf("an unknown engine: %v", err)
+	}
+	if _, _, err := dbRun(t, "copy"); err == nil || exitStatus(err) != statusUsage {
+		t.Errorf("no destination: %v", err)
+	}
+}

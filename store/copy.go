@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"salvor/problem"
+)
+
+// Copied is what a copy of one table came to.
+type Copied struct {
+	Table string `json:"table"`
+	Rows  int64  `json:"rows"`
+	// Digest is of all rows whatever their order, the same on both engines.
+	Digest string `json:"digest"`
+}
+
+// Copy fills an empty database with all that this one holds: every row as it is, sealed secrets sealed, serial numbers and
+// where they go on. It is one look at the source and one transaction of the destination, read back and compared before it is committed.
+//
+// problem.Conflict if a conductor lives in the source, if the source's tables are not at this program's schema, or if the destination
+// holds anything. tell hears of each table when it begins with its number of rows, and when it is done.
+func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, done bool)) ([]Copied, error) {
+	living, err := d.Living(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(living) > 0 {
+		return nil, problem.Conflictf("database: conductors live in %s: %s; stop every salvor serve on it first, or what they do meanwhile is lost", d.url, strings.Join(living, ", "))
+	}
+	s, err := d.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Version != s.Program {
+		return nil, problem.Conflictf("database: %s is at schema %d and this program copies schema %d; run: salvor db migrate", d.url, s.Version, s.Program)
+	}
+	if err := to.upTo(ctx, s.Version); err != nil {
+		return nil, err
+	}
+	return d.pour(ctx, to, pouring{still: true}, tell)
+}
+
+// Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
+// serving it. It takes a database of an older schema too. problem.Conflict if the file is there already.
+func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, done bool)) (_ []Copied, err error) {
+	s, err := d.Schema(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Version == 0:
+		return nil, problem.Conflictf("database: %s has no tables: there is nothing to back up", d.url)
+	case s.Version > s.Program:
+		return nil, problem.Conflictf("database: %s is at schema %d and this program knows %d; back it up with the newer salvor", d.url, s.Version, s.Program)
+	}
+	if _, err := os.Lstat(file); err == nil {
+		return nil, problem.Conflictf("backup: %s is there already", file)
+	}
+	draft := file + ".partial"
+	if _, err := os.Lstat(draft); err == nil {
+		return nil, problem.Conflictf("backup: %s is there already, of a backup that runs or was cut off; remove it if none runs", draft)
+	}
+	to, err := OpenDatabase(ctx, "sqlite:"+draft, Make)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, to.Close())
+		for _, end := range []string{".lock", "-wal", "-shm"} {
+			_ = os.Remove(draft + end)
+		}
+		if err != nil {
+			_ = os.Remove(draft)
+			return
+		}
+		err = settle(draft, file)
+	}()
+	if err := to.upTo(ctx, s.Version); err != nil {
+		return nil, err
+	}
+	return d.pour(ctx, to, pouring{}, tell)
+}
+
+// upTo makes the tables of a destination as the source has them.
+func (d *Database) upTo(ctx context.Context, version int64) error {
+	s, err := d.Schema(ctx)
+	if err == nil && s.Version < version {
+		if err = d.tables.up(ctx, version, nil); err == nil {
+			s.Version = version
+		}
+	}
+	if err != nil {
+		return d.classify(err)
+	}
+	if s.Version > version {
+		return problem.Conflictf("database: %s is at schema %d already, beyond %d of what is to be copied; copy into a database that nobody has used", d.url, s.Version, version)
+	}
+	return nil
+}
+
+// settle gives a finished file its name, for good even if the power goes.
+func settle(draft, file string) error {
+	if err := os.Link(draft, file); err != nil { // not Rename, which would replace what somebody put there meanwhile
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := os.Remove(draft); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// pouring is one copy of all tables.
+type pouring struct {
+	// still: nobody may write to the source meanwhile.
+	still    bool
+	from, to *snapshot
+	tell     func(c Copied, done bool)
+}
+
+// snapshot is one transaction over the tables of a database.
+type snapshot struct {
+	tx *sql.Tx
+	dialect
+}
+
+func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(c Copied, done bool)) ([]Copied, error) {
+	p.tell = tell
+	if tell == nil {
+		p.tell = func(Copied, bool) {}
+	}
+	from, err := d.tables.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: d.Engine() == postgresDialect.name && !p.still})
+	if err != nil {
+		return nil, d.classify(fmt.Errorf("database: %w", err))
+	}
+	defer func() { _ = from.Rollback() }()
+	into, err := to.tables.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, to.classify(fmt.Errorf("database: %w", err))
+	}
+	defer func() { _ = into.Rollback() }()
+	p.from, p.to = &snapshot{from, d.tables.dialect}, &snapshot{into, to.tables.dialect}
+	out, err := p.all(ctx, to.url)
+	if err != nil {
+		return nil, to.classify(d.classify(err))
+	}
+	if err := into.Commit(); err != nil {
+		return nil, to.classify(fmt.Errorf("database: %w", err))
+	}
+	if to.Engine() == postgresDialect.name {
+		_, _ = to.tables.db.ExecContext(ctx, "ANALYZE") // plans for what came in; without it the server does that by itself in a while
+	}
+	return out, nil
+}
+
+func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
+	names, err := p.from.inOrder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.guard(ctx, names, name); err != nil {
+		return nil, err
+	}
+	var out []Copied
+	for _, table := range names {
+		c, err := p.table(ctx, table)
+		if err != nil {
+			return nil, fmt.Errorf("database: copy %s: %w", table, err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// guard keeps writers away on both sides, and refuses a destination that is not empty.
+func (p pouring) guard(ctx context.Context, names []string, url string) error {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = ident(n)
+	}
+	list := strings.Join(quoted, ", ")
+	if p.still && p.from.name == postgresDialect.name {
+		if _, err := p.from.tx.ExecContext(ctx, "LOCK TABLE "+list+" IN SHARE MODE"); err != nil {
+			return err
+		}
+	}
+	if p.to.name == postgresDialect.name {
+		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+list+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+	}
+	for _, table := range names {
+		n, err := number(ctx, p.to.tx, "SELECT COUNT(*) FROM "+ident(table))
+		if err == nil && n > 0 && table != ownTable {
+			err = problem.Conflictf("database: %s is not empty: %s has %d rows; copy into a database that nobody has used", url, table, n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := p.to.tx.ExecContext(ctx, "DELETE FROM "+ownTable)
+	return err
+}
+
+// ownTable is filled by every program that begins to serve, everywhere with the same.
+const ownTable = "provision_state"
+
+func ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
