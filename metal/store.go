@@ -27,6 +27,10 @@ type NodeFilter struct {
 	Traits []string
 	// Powered keeps nodes whose power state is known, or is just being set.
 	Powered bool
+	// Faulty keeps nodes by whether they have a fault.
+	Faulty *bool
+	// Search keeps nodes with this in their name, in whatever case, or at the beginning of their UUID or their instance's.
+	Search string
 }
 
 // NodeStore keeps nodes. Every method may be given a nil tx where it only reads.

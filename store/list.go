@@ -143,6 +143,7 @@ func (c *clause) nodes(f metal.NodeFilter) {
 		c.equal(e.column, e.value)
 	}
 	c.contains("n.description", f.DescriptionContains)
+	c.search(f.Search)
 	if f.Project != "" {
 		mark := c.arg(f.Project)
 		c.and(`(n.owner = ` + mark + ` OR n.lessee = ` + mark + `)`)
@@ -165,6 +166,7 @@ func (c *clause) nodes(f metal.NodeFilter) {
 	c.any("n.shard", f.Shards)
 	c.filled("n.instance_uuid", f.Associated)
 	c.filled("n.shard", f.Sharded)
+	c.filled("n.fault", f.Faulty)
 	for _, e := range []struct {
 		column string
 		want   *bool
@@ -194,6 +196,14 @@ func (c *clause) rare(column, value string) {
 func (c *clause) contains(column, word string) {
 	if word != "" {
 		c.and(`lower(` + column + `) LIKE lower(` + c.arg("%"+likeWord(word)+"%") + `) ESCAPE '!'`)
+	}
+}
+
+// search narrows to nodes that a few letters of a name or of a UUID may mean, unless there are none.
+func (c *clause) search(word string) {
+	if word != "" {
+		within, begins := c.arg("%"+likeWord(word)+"%"), c.arg(likeWord(strings.ToLower(word))+"%")
+		c.and(`(lower(n.name) LIKE lower(` + within + `) ESCAPE '!' OR n.id LIKE ` + begins + ` ESCAPE '!' OR n.instance_uuid LIKE ` + begins + ` ESCAPE '!')`)
 	}
 }
 

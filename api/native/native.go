@@ -1,6 +1,6 @@
 // Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts,
 // their groups and join tokens, what becomes of the servers of one that died (fences, plans,
-// moves), Ganeti clusters, networks. It knows JSON and the services of servers, and no
+// moves), Ganeti clusters, networks, the fleet of machines at a glance. It knows JSON and the services of servers, and no
 // store, no hypervisor and no conductor: what must be asked of a cluster is a job's row.
 package native
 
@@ -10,8 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
@@ -22,6 +24,9 @@ type Config struct {
 	Services *compute.Services
 	// Nodes are the machines whose rescue sessions are listed beside those of servers; nil: none are.
 	Nodes Nodes
+	// Fleet counts and lists machines for those whom Policy shows them.
+	Fleet  metal.FleetStore
+	Policy access.Policy
 	// Jobs tell of what was asked of hosts.
 	Jobs Jobs
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
@@ -43,7 +48,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = append(s.rescueImageLists(), routes...)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), routes)
 	for i := range routes {
 		routes[i].Path = root + routes[i].Path
 	}

@@ -38,7 +38,7 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 	case "admin":
 		return access.Principal{User: "root", Role: access.Admin}, nil
 	default:
-		return access.Principal{User: who, Role: access.Scoped, Scope: access.Scope{Project: who, Roles: []string{"member"}}}, nil
+		return access.Principal{User: who, Role: access.Scoped, Scope: access.Scope{Project: who, Roles: []string{"member", "reader"}}}, nil
 	}
 }
 
@@ -74,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Jobs: s, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/record"
+)
+
+var _ metal.FleetStore = (*Store)(nil)
+
+// FleetCounts is metal.FleetStore's. Without a project it reads an index only.
+func (s *Store) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
+	c := &clause{}
+	c.nodes(metal.NodeFilter{Project: project})
+	var out []metal.FleetCount
+	scan := func(r *sql.Rows) error {
+		var one metal.FleetCount
+		err := r.Scan(&one.State, &one.Maintenance, &one.Faulty, &one.Count)
+		out = append(out, one)
+		return err
+	}
+	const text = `SELECT n.provision_state, n.maintenance, n.fault <> '' AS faulty, COUNT(*) FROM node n`
+	if err := s.read(ctx, nil, scan, text+c.where()+` GROUP BY n.provision_state, n.maintenance, n.fault <> ''`, c.args...); err != nil {
+		return nil, fmt.Errorf("count the fleet: %w", err)
+	}
+	return out, nil
+}
+
+const selectFleet = `SELECT n.id, n.name, n.provision_state, n.target_provision, n.power_state, n.target_power, n.maintenance, n.fault, n.conductor_group,
+	n.last_error, n.provisioned_at FROM node n`
+
+// FleetNodes is metal.FleetStore's.
+func (s *Store) FleetNodes(ctx context.Context, f metal.NodeFilter, p record.Page) ([]metal.FleetNode, error) {
+	return nodePage(ctx, s, nil, f, p, func(tail string, args []any) ([]metal.FleetNode, error) {
+		return s.fleetNodes(ctx, nil, selectFleet+tail, args...)
+	})
+}
+
+func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...any) ([]metal.FleetNode, error) {
+	var out []metal.FleetNode
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		var n metal.FleetNode
+		var since int64
+		err := r.Scan(&n.ID, &n.Name, &n.State, &n.Target, &n.Power, &n.TargetPower, &n.Maintenance, &n.Fault, &n.ConductorGroup, &n.LastError, &since)
+		n.Since = moment(since)
+		out = append(out, n)
+		return err
+	}, text, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the fleet: %w", err)
+	}
+	return out, nil
+}
