@@ -82,10 +82,10 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	case strings.HasPrefix(url, "sqlite:"):
 		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log)
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
+		s.shared = true
 		s.engine, err = openPostgres(ctx, url, opts, s.log, s.hinted)
 	default:
 		err = problem.Invalidf("database: the URL must begin with sqlite: or postgres://")
-		s.shared = true
 	}
 	if err != nil {
 		return nil, err
