@@ -179,12 +179,12 @@ func (p *program) wire(ctx context.Context) error {
 		return err
 	}
 	url := p.databaseURL()
-	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize}); err != nil {
+	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize}); err != nil {
 		return err
 	}
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
-	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), time.Now)
+	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		return err
 	}
 	p.conductor = conductor.New(p.operating(p.deploying(hardware, conductor.Config{
-		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: time.Now,
+		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: p.store.Now,
 		Drivers: types, Groups: p.groups(),
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
 		RescueTimeout:     p.cfg.Conductor.RescueCallbackTimeout,

@@ -175,7 +175,7 @@ func (p *program) newRunner(single bool) error {
 	host := p.cfg.Default.Host
 	p.runner, err = job.NewRunner(job.Config{
 		Store: p.store, Definitions: p.conductor.Definitions(), Workers: p.cfg.Conductor.WorkersPoolSize, Leased: !single,
-		Now: time.Now, Log: p.log,
+		Log: p.log,
 		Conductor: job.Conductor{
 			ID: p.state.id, Incarnation: uuid.NewString(), Hostname: host,
 			Groups: p.groups(), Description: catalog, StartedAt: time.Now(),
@@ -275,7 +275,7 @@ func (p *program) keepHouse(ctx context.Context) error {
 
 func (p *program) dropHistory(ctx context.Context) {
 	c := p.cfg.Conductor
-	oldest := time.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
+	oldest := p.store.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
 	if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
 		p.log.Error("drop old timeline rows", "error", err)
 	}
@@ -287,12 +287,12 @@ func (p *program) dropHistory(ctx context.Context) {
 // dropJobs drops ended jobs: their story is in the timeline; asks and commands are of no use once answered.
 func (p *program) dropJobs(ctx context.Context) {
 	for class, keep := range map[job.Class]time.Duration{job.Ask: 10 * time.Minute, job.Command: 24 * time.Hour, job.Operation: 7 * 24 * time.Hour} {
-		if _, err := p.store.PruneJobs(ctx, time.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
+		if _, err := p.store.PruneJobs(ctx, p.store.Now().Add(-keep), class); err != nil && ctx.Err() == nil {
 			p.log.Error("drop ended jobs", "class", class, "error", err)
 		}
 	}
 	// Longer than any operation: one that runs an action again looks for the order of its first run.
-	if _, err := p.store.PruneOrders(ctx, time.Now().Add(-7*24*time.Hour)); err != nil && ctx.Err() == nil {
+	if _, err := p.store.PruneOrders(ctx, p.store.Now().Add(-7*24*time.Hour)); err != nil && ctx.Err() == nil {
 		p.log.Error("drop finished orders", "error", err)
 	}
 }
