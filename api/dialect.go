@@ -85,6 +85,15 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 			return err
 		}
 	}
+	if route.Open {
+		admit := Admit
+		if r.Method != http.MethodGet && r.Method != http.MethodHead { // what such doors take is a credential
+			admit = AdmitLogin
+		}
+		if err := admit(r, ""); err != nil {
+			return err
+		}
+	}
 	if !route.Open {
 		if c.Who, err = d.Auth.Authenticate(r); err != nil {
 			return err

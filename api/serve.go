@@ -51,9 +51,9 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 					fail(out, r, errPanic)
 				}
 			}
-			// Clients that wait ask again and again: what only read and found is for debugging.
+			// Clients that wait ask again and again: what only read and found is for debugging, and so is who is held up.
 			level := slog.LevelInfo
-			if r.Method == http.MethodGet && out.status < http.StatusBadRequest {
+			if r.Method == http.MethodGet && out.status < http.StatusBadRequest || out.status == http.StatusTooManyRequests {
 				level = slog.LevelDebug
 			}
 			if !log.Enabled(ctx, level) {

@@ -5,6 +5,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,6 +110,12 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 func fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *api.Error
+	if errors.As(err, &known) {
+		for k, v := range known.Header {
+			w.Header()[k] = v
+		}
+	}
 	answer(w, api.Status(err), map[string]string{"error": api.Words(err, api.Of(r.Context()).ID)})
 }
 
@@ -174,11 +181,12 @@ func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) fun
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := peerOf(r)
 		if err != nil {
-			return err
+			return cmp.Or(api.Admit(r, ""), err)
 		}
 		if err := d.allow(r.Context(), p); err != nil {
 			return err
 		}
+		api.Prove(r)
 		return h(w, r, p)
 	}
 }
@@ -188,6 +196,9 @@ func (d *door) allow(ctx context.Context, p peer) error {
 }
 
 func (d *door) join(w http.ResponseWriter, r *http.Request) error {
+	if err := api.AdmitLogin(r, ""); err != nil {
+		return err
+	}
 	var in wire.Join
 	if err := decode(w, r, maxJoin, &in); err != nil {
 		return err
@@ -238,13 +249,14 @@ func (d *door) recertify(w http.ResponseWriter, r *http.Request, p peer) error {
 func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	p, err := peerOf(r)
 	if err != nil {
-		return err
+		return cmp.Or(api.Admit(r, ""), err)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 	defer cancel()
 	if err := d.allow(ctx, p); err != nil {
 		return err
 	}
+	api.Prove(r)
 	var in wire.Renewal
 	if err := decode(w, r, maxRenewal, &in); err != nil {
 		return err

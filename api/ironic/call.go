@@ -48,6 +48,12 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		info.User = user
 	}
+	if found == nil || found.need == access.Open && !found.shows {
+		if err := api.Admit(r, ""); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+	}
 	if found == nil {
 		s.fail(w, r, noRoute(r, allowed))
 		return

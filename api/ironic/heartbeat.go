@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"net/http"
 
+	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
@@ -81,6 +82,13 @@ func checkCertificate(text string) error {
 // takeHeartbeat hands a heartbeat on, unless the node's deploy interface takes none:
 // that is worth a warning and nothing else, as specified.
 func (c *call) takeHeartbeat(h metal.Heartbeat) error {
+	proof := ""
+	if !h.Token.Empty() {
+		proof = c.args[0] + " " + h.Token.Reveal()
+	}
+	if err := api.Admit(c.r, proof); err != nil {
+		return err
+	}
 	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
 	if err != nil {
 		return err

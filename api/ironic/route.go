@@ -19,6 +19,7 @@ type route struct {
 	do     func(*call) error
 	plain  bool // outside of the microversions
 	old    bool // one of the old agent doors
+	shows  bool // an open door that is shown a proof, by which its handler has it admitted
 	before int  // the status for versions before since; 0 means 404
 	long   bool // the handler itself says what is wrong with a long argument
 

@@ -105,10 +105,10 @@ func (s *server) doorRoutes() []route {
 		{method: "GET", path: "/", need: access.Open, do: s.root, plain: true},
 		{method: "GET", path: "/v1", need: access.Open, do: s.v1},
 		{method: "GET", path: "/v1/lookup", need: access.Open, since: 22, do: s.lookup},
-		{method: "POST", path: "/v1/heartbeat/{node}", need: access.Open, since: 22, do: s.heartbeat},
+		{method: "POST", path: "/v1/heartbeat/{node}", need: access.Open, since: 22, do: s.heartbeat, shows: true},
 		{method: "POST", path: "/v1/continue_inspection", need: access.Open, do: s.continueInspection},
 		{method: "POST", path: "/v1/drivers/{driver}/vendor_passthru/lookup", need: access.Open, do: s.oldLookup, old: true},
-		{method: "POST", path: "/v1/nodes/{node}/vendor_passthru/heartbeat", need: access.Open, do: s.oldHeartbeat, old: true},
+		{method: "POST", path: "/v1/nodes/{node}/vendor_passthru/heartbeat", need: access.Open, do: s.oldHeartbeat, old: true, shows: true},
 	}
 }
 

@@ -80,7 +80,7 @@ func (p *program) hostsDoor() (wanted, error) {
 		return wanted{}, err
 	}
 	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log})
-	return wanted{"hosts", p.cfg.Hosts.Listen, host.NewServer(handler, p.log), p.authority.TLS(names)}, nil
+	return wanted{"hosts", p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(handler), p.log), p.authority.TLS(names)}, nil
 }
 
 // joinToken adds to a join token by what a host knows this control plane; nil: no host can join.
@@ -169,6 +169,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	if own {
 		auth = tokens.AtHome()
 	}
+	auth = p.counted(auth)
 	faces := map[string]http.Handler{
 		"/compute": nova.New(nova.Config{
 			Services: p.services, Timeline: p.store, Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,

@@ -129,6 +129,7 @@ type program struct {
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
+	limits    *api.Limits
 	log := newLogger(cfg)
 	for _, w := range warnings {
 		log.Warn(w)
@@ -162,6 +163,7 @@ func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*progr
 	if p.state, err = openStateDir(cfg.Default.StatePath); err != nil {
 		return nil, err
 	}
+	p.limits = p.newLimits()
 	if err := p.wire(ctx); err != nil {
 		p.close()
 		return nil, err

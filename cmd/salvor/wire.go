@@ -312,32 +312,10 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Connectors: metal.NewConnectors(p.store, p.nodes, p.cfg.API.StrictConnectors), Targets: metal.NewTargets(p.store, p.nodes),
 		Allocations: metal.NewAllocations(p.store, p.nodes), DeployTemplates: metal.NewDeployTemplates(p.store, p.nodes),
 		Runbooks: metal.NewRunbooks(p.store, p.nodes), InspectionRules: metal.NewInspectionRules(p.store, p.nodes), Directory: p.directory, Timeline: p.store,
-		Auth: auth, Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
+		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
 	return p.mount(ironic.New(cfg), p.faces(auth)), p.mount(ironic.NewRamdisk(cfg), nil), nil
-}
-
-// mount adds the boot files, the health check and the other faces to a dialect. It is no ServeMux: that
-// would answer paths like //v1 by redirects of its own, past the dialect's errors.
-func (p *program) mount(dialect http.Handler, faces map[string]http.Handler) http.Handler {
-	files := p.boot.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, metal.FilePrefix):
-			files.ServeHTTP(w, r)
-		case strings.HasPrefix(r.URL.Path, lendPrefix):
-			p.lentImage(w, r)
-		case r.URL.Path == "/healthz" && r.Method == http.MethodGet:
-			p.health(w, r)
-		default:
-			if other := face(faces, r.URL.Path); other != nil {
-				other.ServeHTTP(w, r)
-				return
-			}
-			dialect.ServeHTTP(w, r)
-		}
-	})
 }
 
 func (p *program) health(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,251 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/access"
+)
+
+// Limits hold up those who are refused again and again without proving who they are. What
+// they are refused costs them; what is proved costs nothing, and who was right before from
+// the same address is heard even while others there are not: a fleet behind one address
+// suffers from none of its neighbours.
+type Limits struct {
+	config LimitConfig
+	seed   [32]byte
+
+	mu              sync.Mutex
+	refused, logins counters
+	proven          memory
+}
+
+// LimitConfig says how many refusals are borne, per second; 0 is no bound.
+type LimitConfig struct {
+	Refusals, AllRefusals int // of who shows no credential: per source, of all together
+	Logins, AllLogins     int // of credentials that are wrong
+	// Patience is for how long that many may come at once; 0 means 20 s.
+	Patience time.Duration
+	// Proxies are believed when they say for whom they ask (X-Forwarded-For).
+	Proxies []netip.Prefix
+	Now     func() time.Time // nil means time.Now
+}
+
+// NewLimits makes limits for all listeners of a process.
+func NewLimits(c LimitConfig) *Limits {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Patience <= 0 {
+		c.Patience = 20 * time.Second
+	}
+	l := &Limits{config: c, proven: memory{}}
+	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
+	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
+	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)
+	return l
+}
+
+// visit is one request as the limits see it.
+type visit struct {
+	limits *Limits
+	source netip.Addr
+	proof  uint64 // what was shown, hashed with its source; 0: nothing
+	login  bool   // a credential was shown, or is what is asked for
+	open   bool   // it went through a door that asks for none
+	proved bool
+}
+
+const visitKey contextKey = iota + 100
+
+// Guard counts what h refuses.
+func (l *Limits) Guard(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{limits: l, source: l.source(r)}
+		out := &recorder{ResponseWriter: w}
+		defer func() { l.settle(v, out.status) }()
+		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
+	})
+}
+
+// openCost is what a door costs that asks for no credential and answers: little, but not nothing.
+const openCost = 0.1
+
+func (l *Limits) settle(v *visit, status int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.config.Now()
+	switch {
+	case v.proved || status == http.StatusTooManyRequests:
+	case blames(status) && v.login:
+		l.logins.charge(v.source, 1, now)
+	case blames(status):
+		l.refused.charge(v.source, 1, now)
+	case status < http.StatusBadRequest && v.proof != 0:
+		l.proven.put(v.proof, now)
+	case v.open && status < http.StatusInternalServerError && v.proof == 0:
+		l.refused.charge(v.source, openCost, now)
+	}
+}
+
+// blames tells whether an answer says that its asker did something wrong. A locked or
+// changed resource is nobody's fault, nor is a failure of ours.
+func blames(status int) bool {
+	return status >= http.StatusBadRequest && status < http.StatusInternalServerError &&
+		!slices.Contains([]int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests}, status)
+}
+
+// Admit lets a request through a door that asks for no credential, unless its source was
+// refused too often. proof is what it shows instead, such as an agent's token; empty: nothing.
+func Admit(r *http.Request, proof string) error {
+	v := visitOf(r)
+	if v == nil {
+		return nil
+	}
+	v.open = true
+	return v.admit(&v.limits.refused, proof)
+}
+
+// AdmitLogin is Admit for doors where credentials are tried, as the issue of tokens.
+func AdmitLogin(r *http.Request, proof string) error {
+	v := visitOf(r)
+	if v == nil {
+		return nil
+	}
+	v.login = true
+	return v.admit(&v.limits.logins, proof)
+}
+
+// Prove says that the request's asker is known: nothing that it is refused counts.
+func Prove(r *http.Request) {
+	if v := visitOf(r); v != nil {
+		v.proved = true
+	}
+}
+
+func visitOf(r *http.Request) *visit {
+	v, _ := r.Context().Value(visitKey).(*visit)
+	return v
+}
+
+func (v *visit) admit(c *counters, proof string) error {
+	l := v.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if proof != "" {
+		v.proof = l.hash(v.source, proof)
+		if l.proven.has(v.proof) {
+			return nil
+		}
+	}
+	wait := c.wait(v.source, l.config.Now())
+	if wait <= 0 {
+		return nil
+	}
+	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))
+	return &Error{
+		Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {seconds}},
+		Text: fmt.Sprintf("Too many requests from your address were refused; ask again in %s s.", seconds),
+	}
+}
+
+func (l *Limits) hash(source netip.Addr, proof string) uint64 {
+	h := sha256.New()
+	h.Write(l.seed[:])
+	fmt.Fprintf(h, "%s %s", source, proof)
+	return max(1, binary.BigEndian.Uint64(h.Sum(nil)))
+}
+
+// source is who asks: an address of version 4, or a network of 64 bits of version 6, for
+// who has one address of it has them all.
+func (l *Limits) source(r *http.Request) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	at := peer.Addr().Unmap()
+	if l.isProxy(at) {
+		said := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		for _, word := range slices.Backward(said) {
+			next, ok := forwarded(strings.TrimSpace(word))
+			if !ok {
+				break
+			}
+			if at = next; !l.isProxy(at) {
+				break
+			}
+		}
+	}
+	if at.Is6() {
+		if net, err := at.WithZone("").Prefix(64); err == nil {
+			return net.Addr()
+		}
+	}
+	return at
+}
+
+func forwarded(word string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(word); err == nil {
+		word = host
+	}
+	a, err := netip.ParseAddr(strings.Trim(word, "[]"))
+	return a.Unmap(), err == nil
+}
+
+func (l *Limits) isProxy(a netip.Addr) bool {
+	return slices.ContainsFunc(l.config.Proxies, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Auth has an authenticator's refusals counted. asks: it wants a credential of everybody.
+func (l *Limits) Auth(a Authenticator, asks bool) Authenticator { return counted{a, asks} }
+
+type counted struct {
+	Authenticator
+	asks bool
+}
+
+// Authenticate asks nobody's credential to be proved whose source has shown too many wrong ones.
+func (c counted) Authenticate(r *http.Request) (access.Principal, error) {
+	shown := strings.Join(r.Header.Values("Authorization"), "\n") + "\n" + r.Header.Get("X-Auth-Token")
+	var err error
+	switch {
+	case shown != "\n":
+		err = AdmitLogin(r, shown)
+	case c.asks:
+		err = Admit(r, "")
+	}
+	if err != nil {
+		return access.Principal{}, err
+	}
+	who, err := c.Authenticator.Authenticate(r)
+	if err == nil {
+		c.known(r)
+	}
+	return who, err
+}
+
+// known remembers the credential at once: what follows says nothing of it.
+func (c counted) known(r *http.Request) {
+	v := visitOf(r)
+	if v == nil {
+		return
+	}
+	v.proved = true
+	if l := v.limits; v.proof != 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.proven.put(v.proof, l.config.Now())
+	}
+}

@@ -1,0 +1,248 @@
+package api_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api"
+)
+
+// gate is a listener behind limits: it knows one token, of agents and of users.
+type gate struct {
+	t    *testing.T
+	now  time.Time
+	h    http.Handler
+	asks int // how often a credential was compared
+}
+
+func newGate(t *testing.T, c api.LimitConfig) *gate {
+	g := &gate{t: t, now: time.Unix(1e9, 0)}
+	c.Now = func() time.Time { return g.now }
+	limits := api.NewLimits(c)
+	auth := limits.Auth(g, true)
+	g.h = limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := func() error {
+			switch r.URL.Path {
+			case "/heartbeat":
+				token := r.URL.Query().Get("token")
+				if err := api.Admit(r, "node "+token); err != nil {
+					return err
+				}
+				if token != "right" {
+					return &api.Error{Status: http.StatusBadRequest}
+				}
+				return nil
+			case "/lookup":
+				if err := api.Admit(r, ""); err != nil {
+					return err
+				}
+				if r.URL.RawQuery == "busy" {
+					return &api.Error{Status: http.StatusConflict}
+				}
+				return &api.Error{Status: http.StatusNotFound}
+			}
+			if _, err := auth.Authenticate(r); err != nil {
+				return err
+			}
+			return &api.Error{Status: http.StatusNotFound}
+		}()
+		if err == nil {
+			return
+		}
+		var known *api.Error
+		if errors.As(err, &known) {
+			for k, v := range known.Header {
+				w.Header()[k] = v
+			}
+		}
+		w.WriteHeader(api.Status(err))
+	}))
+	return g
+}
+
+func (g *gate) Authenticate(r *http.Request) (access.Principal, error) {
+	g.asks++
+	if r.Header.Get("X-Auth-Token") != "right" {
+		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized}
+	}
+	return access.Principal{Role: access.Admin}, nil
+}
+
+func (g *gate) ask(from, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(from), 4321).String()
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	g.h.ServeHTTP(w, r)
+	return w
+}
+
+func (g *gate) want(status int, from, target string, header ...string) {
+	g.t.Helper()
+	if got := g.ask(from, target, header...).Code; got != status {
+		g.t.Fatalf("%s from %s: %d, want %d", target, from, got, status)
+	}
+}
+
+// spend asks until it is held up, and tells how often it was not.
+func (g *gate) spend(most int, from, target string, header ...string) int {
+	for n := range most {
+		if g.ask(from, target, header...).Code == http.StatusTooManyRequests {
+			return n
+		}
+	}
+	return most
+}
+
+const (
+	office = "192.0.2.7" // where a fleet, users and a guesser share one address
+	abroad = "198.51.100.9"
+)
+
+func TestWhoIsRefusedTooOftenWaits(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Patience: 2 * time.Second})
+	if n := g.spend(1000, office, "/lookup"); n < 20 || n > 22 {
+		t.Fatalf("%d refusals before the first wait, want 20", n)
+	}
+	w := g.ask(office, "/lookup")
+	wait, err := strconv.Atoi(w.Header().Get("Retry-After"))
+	if err != nil || wait < 1 || wait > 2 {
+		t.Fatalf("Retry-After %q", w.Header().Get("Retry-After"))
+	}
+	g.want(http.StatusNotFound, abroad, "/lookup") // others do not wait
+	g.now = g.now.Add(time.Duration(wait) * time.Second)
+	g.want(http.StatusNotFound, office, "/lookup")
+	// To be told that a node is locked is nobody's fault.
+	g = newGate(t, api.LimitConfig{Refusals: 10, AllRefusals: 1000, Patience: 2 * time.Second})
+	if n := g.spend(150, office, "/lookup?busy"); n < 150 {
+		t.Errorf("held up after %d conflicts", n)
+	}
+}
+
+// TestAFleetBehindOneAddressIsNotHeldUp has many machines beat from behind one address
+// whose other users are refused without end.
+func TestAFleetBehindOneAddressIsNotHeldUp(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 100, AllRefusals: 2000})
+	for i := range 20000 {
+		if w := g.ask(office, "/heartbeat?token=right&node="+strconv.Itoa(i)); w.Code != http.StatusOK {
+			t.Fatalf("heartbeat %d: %d", i, w.Code)
+		}
+	}
+	g.spend(100000, office, "/heartbeat?token=wrong")
+	g.want(http.StatusTooManyRequests, office, "/heartbeat?token=wrong")
+	g.want(http.StatusTooManyRequests, office, "/lookup")
+	for range 1000 {
+		g.want(http.StatusOK, office, "/heartbeat?token=right")
+	}
+	g.now = g.now.Add(15 * time.Minute)
+	g.want(http.StatusOK, office, "/heartbeat?token=right")
+}
+
+func TestPasswordsAreNotGuessedQuickly(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 1000, AllRefusals: 1000, Logins: 5, AllLogins: 100, Patience: 10 * time.Second})
+	g.want(http.StatusNotFound, office, "/nodes", "X-Auth-Token", "right")
+	if n := g.spend(1000, office, "/nodes", "X-Auth-Token", "wrong"); n < 50 || n > 52 {
+		t.Fatalf("%d guesses before the first wait, want 50", n)
+	}
+	asks := g.asks
+	g.want(http.StatusTooManyRequests, office, "/nodes", "X-Auth-Token", "wronger")
+	g.want(http.StatusTooManyRequests, office, "/nodes", "Authorization", "Basic eDp5")
+	if g.asks != asks {
+		t.Error("a guess was compared though its source waits")
+	}
+	for range 100 { // who was right before is heard, whatever he asks for
+		g.want(http.StatusNotFound, office, "/nodes", "X-Auth-Token", "right")
+	}
+	g.want(http.StatusUnauthorized, office, "/nodes") // no guess at all
+	g.want(http.StatusNotFound, abroad, "/nodes", "X-Auth-Token", "right")
+	// Many sources together: their number helps them up to a bound.
+	g = newGate(t, api.LimitConfig{Logins: 5, AllLogins: 20, Patience: 10 * time.Second})
+	total := 0
+	for i := range 50 {
+		total += g.spend(100, fmt.Sprintf("203.0.113.%d", i), "/nodes", "X-Auth-Token", "wrong")
+	}
+	if total < 200 || total > 202 {
+		t.Errorf("%d guesses of all sources, want 200", total)
+	}
+}
+
+func TestSourcesBehindProxies(t *testing.T) {
+	proxy := "10.0.0.2"
+	g := newGate(t, api.LimitConfig{Refusals: 1, AllRefusals: 1000, Patience: time.Second, Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+	held := func(from, said string) bool {
+		return g.ask(from, "/lookup", "X-Forwarded-For", said).Code == http.StatusTooManyRequests
+	}
+	g.spend(10, proxy, "/lookup", "X-Forwarded-For", office)
+	if !held(proxy, office) || !held(office, "") || !held(office, abroad) {
+		t.Error("a source is another one by what it says")
+	}
+	if !held(proxy, "1.2.3.4, "+office) || !held(proxy, office+", 10.0.0.9") || !held(proxy, office+":1234") {
+		t.Error("words before the proxy's own count")
+	}
+	if held(proxy, abroad) {
+		t.Error("another source is held up")
+	}
+	// A network of 64 bits is one source.
+	g.spend(10, "2001:db8::1", "/lookup")
+	if g.ask("2001:db8::ffff", "/lookup").Code != http.StatusTooManyRequests || g.ask("2001:db8:1::1", "/lookup").Code == http.StatusTooManyRequests {
+		t.Error("sources of version 6")
+	}
+	// This machine's own programs, a proxy among them, are no source.
+	for _, own := range []string{"127.0.0.1", "::1"} {
+		if n := g.spend(100, own, "/lookup"); n < 100 {
+			t.Errorf("%s is held up after %d refusals", own, n)
+		}
+	}
+}
+
+// TestLimitsNeedLittleMemory asks from more addresses than are told apart, with as many proofs.
+func TestLimitsNeedLittleMemory(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 10, Patience: 2 * time.Second})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 80000 {
+		a := netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)})
+		g.want(http.StatusNotFound, a.String(), "/lookup")
+		g.want(http.StatusOK, a.String(), "/heartbeat?token=right")
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 24<<20 {
+		t.Errorf("%d bytes", grown)
+	}
+	runtime.KeepAlive(g)
+}
+
+func TestLimitsAtOnce(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 100, AllRefusals: 200})
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			from := fmt.Sprintf("192.0.2.%d", i%4)
+			for range 200 {
+				g.ask(from, "/lookup")
+				g.ask(from, "/heartbeat?token=right")
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestNoBounds(t *testing.T) {
+	g := newGate(t, api.LimitConfig{})
+	if n := g.spend(5000, office, "/lookup"); n < 5000 {
+		t.Errorf("held up after %d", n)
+	}
+}

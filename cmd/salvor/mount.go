@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+
+	"salvor/api"
+	"salvor/config"
+	"salvor/metal"
+)
+
+// place is what answers at a path, or below one that ends in a slash.
+type place struct {
+	path    string
+	handler http.Handler
+}
+
+func (p place) holds(path string) bool {
+	return path == p.path || strings.HasSuffix(p.path, "/") && strings.HasPrefix(path, p.path)
+}
+
+// places are the parts of a listener that belong to no API, on the listener of ramdisks as on the main one.
+func (p *program) places() []place {
+	return []place{
+		{metal.FilePrefix, shown(p.boot.Handler())},
+		{lendPrefix, shown(http.HandlerFunc(p.lentImage))},
+		{"/healthz", only(http.MethodGet, p.health)},
+	}
+}
+
+// mount adds the places and the other faces to a dialect. It is no ServeMux: that would answer paths like //v1 by
+// redirects of its own, past the dialect's errors. Whoever is refused too often here is held up.
+func (p *program) mount(dialect http.Handler, faces map[string]http.Handler) http.Handler {
+	places := p.places()
+	return p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, at := range places {
+			if at.holds(r.URL.Path) {
+				at.handler.ServeHTTP(w, r)
+				return
+			}
+		}
+		if other := face(faces, r.URL.Path); other != nil {
+			other.ServeHTTP(w, r)
+			return
+		}
+		dialect.ServeHTTP(w, r)
+	}))
+}
+
+// shown is a door whose paths nobody can guess: they are the proof.
+func shown(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A machine fetches several files of one folder.
+		if err := api.Admit(r, r.URL.Path[:strings.LastIndexByte(r.URL.Path, '/')+1]); err != nil {
+			api.Faults(nil, nil, "error")(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// only serves one method; others find nothing.
+func only(method string, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != method {
+			http.NotFound(w, r)
+			return
+		}
+		h(w, r)
+	})
+}
+
+func (p *program) newLimits() *api.Limits {
+	c := p.cfg.Limits
+	return api.NewLimits(api.LimitConfig{
+		Refusals: c.Refusals, AllRefusals: c.AllRefusals, Logins: c.Logins, AllLogins: c.AllLogins, Patience: c.Patience, Proxies: c.Proxies,
+	})
+}
+
+// counted has wrong credentials counted. Without authentication nobody has to show one.
+func (p *program) counted(a api.Authenticator) api.Authenticator {
+	return p.limits.Auth(a, p.cfg.Default.AuthStrategy != config.NoAuth)
+}
