@@ -75,6 +75,11 @@ func (p Principal) Rank(read bool) Rank {
 	return Stranger
 }
 
+// Leads tells whether the principal administers one project and no more.
+func (p Principal) Leads() bool {
+	return p.Role == Scoped && p.Scope.Bound && p.Scope.Project != "" && slices.Contains(p.Scope.Roles, "admin")
+}
+
 func (s Scope) rank(read bool) Rank {
 	has := func(roles ...string) bool {
 		return slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(s.Roles, r) })

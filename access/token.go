@@ -63,6 +63,9 @@ var impliedRoles = map[Role][]string{
 	Admin: {"admin", "manager", "member", "reader"}, Member: {"member", "reader"}, Reader: {"reader"},
 }
 
+// Roles are those that the token has, each with what it implies.
+func (t *Token) Roles() []string { return impliedRoles[t.Role] }
+
 // Principal is who comes with the token.
 func (t *Token) Principal() Principal {
 	p := Principal{User: t.Name, Role: Scoped, Scope: Scope{Roles: impliedRoles[t.Role]}}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/problem"
 	"salvor/secret"
@@ -33,6 +34,10 @@ type request struct {
 			Token *struct {
 				ID secret.Value `json:"id"`
 			} `json:"token"`
+			Credential *struct {
+				reference
+				Secret secret.Value `json:"secret"`
+			} `json:"application_credential"`
 		} `json:"identity"`
 		Scope *scope `json:"scope"`
 	} `json:"auth"`
@@ -72,16 +77,18 @@ func (s *server) authenticate(c *api.Call) error {
 		return problem.Invalidf("Expecting to find identity.methods in auth: the body is no request for a token.")
 	}
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	said := &statement{Issued: now, Expires: now.Add(Lifetime)}
+	said := &statement{Issued: now, Expires: now.Add(Lifetime), roles: roles}
 	for _, method := range body.Auth.Identity.Methods {
 		var err error
 		switch method {
 		case "password":
 			err = s.byPassword(c, &body, said)
 		case "token":
-			err = s.byToken(&body, said)
+			err = s.byToken(c, &body, said)
+		case "application_credential":
+			err = s.byCredential(c, &body, said)
 		default:
-			err = unauthorized("Attempted to authenticate with an unsupported method: salvor itself serves password and token; others need a Keystone (auth_strategy = keystone).")
+			err = unauthorized("Attempted to authenticate with an unsupported method: salvor itself serves password, token and application_credential; others need a Keystone (auth_strategy = keystone).")
 		}
 		if err != nil {
 			return err
@@ -93,9 +100,12 @@ func (s *server) authenticate(c *api.Call) error {
 	if err := said.scopeTo(body.Auth.Scope); err != nil {
 		return err
 	}
-	token, err := s.Tokens.issue(said)
-	if err != nil {
-		return err
+	token := said.text
+	if token.Empty() {
+		var err error
+		if token, err = s.Tokens.issue(said); err != nil {
+			return err
+		}
 	}
 	c.W.Header().Set(subjectHeader, token.Reveal())
 	return s.show(c, http.StatusCreated, said)
@@ -119,17 +129,58 @@ func (s *server) byPassword(c *api.Call, body *request, said *statement) error {
 	if said.User != "" && said.User != user {
 		return unauthorized("The request you have made requires authentication: its methods name several users.")
 	}
+	kept, err := s.Tokens.login(c.R, user, p.User.Password)
+	if err != nil {
+		return err
+	}
+	if kept != nil {
+		return said.become(kept)
+	}
 	said.User = user
-	return s.Tokens.login(c.R, user, p.User.Password)
+	return nil
 }
 
-func (s *server) byToken(body *request, said *statement) error {
+// byCredential takes a token of the API as the secret of an application credential, which clients know how to keep.
+func (s *server) byCredential(c *api.Call, body *request, said *statement) error {
+	p := body.Auth.Identity.Credential
+	if p == nil {
+		return problem.Invalidf("Expecting to find application_credential in identity.")
+	}
+	if !access.IsToken(p.Secret.Reveal()) {
+		return unauthorized("The request you have made requires authentication: the secret of an application credential is a token that \"salvor token create\" made.")
+	}
+	called := p.ID
+	if called == "" {
+		called = p.Name
+	}
+	kept, err := s.Tokens.keptAs(c.R.Context(), called, p.Secret)
+	if err != nil {
+		return err
+	}
+	return said.become(kept)
+}
+
+// become takes over what a token of the API says: it is itself what is issued, so that it ends with its row.
+func (s *statement) become(kept *statement) error {
+	if s.User != "" && s.User != kept.User || !s.text.Empty() && s.ID != kept.ID {
+		return unauthorized("The request you have made requires authentication: its methods name several users.")
+	}
+	methods := s.Methods
+	*s = *kept
+	s.Methods = methods
+	return nil
+}
+
+func (s *server) byToken(c *api.Call, body *request, said *statement) error {
 	if body.Auth.Identity.Token == nil {
 		return problem.Invalidf("Expecting to find token in identity.")
 	}
-	old, err := s.Tokens.open(body.Auth.Identity.Token.ID.Reveal())
+	old, err := s.Tokens.open(c.R.Context(), body.Auth.Identity.Token.ID.Reveal())
 	if err != nil {
 		return err
+	}
+	if !old.text.Empty() {
+		return said.become(old)
 	}
 	if said.User != "" && said.User != old.User {
 		return unauthorized("The request you have made requires authentication: its methods name several users.")
@@ -143,6 +194,9 @@ func (s *server) byToken(body *request, said *statement) error {
 
 // scopeTo settles what the token is good for.
 func (s *statement) scopeTo(wish *scope) error {
+	if !s.text.Empty() {
+		return s.keepTo(wish)
+	}
 	switch {
 	case wish == nil:
 		s.ProjectName = defaultProject
@@ -165,8 +219,31 @@ func (s *statement) scopeTo(wish *scope) error {
 			s.ProjectName = wish.Project.ID
 		}
 	}
-	s.Project = ProjectID(s.ProjectName)
+	s.Project = access.ProjectID(s.ProjectName)
 	return checkName("project", s.ProjectName)
+}
+
+// keepTo holds a wish to what a token of the API is for, which nothing changes. An administrator of the whole system works in
+// the project admin where a project is needed.
+func (s *statement) keepTo(wish *scope) error {
+	home := s.Project
+	if s.System {
+		home = access.ProjectID(defaultProject)
+	}
+	switch {
+	case wish == nil, wish.System != nil && s.System:
+		return nil
+	case wish.Project != nil && (access.ProjectID(wish.Project.Name) == home || access.ProjectID(wish.Project.ID) == home):
+		if s.System {
+			s.Project, s.ProjectName, s.System = home, defaultProject, false
+		}
+		return nil
+	}
+	of := "the whole system"
+	if !s.System {
+		of = "the project " + s.ProjectName
+	}
+	return unauthorized("The token is for " + of + " and opens nothing else: make another one by \"salvor token create\".")
 }
 
 func isDomain(word string) bool { return strings.EqualFold(word, domainID) }
@@ -195,8 +272,8 @@ func (s *server) show(c *api.Call, status int, said *statement) error {
 	}
 	if said.Project != "" || said.System {
 		var have []object
-		for _, r := range roles {
-			have = append(have, object{"id": idOf("role", r), "name": r})
+		for _, r := range said.roles {
+			have = append(have, object{"id": access.IDOf("role", r), "name": r})
 		}
 		token["roles"] = have
 		if !c.Query.Has("nocatalog") {
@@ -211,7 +288,7 @@ func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.0
 
 // subject is the token that a request is about.
 func (s *server) subject(c *api.Call) (*statement, error) {
-	said, err := s.Tokens.open(c.R.Header.Get(subjectHeader))
+	said, err := s.Tokens.open(c.R.Context(), c.R.Header.Get(subjectHeader))
 	if api.Status(err) == http.StatusUnauthorized {
 		return nil, problem.NotFoundf("Could not find token: it is not good, or not any longer.")
 	}
@@ -232,7 +309,10 @@ func (s *server) revoke(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Tokens.revoke(said); err != nil {
+	if !said.text.Empty() {
+		return problem.Forbiddenf("A token of the API is revoked by salvor token revoke %s.", said.User)
+	}
+	if err := s.Tokens.end(c.R.Context(), said); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"salvor/access"
 	"salvor/api"
 )
 
@@ -38,10 +39,10 @@ func (s *server) services(base, project string) []object {
 		var endpoints []object
 		for _, side := range []string{"public", "internal", "admin"} {
 			endpoints = append(endpoints, object{
-				"id": idOf("endpoint", service.Type+" "+side), "interface": side, "region": s.Region, "region_id": s.Region, "url": url,
+				"id": access.IDOf("endpoint", service.Type+" "+side), "interface": side, "region": s.Region, "region_id": s.Region, "url": url,
 			})
 		}
-		out = append(out, object{"id": idOf("service", service.Type), "type": service.Type, "name": service.Name, "endpoints": endpoints})
+		out = append(out, object{"id": access.IDOf("service", service.Type), "type": service.Type, "name": service.Name, "endpoints": endpoints})
 	}
 	return out
 }

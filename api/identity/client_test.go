@@ -28,6 +28,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 	"golang.org/x/crypto/bcrypt"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/api/identity"
 	"salvor/api/image"
@@ -59,7 +60,8 @@ func newCloud(t *testing.T, basic bool) *cloud {
 		below = c.file()
 	}
 	services, log := compute.New(s, s, compute.Options{}, time.Now), slog.New(slog.DiscardHandler)
-	auth := identity.NewTokens(key, below, time.Now)
+	kept := access.NewTokens(s, time.Now)
+	auth := identity.NewTokens(key, below, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
 	faces := map[string]http.Handler{
 		"/identity": identity.New(identity.Config{Tokens: auth, Log: log}),
 		"/image":    image.New(image.Config{Images: services.Images, Blobs: blobs, Auth: auth, Log: log}),
@@ -130,7 +132,7 @@ func (c *cloud) show(args ...string) map[string]any {
 // TestOpenStackClient brings an image and names a volume as the guides do.
 func TestOpenStackClient(t *testing.T) {
 	c := newCloud(t, true)
-	if token := c.show("token", "issue"); token["project_id"] != identity.ProjectID("lab") || token["user_id"] != identity.UserID("ann") {
+	if token := c.show("token", "issue"); token["project_id"] != access.ProjectID("lab") || token["user_id"] != identity.UserID("ann") {
 		t.Errorf("%v", token)
 	}
 	data := make([]byte, 3<<20)
@@ -258,7 +260,7 @@ func TestGophercloudVolumesAndTokens(t *testing.T) {
 	must(err)
 	made, err := volumes.Create(ctx, client, volumes.CreateOpts{Size: 2, Name: "v", Metadata: map[string]string{"salvor:portal": "192.0.2.7", "salvor:iqn": "iqn.2001-04.com.example:v"}}, nil).Extract()
 	must(err)
-	if made.Status != "available" || made.Metadata["salvor:portal"] != "192.0.2.7:3260" || made.CreatedAt.IsZero() || made.TenantID != identity.ProjectID("lab") {
+	if made.Status != "available" || made.Metadata["salvor:portal"] != "192.0.2.7:3260" || made.CreatedAt.IsZero() || made.TenantID != access.ProjectID("lab") {
 		t.Errorf("%+v", made)
 	}
 	name := "w"

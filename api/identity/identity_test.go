@@ -18,36 +18,46 @@ import (
 	"salvor/api"
 	"salvor/api/identity"
 	"salvor/secret"
+	"salvor/store/storetest"
 )
 
 // world is an identity service on a clock of the test's own.
 type world struct {
 	t      *testing.T
 	tokens *identity.Tokens
+	kept   *access.Tokens
+	key    *secret.Key
 	url    string
 	now    time.Time
 	log    strings.Builder
 }
 
-func newKey(t testing.TB) *secret.Key {
-	t.Helper()
+// newTokens makes tokens on a database of their own.
+func newTokens(t testing.TB, below api.Authenticator, now func() time.Time) (*identity.Tokens, *access.Tokens, *secret.Key) {
+	s, _ := storetest.SQLite(t)
 	key, err := secret.NewKey(secret.GenerateKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key
+	kept := access.NewTokens(s, now)
+	return identity.NewTokens(key, below, api.NewTokenAuth(kept, now, slog.New(slog.DiscardHandler)), kept, now), kept, key
 }
 
 func newWorld(t *testing.T, below api.Authenticator) *world {
 	t.Helper()
 	w := &world{t: t, now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
 	clock := func() time.Time { return w.now }
-	w.tokens = identity.NewTokens(newKey(t), below, clock)
-	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	server := httptest.NewServer(identity.New(identity.Config{Tokens: w.tokens, Now: clock, Log: log}))
-	t.Cleanup(server.Close)
-	w.url = server.URL
+	w.tokens, w.kept, w.key = newTokens(t, below, clock)
+	w.serve()
 	return w
+}
+
+// serve answers by the tokens of the world.
+func (w *world) serve() {
+	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	server := httptest.NewServer(identity.New(identity.Config{Tokens: w.tokens, Now: func() time.Time { return w.now }, Log: log}))
+	w.t.Cleanup(server.Close)
+	w.url = server.URL
 }
 
 // ask sends a request and gives the answer with its body.
@@ -112,13 +122,13 @@ func TestWhoHasNoTokenWorksInTheProjectOfOneThatNamesNone(t *testing.T) {
 	w := newWorld(t, api.NoAuth{})
 	bare := httptest.NewRequest("GET", "/", nil)
 	p, err := w.tokens.AtHome().Authenticate(bare)
-	if err != nil || p.Role != access.Admin || p.Scope.Project != identity.ProjectID("admin") || p.Scope.ProjectName != "admin" {
+	if err != nil || p.Role != access.Admin || p.Scope.Project != access.ProjectID("admin") || p.Scope.ProjectName != "admin" {
 		t.Errorf("without a token: %+v, %v", p, err)
 	}
 	if p, err = w.tokens.Authenticate(bare); err != nil || p.Scope.Project != "" {
 		t.Errorf("Ironic's callers have no project: %+v, %v", p, err)
 	}
-	for scope, want := range map[string]string{inLab: identity.ProjectID("lab"), ``: identity.ProjectID("admin"), `, "scope": "unscoped"`: ""} {
+	for scope, want := range map[string]string{inLab: access.ProjectID("lab"), ``: access.ProjectID("admin"), `, "scope": "unscoped"`: ""} {
 		token, _ := w.login(password("ann", "x", scope))
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("X-Auth-Token", token)
@@ -132,7 +142,7 @@ func TestNoAuthTakesEverybodyIntoTheProjectThatIsNamed(t *testing.T) {
 	w := newWorld(t, api.NoAuth{})
 	token, body := w.login(password("ann", "x", inLab))
 	p, err := w.who(token)
-	if err != nil || p.User != "ann" || p.Role != access.Admin || p.Scope.ProjectName != "lab" || p.Scope.Project != identity.ProjectID("lab") {
+	if err != nil || p.User != "ann" || p.Role != access.Admin || p.Scope.ProjectName != "lab" || p.Scope.Project != access.ProjectID("lab") {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	if project := body["project"].(map[string]any); project["id"] != p.Scope.Project || project["name"] != "lab" {
@@ -169,7 +179,7 @@ func TestScopes(t *testing.T) {
 		name, scope, project, field string
 		status                      int
 	}{
-		{"none named", ``, identity.ProjectID("admin"), "catalog", 201},
+		{"none named", ``, access.ProjectID("admin"), "catalog", 201},
 		{"unscoped", `,"scope":"unscoped"`, "", "", 201},
 		{"unscoped as an object", `,"scope":{"unscoped":{}}`, "", "", 201},
 		{"a project by id", `,"scope":{"project":{"id":"` + id + `"}}`, id, "catalog", 201},
@@ -315,7 +325,7 @@ func TestBadRequestsForTokens(t *testing.T) {
 func TestNamesAreFound(t *testing.T) {
 	w := newWorld(t, api.NoAuth{})
 	token, _ := w.login(password("ann", "x", inLab))
-	lab := identity.ProjectID("lab")
+	lab := access.ProjectID("lab")
 	for path, want := range map[string]string{
 		"/identity/v3/auth/projects": lab, "/identity/v3/projects?name=lab": lab, "/identity/v3/projects/" + lab: `"name":"lab"`,
 		"/identity/v3/users?name=ann": identity.UserID("ann"), "/identity/v3/users/" + identity.UserID("ann"): `"name":"ann"`,
@@ -340,7 +350,7 @@ func TestNamesAreFound(t *testing.T) {
 
 // FuzzToken: no token but one that was issued is taken, whatever it is made of.
 func FuzzToken(f *testing.F) {
-	tokens := identity.NewTokens(newKey(f), api.NoAuth{}, time.Now)
+	tokens, _, _ := newTokens(f, api.NoAuth{}, time.Now)
 	for _, seed := range []string{"salvor.", "salvor.e30.", "salvor.eyJ1c2VyIjoiYSJ9.AAAA", "salvor.!!.x", "salvor...."} {
 		f.Add(seed)
 	}
@@ -358,7 +368,7 @@ func FuzzToken(f *testing.F) {
 
 // FuzzRequest: whatever is asked for a token is answered by one or by a 4xx.
 func FuzzRequest(f *testing.F) {
-	tokens := identity.NewTokens(newKey(f), api.NoAuth{}, time.Now)
+	tokens, _, _ := newTokens(f, api.NoAuth{}, time.Now)
 	handler := identity.New(identity.Config{Tokens: tokens, Log: slog.New(slog.DiscardHandler)})
 	for _, seed := range []string{password("ann", "x", inLab), password("ann", "x", `,"scope":"unscoped"`), `{"auth":{"identity":{"methods":["token"],"token":{"id":"salvor.x.y"}}}}`, `{"auth":{"scope":{"unscoped":0}}}`} {
 		f.Add(seed)

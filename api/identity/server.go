@@ -1,8 +1,8 @@
 // Package identity serves as much of OpenStack's identity API (Keystone v3) as clients need
 // to find the other faces and to prove who they are, where no Keystone does: with the
-// authentication strategies noauth and http_basic. Projects are names that nobody has to
-// make, everybody who is let in is an administrator, and there is one domain. It knows no
-// record and no store: tokens are signed, not kept.
+// authentication strategies noauth, http_basic and token. Projects are names that nobody has to
+// make, every user of those is an administrator, and there is one domain. Tokens that it issues to users are
+// signed, not kept; tokens of the API, which say less, pass through it as they are. It knows no store.
 package identity
 
 import (
@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/problem"
 )
@@ -31,7 +32,7 @@ type server struct{ Config }
 
 // The one domain, and what everybody is.
 const (
-	domainID   = "default"
+	domainID   = access.DefaultDomain
 	domainName = "Default"
 	maxName    = 64
 )
@@ -123,7 +124,7 @@ func (s *server) projects(c *api.Call) error {
 		if err := checkName("project", name); err != nil {
 			return err
 		}
-		return s.list(c, "projects", []object{projectObject(c, ProjectID(name), name)})
+		return s.list(c, "projects", []object{projectObject(c, access.ProjectID(name), name)})
 	}
 	if own := c.Who.Scope; own.Project != "" {
 		return s.list(c, "projects", []object{projectObject(c, own.Project, own.ProjectName)})
@@ -133,7 +134,7 @@ func (s *server) projects(c *api.Call) error {
 
 func (s *server) project(c *api.Call) error {
 	id := c.Arg("project")
-	if !isID(id) {
+	if !access.IsID(id) {
 		return problem.NotFoundf("Could not find project: %.64s.", id)
 	}
 	name := id
@@ -159,7 +160,7 @@ func (s *server) users(c *api.Call) error {
 
 func (s *server) user(c *api.Call) error {
 	id := c.Arg("user")
-	if !isID(id) {
+	if !access.IsID(id) {
 		return problem.NotFoundf("Could not find user: %.64s.", id)
 	}
 	name := id

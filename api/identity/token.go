@@ -1,20 +1,18 @@
 package identity
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"salvor/access"
 	"salvor/api"
-	"salvor/problem"
-	"salvor/record"
 	"salvor/secret"
 )
 
@@ -24,7 +22,6 @@ const (
 	// tokenMark begins every token of ours; one that begins otherwise is no business of this room.
 	tokenMark     = "salvor."
 	maxTokenBytes = 4 << 10
-	maxRevoked    = 1 << 16
 	subjectHeader = "X-Subject-Token"
 	tokenHeader   = "X-Auth-Token"
 )
@@ -40,6 +37,12 @@ type statement struct {
 	System      bool      `json:"system,omitempty"`
 	Issued      time.Time `json:"issued"`
 	Expires     time.Time `json:"expires"`
+	// Local is set in one that was signed by whoever can read the key, not by a door.
+	Local bool `json:"local,omitempty"`
+
+	roles []string
+	// text is a token of the API that says this, which has a row and no signature; empty: it is one of ours.
+	text secret.Value
 }
 
 // stamper knows a secret of each user that changes with its password, as api.HTTPBasic does.
@@ -47,32 +50,58 @@ type stamper interface {
 	Stamp(user string) (secret.Value, error)
 }
 
-// Tokens issues tokens, and authenticates by them; requests without one go to the
+// Ended remembers which signed tokens were ended before their time, for all processes, as access.Tokens does.
+type Ended interface {
+	EndSigned(ctx context.Context, id string, until time.Time) error
+	SignedEnded(ctx context.Context, id string) (bool, error)
+}
+
+// Tokens issues tokens, and authenticates by them and by tokens of the API; requests without one go to the
 // authenticator below. A token is a signed statement: every process with the same key
 // takes it, and none has to store it. It ends by its time, with the user's password, and by
-// revocation, which only the process that was asked for it knows. It is safe for use by several goroutines.
+// revocation, which every process hears of within api.TokenMemory. It is safe for use by several goroutines.
 type Tokens struct {
 	key   *secret.Key
 	below api.Authenticator
+	kept  *api.TokenAuth
+	ended Ended
 	now   func() time.Time
-
-	mu      sync.Mutex
-	revoked map[string]time.Time // until when they would have been good
+	// good are the statements that were found to be not ended.
+	good *api.Memory[bool]
 }
+
+// maxGood bounds how many statements are remembered as good.
+const maxGood = 4096
 
 // NewTokens makes tokens for the users whom below knows: api.NoAuth takes everybody,
-// api.HTTPBasic those of its file.
-func NewTokens(key *secret.Key, below api.Authenticator, now func() time.Time) *Tokens {
-	return &Tokens{key: key, below: below, now: now, revoked: map[string]time.Time{}}
+// api.HTTPBasic those of its file. kept knows the tokens of the API.
+func NewTokens(key *secret.Key, below api.Authenticator, kept *api.TokenAuth, ended Ended, now func() time.Time) *Tokens {
+	return &Tokens{
+		key: key, below: below, kept: kept, ended: ended, now: now,
+		good: api.NewMemory[bool](api.MemoryLimits{Most: maxGood, Refuse: api.TokenMemory, Question: 10 * time.Second}, now),
+	}
 }
 
-// Authenticate checks the token in X-Auth-Token, if it is one of ours.
+// LocalUser is who comes with a token that LocalToken made.
+const LocalUser = "local"
+
+// LocalToken is a token of an administrator of the whole system that lasts a minute, for whoever can read the key of a control
+// plane: so a first token can be made where there is none yet.
+func LocalToken(key *secret.Key, now time.Time) (secret.Value, error) {
+	t := &Tokens{key: key}
+	return t.issue(&statement{User: LocalUser, Methods: []string{"local"}, System: true, Issued: now, Expires: now.Add(time.Minute), Local: true})
+}
+
+// Authenticate checks the token that the request comes with, if it is one of ours or of the API.
 func (t *Tokens) Authenticate(r *http.Request) (access.Principal, error) {
-	token := r.Header.Get(tokenHeader)
-	if !strings.HasPrefix(token, tokenMark) {
+	token := api.TokenText(r)
+	switch {
+	case strings.HasPrefix(token, access.TokenMark):
+		return t.kept.Authenticate(r)
+	case !strings.HasPrefix(token, tokenMark):
 		return t.below.Authenticate(r)
 	}
-	s, err := t.open(token)
+	s, err := t.open(r.Context(), token)
 	if err != nil {
 		return access.Principal{}, err
 	}
@@ -88,8 +117,8 @@ type home struct{ *Tokens }
 // Authenticate leaves what a token says as it is.
 func (h home) Authenticate(r *http.Request) (access.Principal, error) {
 	p, err := h.Tokens.Authenticate(r)
-	if err == nil && !strings.HasPrefix(r.Header.Get(tokenHeader), tokenMark) && p.Role != access.Scoped && p.Scope.Project == "" {
-		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain = ProjectID(defaultProject), defaultProject, domainID
+	if err == nil && !strings.HasPrefix(api.TokenText(r), tokenMark) && p.Role != access.Scoped && p.Scope.Project == "" {
+		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain = access.ProjectID(defaultProject), defaultProject, domainID
 	}
 	return p, err
 }
@@ -102,15 +131,46 @@ func (s *statement) principal() access.Principal {
 	return access.Principal{User: s.User, Role: access.Admin, Scope: scope}
 }
 
-// login checks a user's password.
-func (t *Tokens) login(r *http.Request, user string, password secret.Value) error {
+// login checks a user's password; of one that is a token of the API it gives what that says.
+func (t *Tokens) login(r *http.Request, user string, password secret.Value) (*statement, error) {
+	if access.IsToken(password.Reveal()) {
+		return t.keptAs(r.Context(), user, password)
+	}
 	asked := &http.Request{Header: http.Header{}, RemoteAddr: r.RemoteAddr}
 	asked.SetBasicAuth(user, password.Reveal())
 	_, err := t.below.Authenticate(asked.WithContext(r.Context()))
 	if api.Status(err) == http.StatusUnauthorized {
-		return unauthorized("The request you have made requires authentication: user or password is wrong.")
+		return nil, unauthorized("The request you have made requires authentication: user or password is wrong.")
 	}
-	return err
+	return nil, err
+}
+
+// keptAs is what a token of the API says, if it is called so: by name or id, or by the id that its name stands for.
+func (t *Tokens) keptAs(ctx context.Context, called string, text secret.Value) (*statement, error) {
+	s, err := t.open(ctx, text.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	if called != s.User && called != s.ID && called != UserID(s.User) {
+		return nil, unauthorized("The request you have made requires authentication: the token has another name.")
+	}
+	return s, nil
+}
+
+// keptStatement says of a token of the API what a statement says.
+func (t *Tokens) keptStatement(ctx context.Context, text string) (*statement, error) {
+	row, err := t.kept.Token(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	s := &statement{
+		ID: row.ID, User: row.Name, Methods: []string{"token"}, Project: row.Project, ProjectName: row.ProjectName, System: row.Project == "",
+		Issued: row.CreatedAt, Expires: row.ExpiresAt, roles: row.Roles(), text: secret.New(text),
+	}
+	if s.Expires.IsZero() {
+		s.Expires = t.now().Add(access.MaxTokenLife)
+	}
+	return s, nil
 }
 
 // issue signs a statement.
@@ -123,29 +183,36 @@ func (t *Tokens) issue(s *statement) (secret.Value, error) {
 		return secret.Value{}, fmt.Errorf("encode a token: %w", err)
 	}
 	said := base64.RawURLEncoding.EncodeToString(b)
-	mac, err := t.mac(s.User, said)
+	words, err := t.proof(s, said)
 	if err != nil {
 		return secret.Value{}, err
 	}
-	return secret.New(tokenMark + said + "." + mac.Reveal()), nil
+	return secret.New(tokenMark + said + "." + t.key.Token(words...).Reveal()), nil
 }
 
-func (t *Tokens) mac(user, said string) (secret.Value, error) {
+// proof is what a statement's signature is over.
+func (t *Tokens) proof(s *statement, said string) ([]string, error) {
+	if s.Local {
+		return []string{"identity token of the key's reader 1", said}, nil
+	}
 	var stamp secret.Value
 	if users, ok := t.below.(stamper); ok {
 		var err error
-		if stamp, err = users.Stamp(user); err != nil {
-			return secret.Value{}, err
+		if stamp, err = users.Stamp(s.User); err != nil {
+			return nil, err
 		}
 		if stamp.Empty() {
-			return secret.Value{}, expired()
+			return nil, expired()
 		}
 	}
-	return t.key.Token("identity token 1", user, stamp.Reveal(), said), nil
+	return []string{"identity token 1", s.User, stamp.Reveal(), said}, nil
 }
 
 // open checks a token and gives what it says.
-func (t *Tokens) open(token string) (*statement, error) {
+func (t *Tokens) open(ctx context.Context, token string) (*statement, error) {
+	if strings.HasPrefix(token, access.TokenMark) {
+		return t.keptStatement(ctx, token)
+	}
 	said, mac, ok := strings.Cut(strings.TrimPrefix(token, tokenMark), ".")
 	if !ok || len(token) > maxTokenBytes || !strings.HasPrefix(token, tokenMark) {
 		return nil, expired()
@@ -154,42 +221,41 @@ func (t *Tokens) open(token string) (*statement, error) {
 	if err != nil {
 		return nil, expired()
 	}
-	var s statement
+	s := statement{roles: roles}
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, expired()
 	}
-	want, err := t.mac(s.User, said)
+	words, err := t.proof(&s, said)
 	if err != nil {
 		return nil, err
 	}
-	if !want.Equal(secret.New(mac)) || !t.now().Before(s.Expires) {
+	if !t.key.Derived(secret.New(mac), words...) || !t.now().Before(s.Expires) {
 		return nil, expired()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, gone := t.revoked[s.ID]; gone {
-		return nil, expired()
+	_, err = t.good.Find(ctx, s.ID, func(ctx context.Context) (api.Verdict[bool], error) { return t.notEnded(ctx, s.ID) })
+	if err != nil {
+		return nil, err
 	}
 	return &s, nil
 }
 
-// revoke ends a token for this process. It is Unavailable while too many are ended and not yet forgotten.
-func (t *Tokens) revoke(s *statement) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.now()
-	if len(t.revoked) >= maxRevoked {
-		for id, until := range t.revoked {
-			if !now.Before(until) {
-				delete(t.revoked, id)
-			}
-		}
+// notEnded looks whether any process ended a statement.
+func (t *Tokens) notEnded(ctx context.Context, id string) (api.Verdict[bool], error) {
+	until := t.now().Add(api.TokenMemory)
+	ended, err := t.ended.SignedEnded(ctx, id)
+	if err != nil {
+		return api.Verdict[bool]{}, api.Later(time.Second, "it cannot be told now whether the token was revoked; ask again")
 	}
-	if len(t.revoked) >= maxRevoked {
-		return problem.Unavailablef("too many tokens were revoked in the last hour; this one ends at %s by itself", s.Expires.Format(time.RFC3339))
+	if ended {
+		return api.Verdict[bool]{}, expired()
 	}
-	t.revoked[s.ID] = s.Expires
-	return nil
+	return api.Verdict[bool]{Value: true, Fresh: until, Stale: until}, nil
+}
+
+// end ends a statement for all processes; here at once.
+func (t *Tokens) end(ctx context.Context, s *statement) error {
+	defer t.good.Forget(s.ID)
+	return t.ended.EndSigned(ctx, s.ID, s.Expires)
 }
 
 func unauthorized(text string) error {
@@ -200,20 +266,5 @@ func expired() error {
 	return unauthorized("The token is not good, or not any longer: ask for a new one.")
 }
 
-// ProjectID is the id under which a project of this name owns things: a name has the same
-// one always, and a name that is an id is itself.
-func ProjectID(name string) string { return idOf("project", name) }
-
 // UserID is the id of the user of this name.
-func UserID(name string) string { return idOf("user", name) }
-
-func idOf(kind, name string) string {
-	if isID(name) || name == "" {
-		return strings.ToLower(name)
-	}
-	return strings.ReplaceAll(uuid.NewSHA1(uuid.NameSpaceOID, []byte("salvor "+kind+" "+name)).String(), "-", "")
-}
-
-func isID(s string) bool {
-	return record.IsUUID(s) || len(s) == 32 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
-}
+func UserID(name string) string { return access.IDOf("user", name) }

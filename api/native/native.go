@@ -1,6 +1,6 @@
 // Package native serves salvor's own API, /salvor/v1: rescue images, rescue sessions, VM hosts,
 // their groups and join tokens, what becomes of the servers of one that died (fences, plans,
-// moves), Ganeti clusters, networks, the fleet of machines at a glance. It knows JSON and the services of servers, and no
+// moves), Ganeti clusters, networks, tokens of the API, the fleet of machines at a glance. It knows JSON and the services of servers, and no
 // store, no hypervisor and no conductor: what must be asked of a cluster is a job's row.
 package native
 
@@ -30,7 +30,9 @@ type Config struct {
 	// Jobs tell of what was asked of hosts.
 	Jobs Jobs
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
-	JoinToken      func(secret.Value) secret.Value
+	JoinToken func(secret.Value) secret.Value
+	// Tokens are those of the API; nil: Keystone keeps them.
+	Tokens         *access.Tokens
 	Auth           api.Authenticator
 	PublicEndpoint string
 	Log            *slog.Logger
@@ -48,7 +50,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.tokenRoutes(), routes)
 	for i := range routes {
 		routes[i].Path = root + routes[i].Path
 	}

@@ -66,21 +66,7 @@ func (c *call) identify(r route) error {
 	p := c.Who
 	c.user = p.User
 	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
-	has := func(roles ...string) bool {
-		return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(p.Scope.Roles, role) })
-	}
-	got := anyone
-	switch {
-	case p.Role == access.Admin, p.Role == access.Scoped && has("admin"):
-		got = admin
-	case p.Role == access.Reader && r.method == http.MethodGet: // sees all and changes nothing
-		got = admin
-	case p.Role == access.Reader, p.Role == access.Scoped && has("reader"):
-		got = reader
-	}
-	if p.Role == access.Scoped && got > member && has("member", "_member_", "manager", "service") {
-		got = member
-	}
+	got := map[access.Rank]level{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]
 	c.admin = got == admin
 	c.who.Admin = c.admin
 	if r.need == anyone {

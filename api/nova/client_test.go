@@ -30,6 +30,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/usage"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/volumeattach"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/api/identity"
 	"salvor/api/image"
@@ -56,7 +57,8 @@ func newCloud(t *testing.T) *cloud {
 	t.Cleanup(func() { _ = blobs.Close() })
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	clock := func() time.Time { return w.now }
-	auth := identity.NewTokens(w.secret, api.NoAuth{}, time.Now)
+	kept := access.NewTokens(w.store, time.Now)
+	auth := identity.NewTokens(w.secret, api.NoAuth{}, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
 	faces := map[string]http.Handler{
 		"/identity": identity.New(identity.Config{Tokens: auth, Log: log}),
 		"/image":    image.New(image.Config{Images: w.services.Images, Blobs: blobs, Auth: auth, Log: log}),

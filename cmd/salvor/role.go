@@ -61,7 +61,7 @@ func (p *program) tasks() []task {
 		all = append(all, task{"boot services", p.boot.Run})
 	}
 	if p.has(config.RoleAPI) {
-		all = append(all, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+		all = append(all, task{"tokens", p.noteTokens}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
 	}
 	if !p.has(config.RoleConductor) {
 		return append(all, task{"leases", func(ctx context.Context) error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/api/host"
 	"salvor/blob"
@@ -116,6 +117,8 @@ type program struct {
 	state     *stateDir
 	key       *secret.Key
 	store     *store.Store
+	tokens    *access.Tokens // nil: Keystone's are taken
+	tokenAuth *api.TokenAuth // nil: Keystone's are taken
 	directory *metal.Directory
 	nodes     *metal.Nodes
 	services  *compute.Services
@@ -129,7 +132,7 @@ type program struct {
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
-	limits    *api.Limits
+	limits * api.Limits
 	log := newLogger(cfg)
 	for _, w := range warnings {
 		log.Warn(w)

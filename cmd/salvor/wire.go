@@ -14,8 +14,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"salvor/api"
-	"salvor/api/identity"
 	"salvor/api/ironic"
 	"salvor/boot/net"
 	"salvor/boot/ramdisk"
@@ -324,18 +322,4 @@ func (p *program) health(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
-}
-
-func (p *program) authenticator() (api.Authenticator, error) {
-	switch p.cfg.Default.AuthStrategy {
-	case config.KeystoneAuth:
-		return api.NewKeystone(p.keystone())
-	case config.BasicAuth:
-		users, err := api.NewHTTPBasic(p.cfg.Default.HTTPBasicAuthUserFile)
-		if err != nil {
-			return nil, err
-		}
-		return identity.NewTokens(p.key, users, time.Now), nil
-	}
-	return identity.NewTokens(p.key, api.NoAuth{}, time.Now), nil
 }

@@ -1,0 +1,132 @@
+package identity_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/identity"
+	"salvor/record"
+	"salvor/secret"
+)
+
+// nobody lets nobody in, as a control plane does that has tokens alone.
+type nobody struct{}
+
+func (nobody) Authenticate(*http.Request) (access.Principal, error) {
+	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized}
+}
+
+// issue makes a token of the API.
+func (w *world) issue(name string, role access.Role, project string) string {
+	w.t.Helper()
+	_, text, err := w.kept.Issue(w.t.Context(), name, role, project, time.Hour, record.Asker{User: "test"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return text.Reveal()
+}
+
+// TestTokensOfTheAPIAreTakenAsTheyAre: each way in which a client of Keystone can hold one issues the token itself, for what it is for.
+func TestTokensOfTheAPIAreTakenAsTheyAre(t *testing.T) {
+	w := newWorld(t, nobody{})
+	member, admin := w.issue("ci", access.Member, "lab"), w.issue("root", access.Admin, "")
+	credential := func(name, text string) string {
+		return `{"auth":{"identity":{"methods":["application_credential"],"application_credential":{"id":"` + name + `","secret":"` + text + `"}}}}`
+	}
+	byToken := func(text, scope string) string {
+		return `{"auth":{"identity":{"methods":["token"],"token":{"id":"` + text + `"}}` + scope + `}}`
+	}
+	inAdmin := `,"scope":{"project":{"name":"admin","domain":{"id":"default"}}}`
+	for _, tt := range []struct {
+		name, body, text string
+		status           int
+		project, roles   string
+	}{
+		{"password", password("ci", member, inLab), member, 201, "lab", "member reader"},
+		{"token", byToken(member, ""), member, 201, "lab", "member reader"},
+		{"credential", credential("ci", member), member, 201, "lab", "member reader"},
+		{"credential by the user's id", credential(identity.UserID("ci"), member), member, 201, "lab", "member reader"},
+		{"admin", byToken(admin, ""), admin, 201, "", "admin manager member reader"},
+		{"admin in a project", byToken(admin, inAdmin), admin, 201, "admin", "admin manager member reader"},
+		{"another's name", password("root", member, inLab), "", 401, "", ""},
+		{"another project", byToken(member, inAdmin), "", 401, "", ""},
+		{"the system", byToken(member, `,"scope":{"system":{"all":true}}`), "", 401, "", ""},
+		{"admin elsewhere", byToken(admin, inLab), "", 401, "", ""},
+		{"changed", byToken(member[:len(member)-1]+"_", ""), "", 401, "", ""},
+		{"no token", credential("ci", "x"), "", 401, "", ""},
+	} {
+		resp, out := w.ask("POST", "/identity/v3/auth/tokens", tt.body)
+		got, _ := out["token"].(map[string]any)
+		project, _ := got["project"].(map[string]any)
+		name, _ := project["name"].(string)
+		var roles []string
+		all, _ := got["roles"].([]any)
+		for _, r := range all {
+			roles = append(roles, r.(map[string]any)["name"].(string))
+		}
+		if resp.StatusCode != tt.status || resp.Header.Get("X-Subject-Token") != tt.text || name != tt.project || strings.Join(roles, " ") != tt.roles {
+			t.Errorf("%s: %d, project %q, roles %v, the token itself: %v; want %+v", tt.name, resp.StatusCode, name, roles, resp.Header.Get("X-Subject-Token") == tt.text, tt)
+		}
+	}
+	if resp, out := w.ask("GET", "/identity/v3/auth/tokens", "", "X-Auth-Token", member, "X-Subject-Token", admin); resp.StatusCode != 200 || out["token"] == nil {
+		t.Errorf("validate: %d", resp.StatusCode)
+	}
+	if resp, _ := w.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", admin, "X-Subject-Token", member); resp.StatusCode != 403 {
+		t.Errorf("revoke by Keystone's door: %d", resp.StatusCode)
+	}
+	p, err := w.who(member)
+	if err != nil || p.User != "ci" || p.Role != access.Scoped || p.Scope.Project != access.ProjectID("lab") || !p.Scope.Bound {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestRevocationIsHeardOf: what another process revoked or ended is good here no longer than a second.
+func TestRevocationIsHeardOf(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	kept := w.issue("ci", access.Member, "lab")
+	signed, _ := w.login(password("ann", "x", inLab))
+	for _, text := range []string{kept, signed} {
+		if _, err := w.who(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.kept.Remove(t.Context(), "ci", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	other := identity.NewTokens(w.key, api.NoAuth{}, nil, w.kept, func() time.Time { return w.now })
+	elsewhere := &world{t: t, tokens: other, now: w.now}
+	elsewhere.serve()
+	if resp, _ := elsewhere.ask("DELETE", "/identity/v3/auth/tokens", "", "X-Auth-Token", signed, "X-Subject-Token", signed); resp.StatusCode != 204 {
+		t.Fatalf("revoke: %d", resp.StatusCode)
+	}
+	w.now = w.now.Add(api.TokenMemory)
+	w.refused(kept, "revoked elsewhere")
+	w.refused(signed, "ended elsewhere")
+}
+
+// TestLocalToken: whoever reads the key is let in for a minute, where there is no user yet; and nobody with another key.
+func TestLocalToken(t *testing.T) {
+	w := newWorld(t, nobody{})
+	text, err := identity.LocalToken(w.key, w.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.who(text.Reveal())
+	if err != nil || p.Role != access.Admin || p.User != identity.LocalUser || !p.Scope.System {
+		t.Errorf("%+v, %v", p, err)
+	}
+	w.now = w.now.Add(time.Minute)
+	w.refused(text.Reveal(), "after a minute")
+	other, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = identity.LocalToken(other, w.now); err != nil {
+		t.Fatal(err)
+	}
+	w.refused(text.Reveal(), "of another key")
+}
