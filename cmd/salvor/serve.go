@@ -128,11 +128,15 @@ type program struct {
 	conductor *conductor.Conductor
 	runner    *job.Runner
 	boot      *netboot.Server
+	limits    *api.Limits
 	self      string // where we ourselves reach our API; set before anything runs
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
-	limits * api.Limits
+	privately()
+	if err := harden(); err != nil {
+		return err
+	}
 	log := newLogger(cfg)
 	for _, w := range warnings {
 		log.Warn(w)
@@ -162,11 +166,11 @@ func newLogger(cfg *config.Config) *slog.Logger {
 // assemble opens what lasts (state directory, key, store) and wires the floors.
 func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*program, error) {
 	p := &program{cfg: cfg, log: log}
+	p.limits = p.newLimits()
 	var err error
 	if p.state, err = openStateDir(cfg.Default.StatePath); err != nil {
 		return nil, err
 	}
-	p.limits = p.newLimits()
 	if err := p.wire(ctx); err != nil {
 		p.close()
 		return nil, err
