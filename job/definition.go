@@ -17,6 +17,9 @@ type Action struct {
 	NoUndo string
 	// Deadline bounds all tries together, in alive time; 0 means DefaultDeadline.
 	Deadline time.Duration
+	// Since is the first version of the list that has the action, Until the last; 0: no bound. An action that is taken out
+	// of a list stays in it with Until for one release, so that jobs of the release before are worked off as they began.
+	Since, Until int
 }
 
 // DefaultDeadline bounds an action that names no deadline of its own.
@@ -32,7 +35,8 @@ func (a *Action) deadline() time.Duration {
 // Definition is the list of actions of a kind of job: an operation as data.
 type Definition struct {
 	Kind Kind
-	// Version of the list. A conductor claims jobs of versions up to its own; names live one release longer.
+	// Version of the list, raised with every change of it. A conductor claims jobs of versions up to its own, and works each off
+	// by the list of the job's version.
 	Version int
 	Class   Class
 	Actions []Action
@@ -47,6 +51,20 @@ type Definition struct {
 
 // Check tells what is wrong with the list itself.
 func (o *Definition) Check() error {
+	for _, a := range o.Actions {
+		if err := o.checkVersions(a); err != nil {
+			return err
+		}
+	}
+	for version := max(o.Version-1, 1); version <= max(o.Version, 1); version++ {
+		if err := o.of(version).check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Definition) check() error {
 	seen := map[string]bool{}
 	for _, a := range o.Actions {
 		switch {

@@ -222,7 +222,7 @@ func (r *Runner) begin(epoch context.Context, j Job) {
 // work goes on with a claimed job until it gives the claim up.
 func (r *Runner) work(ctx context.Context, j Job) {
 	log := r.log.With("job", j.ID, "kind", string(j.Kind), j.Subject.Kind, j.Subject.ID)
-	op := r.ops[j.Kind]
+	op := r.ops[j.Kind].of(j.Version)
 	if j.Damage != "" {
 		r.setAside(ctx, op, j, log)
 		return

@@ -59,6 +59,9 @@ func (s *Store) fillJob(j *job.Job) {
 	if j.ID == "" {
 		j.ID = uuid.Must(uuid.NewV7()).String()
 	}
+	if j.Version == 0 {
+		j.Version = s.kinds[j.Kind]
+	}
 	if j.Class == "" {
 		j.Class = job.Operation
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	MaxConns int
 	// Migrate says whether Open may change the tables; empty is MigrateAlways.
 	Migrate AutoMigrate
+	// Versions are the versions of the operations' lists, which new jobs are given.
+	Versions map[job.Kind]int
 }
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
@@ -41,6 +43,7 @@ type Store struct {
 	log    *slog.Logger
 	woken  chan struct{}
 	orders crowd
+	kinds  map[job.Kind]int
 	shared bool // other processes may use the database, too
 	closed func() error
 }
@@ -70,7 +73,7 @@ type engine interface {
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, woken: make(chan struct{}, 1)}
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, woken: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/conductor"
 	"salvor/config"
 	"salvor/problem"
 	"salvor/store"
@@ -25,6 +26,14 @@ func newDBCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand())
 	return cmd
+}
+
+// storeOptions are those of the store of a program that serves.
+func (p *program) storeOptions(url string) store.Options {
+	return store.Options{
+		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
+		Versions: conductor.Versions(),
+	}
 }
 
 // whichDatabase finds the database as serve does: by flag, variable or configuration file.

@@ -188,7 +188,7 @@ func (p *program) wire(ctx context.Context) error {
 		return err
 	}
 	url := p.databaseURL()
-	if p.store, err = store.Open(ctx, url, p.key, store.Options{Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize}); err != nil {
+	if p.store, err = store.Open(ctx, url, p.key, p.storeOptions(url)); err != nil {
 		return err
 	}
 	kernel, ramdisk := p.rescueImages()
