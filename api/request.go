@@ -17,6 +17,8 @@ const requestKey contextKey = iota
 type Request struct {
 	ID   string // "req-" and a UUID
 	User access.Principal
+	// Connection ends with the client's connection, and not with the time-out of a request: for answers that are streams.
+	Connection context.Context
 }
 
 // NewRequestID makes a request id as OpenStack spells it.
@@ -32,6 +34,6 @@ func Of(ctx context.Context) *Request {
 
 // with gives the request a context with a fresh Request in it.
 func with(ctx context.Context, r *http.Request) (*http.Request, *Request) {
-	info := &Request{ID: NewRequestID()}
+	info := &Request{ID: NewRequestID(), Connection: r.Context()}
 	return r.WithContext(context.WithValue(ctx, requestKey, info)), info
 }

@@ -52,6 +52,7 @@ func (s ServerSituation) Why() record.Why {
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
 	}
+	w.Staff(s.Crew)
 	return w
 }
 

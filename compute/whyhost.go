@@ -45,6 +45,7 @@ func (s HostSituation) Why() record.Why {
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
 	}
+	w.Staff(s.Crew)
 	return w
 }
 

@@ -69,6 +69,7 @@ func Why(s Situation) record.Why {
 	s.state(&w)
 	s.hands(&w)
 	s.words(&w)
+	w.Staff(s.Crew)
 	return w
 }
 

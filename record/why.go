@@ -89,14 +89,11 @@ func Lead(jobs []job.Job) *job.Job {
 	return lead
 }
 
-// Work reasons about the job that works on the subject or waits; without one it only looks whether anybody could work.
+// Work reasons about the job that works on the subject or waits. Staff comes last, after all that is particular to the subject.
 func (w *Why) Work(jobs []job.Job, crew Crew) {
 	j := Lead(jobs)
 	if j == nil {
 		w.Mood = Idle
-		if len(crew.Live) == 0 {
-			w.deserted(crew, "what is asked of it next would not be done")
-		}
 		return
 	}
 	w.Job, w.WaitsSince = j, cmp.Or(j.ActionStartedAt, j.CreatedAt)
@@ -106,9 +103,6 @@ func (w *Why) Work(jobs []job.Job, crew Crew) {
 	}
 	if j.Crashes >= crashes {
 		w.Trouble = append(w.Trouble, fmt.Sprintf("%d conductors ended while they ran %q", j.Crashes, j.Action))
-	}
-	if len(crew.Live) == 0 {
-		w.deserted(crew, "it goes on where it stood as soon as one starts")
 	}
 	w.bound(crew)
 }
@@ -134,8 +128,15 @@ func (w *Why) held(crew Crew) {
 	}
 }
 
-// deserted is a subject whose group has no conductor that lives.
-func (w *Why) deserted(crew Crew, then string) {
+// Staff says that nobody could work on the subject's jobs, if so: that comes before all else.
+func (w *Why) Staff(crew Crew) {
+	if len(crew.Live) > 0 {
+		return
+	}
+	then := "what is asked of it next would not be done"
+	if w.Job != nil {
+		then = "it goes on where it stood as soon as one starts"
+	}
 	who := "no conductor is known"
 	if len(crew.Dead) > 0 {
 		who = "no conductor lives (" + strings.Join(crew.Dead, ", ") + ": silent)"

@@ -26,12 +26,13 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 	if e.Severity == "" {
 		e.Severity = "info"
 	}
+	tx.told = true
 	err = tx.each(func(r *sql.Rows) error { return r.Scan(&e.Seq) },
 		`INSERT INTO event_counter (subject_kind, subject_id, last) VALUES ($1, $2, 1)
 		ON CONFLICT (subject_kind, subject_id) DO UPDATE SET last = event_counter.last + 1 RETURNING last`, e.Subject.Kind, e.Subject.ID)
 	if err == nil {
-		_, err = tx.exec(`INSERT INTO event (subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`, e.Subject.Kind, e.Subject.ID, e.Seq, micros(e.At), e.Type, e.Text,
+		_, err = tx.exec(`INSERT INTO event (subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name, num)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, `+s.numbering().next+`)`, e.Subject.Kind, e.Subject.ID, e.Seq, micros(e.At), e.Type, e.Text,
 			e.Severity, e.JobID, e.Action, e.Duration.Microseconds(), e.RequestID, e.User)
 	}
 	if err != nil {
@@ -73,10 +74,10 @@ func (s *Store) events(ctx context.Context, subject job.Subject, text string, ar
 	return out, nil
 }
 
-// Prune is job.Timeline's; keep <= 0 does not bound the count.
+// Prune is job.Timeline's; keep <= 0 does not bound the count. The newest event of all stays: its number is not given again.
 func (s *Store) Prune(ctx context.Context, before time.Time, keep int) (int, error) {
 	const remove = `DELETE FROM event WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM event e `
-	n, err := s.slices(ctx, remove+`WHERE e.at < $1 LIMIT $2)`, micros(before), pruneSlice)
+	n, err := s.slices(ctx, remove+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), pruneSlice)
 	if err == nil && keep > 0 {
 		var more int
 		more, err = s.slices(ctx, remove+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id

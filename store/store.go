@@ -41,10 +41,11 @@ type Store struct {
 	key    *secret.Key
 	now    func() time.Time
 	log    *slog.Logger
+	shared bool // other processes may use the database, too
 	woken  chan struct{}
 	orders crowd
 	kinds  map[job.Kind]int
-	shared bool // other processes may use the database, too
+	told   crowd
 	closed func() error
 }
 
@@ -124,6 +125,7 @@ func (s *Store) wakeHere() {
 func (s *Store) hinted() {
 	s.wakeHere()
 	s.orders.wake()
+	s.told.wake()
 }
 
 // Do is job.Transactor's.
@@ -152,6 +154,9 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	}
 	if last.ordered {
 		s.orders.wake()
+	}
+	if last.told {
+		s.told.wake()
 	}
 	if last.wake || last.ordered {
 		s.engine.woke()

@@ -16,6 +16,8 @@ import (
 type Jobs interface {
 	Job(ctx context.Context, tx job.Tx, id string) (job.Job, error)
 	Latest(ctx context.Context, s job.Subject, limit int) ([]job.Event, error)
+	Unended(tx job.Tx, s job.Subject) ([]job.Job, error)
+	Ticks(ctx context.Context, groups []string) (map[string]int64, error)
 }
 
 // maxHistory is how much of a host's timeline is told: the newest.

@@ -27,8 +27,11 @@ type Config struct {
 	// Fleet counts and lists machines for those whom Policy shows them.
 	Fleet  metal.FleetStore
 	Policy access.Policy
-	// Jobs tell of what was asked of hosts.
-	Jobs Jobs
+	// Jobs tell of what was asked, Conductors of who could do it.
+	Jobs       Jobs
+	Conductors Conductors
+	// Feed is the timeline of all subjects; nil: nobody can follow it.
+	Feed *Feed
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
 	JoinToken func(secret.Value) secret.Value
 	// Tokens are those of the API; nil: Keystone keeps them.
@@ -50,7 +53,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.tokenRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
 	for i := range routes {
 		routes[i].Path = root + routes[i].Path
 	}

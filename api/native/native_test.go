@@ -48,6 +48,7 @@ type world struct {
 	services *compute.Services
 	url      string
 	nodes    []*metal.Node
+	feed     *native.Feed
 }
 
 // List gives the nodes in a provision state.
@@ -73,8 +74,8 @@ func (w *world) Node(_ context.Context, ident string) (*metal.Node, error) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
-	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
+	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"

@@ -17,6 +17,8 @@ type Nodes interface {
 	// Node reads one by UUID or name.
 	Node(ctx context.Context, ident string) (*metal.Node, error)
 	List(ctx context.Context, f metal.NodeFilter, p record.Page) ([]*metal.Node, error)
+	// Contacts reads what was heard of these nodes, keyed by node.
+	Contacts(ctx context.Context, ids []string) (map[string]metal.Contact, error)
 }
 
 // nodeSessions say which state of a session a provision state is.

@@ -115,3 +115,97 @@ func testPrune(b *bench) {
 		b.Fatalf("after a prune of all: %+v %v", left, err)
 	}
 }
+
+// testFeed: the events of all subjects in one order, in which nothing is missed by who goes on from what it saw last.
+func testFeed(b *bench) {
+	for i := range 6 {
+		b.do(func(tx job.Tx) error {
+			return b.s.Append(tx, job.Event{Subject: job.Node([]string{"a", "b"}[i%2]), Type: []string{"state", "action", "state"}[i%3], Text: fmt.Sprint(i)})
+		})
+	}
+	texts := func(f job.FeedFilter, limit int) (out string, last int64) {
+		events, err := b.s.Feed(b.ctx, f, limit)
+		b.ok(err)
+		for _, e := range events {
+			out += e.Text
+			if e.Num <= last {
+				b.Fatalf("number %d after %d", e.Num, last)
+			}
+			last = e.Num
+		}
+		return out, last
+	}
+	for _, tt := range []struct {
+		f     job.FeedFilter
+		limit int
+		want  string
+	}{
+		{job.FeedFilter{}, 10, "012345"}, {job.FeedFilter{}, 2, "01"}, {job.FeedFilter{Newest: true}, 2, "45"},
+		{job.FeedFilter{Subjects: []job.Subject{job.Node("a")}}, 10, "024"}, {job.FeedFilter{Subjects: []job.Subject{job.Node("a"), job.Node("b")}}, 10, "012345"},
+		{job.FeedFilter{Subjects: []job.Subject{job.Node("a")}, Newest: true}, 2, "24"}, {job.FeedFilter{Type: "action"}, 10, "14"},
+		{job.FeedFilter{Subjects: []job.Subject{job.Node("ghost")}}, 10, ""},
+	} {
+		if got, _ := texts(tt.f, tt.limit); got != tt.want {
+			b.Errorf("%+v, %d: %q, want %q", tt.f, tt.limit, got, tt.want)
+		}
+	}
+	_, third := texts(job.FeedFilter{}, 3)
+	if got, _ := texts(job.FeedFilter{After: third}, 10); got != "345" {
+		b.Errorf("after the third: %q", got)
+	}
+	_, newest := texts(job.FeedFilter{}, 10)
+	if at := settled(b); at < newest {
+		b.Errorf("settled up to %d of %d", at, newest)
+	}
+}
+
+func settled(b *bench) int64 {
+	var at job.Settled
+	for range 3 {
+		var err error
+		at, err = b.s.Settle(b.ctx, at)
+		b.ok(err)
+	}
+	return at.UpTo
+}
+
+// testFeedOvertaken: an event that is committed after one with a higher number is not passed over, because nothing is
+// settled while it may come.
+func testFeedOvertaken(b *bench) {
+	if !b.db.Shared {
+		b.do(func(tx job.Tx) error { return b.s.Append(tx, job.Event{Subject: job.Node("a")}) })
+		return // one writer: what has a number is there
+	}
+	slow, other := b.other(), b.s
+	held, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	first := true
+	go func() {
+		done <- slow.Do(b.ctx, func(tx job.Tx) error {
+			err := slow.Append(tx, job.Event{Subject: job.Node("slow")})
+			if first {
+				first = false
+				close(held)
+				<-goOn
+			}
+			return err
+		})
+	}()
+	<-held
+	b.do(func(tx job.Tx) error { return other.Append(tx, job.Event{Subject: job.Node("fast")}) })
+	seen, err := other.Feed(b.ctx, job.FeedFilter{}, 10)
+	b.ok(err)
+	if len(seen) != 1 {
+		b.Fatalf("%d events while one is being written", len(seen))
+	}
+	if at := settled(b); at >= seen[0].Num {
+		b.Errorf("settled up to %d while a lower number than %d may come", at, seen[0].Num)
+	}
+	close(goOn)
+	b.ok(<-done)
+	if at := settled(b); at < seen[0].Num {
+		b.Errorf("settled up to %d only", at)
+	}
+	if seen, err = other.Feed(b.ctx, job.FeedFilter{}, 10); err != nil || len(seen) != 2 || seen[0].Subject.ID != "slow" {
+		b.Errorf("%+v %v", seen, err)
+	}
+}

@@ -91,7 +91,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
 		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"conductor", testLease}, {"clock", testClock},
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
-		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune},
+		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"reopen", testReopen},
 	} {
 		t.Run(c.name, func(t *testing.T) {

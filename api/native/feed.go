@@ -1,0 +1,269 @@
+package native
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// Bounds of those who follow the timeline.
+const (
+	feedPage     = 256                    // events that one follower holds at most
+	feedRing     = 4096                   // events that all of them share
+	feedRead     = 1000                   // events of one query for all
+	feedPoll     = 500 * time.Millisecond // after which other processes' events are looked for, where no hint came
+	feedGap      = 50 * time.Millisecond  // the same while one may have been overtaken
+	maxFollowers = 1000
+)
+
+// Feed reads the timeline once for all who follow it. While nobody does, it asks nothing.
+type Feed struct {
+	store job.Feed
+	log   *slog.Logger
+
+	mu        sync.Mutex
+	followers int
+	began     chan struct{} // the first follower has come
+	over      bool
+	news      chan struct{} // closed when head is raised, or all is over
+	// ring are the newest events up to head, all that there are after low.
+	ring      []job.Event
+	low, head int64
+	ready     bool // head is one that was settled
+	settled   job.Settled
+}
+
+// NewFeed makes a feed; Run keeps it.
+func NewFeed(store job.Feed, log *slog.Logger) *Feed {
+	return &Feed{store: store, log: log, began: make(chan struct{}, 1), news: make(chan struct{})}
+}
+
+// Run reads for the followers until ctx ends; then they end too.
+func (f *Feed) Run(ctx context.Context) error {
+	defer f.end()
+	for ctx.Err() == nil {
+		if !f.followed() {
+			select {
+			case <-ctx.Done():
+			case <-f.began:
+			}
+			continue
+		}
+		told := f.store.Told() // before the look: what is told meanwhile is looked for at once
+		wait, err := f.turn(ctx)
+		if err != nil && ctx.Err() == nil {
+			f.log.Warn("read the timeline for those who follow it", "error", err)
+			wait = time.Second
+		}
+		if wait == 0 {
+			continue
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-told:
+			// Many commits follow each other: they are read together.
+			sleepFor(ctx, 10*time.Millisecond)
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+	return nil
+}
+
+func sleepFor(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func (f *Feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	close(f.news)
+}
+
+func (f *Feed) followed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.followers == 0 {
+		f.ring, f.ready = nil, false
+	}
+	return f.followers > 0
+}
+
+// turn reads what is new, as far as nothing can come before it any more; it tells how long to wait, 0: there is more.
+func (f *Feed) turn(ctx context.Context) (time.Duration, error) {
+	f.mu.Lock()
+	ready, head := f.ready, f.head
+	f.mu.Unlock()
+	if !ready {
+		at, err := f.horizon(ctx)
+		if err != nil {
+			return 0, err
+		}
+		f.raise(at, nil)
+		return 0, nil
+	}
+	rows, err := f.store.Feed(ctx, job.FeedFilter{After: head}, feedRead)
+	if err != nil || len(rows) == 0 {
+		return feedPoll, err
+	}
+	// Numbers that follow each other leave no room for another.
+	n := 0
+	for n < len(rows) && rows[n].Num == head+int64(n)+1 {
+		n++
+	}
+	if n < len(rows) {
+		at, err := f.settle(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for n < len(rows) && rows[n].Num <= at {
+			n++
+		}
+	}
+	if n > 0 {
+		f.raise(rows[n-1].Num, rows[:n])
+	}
+	switch {
+	case n < len(rows):
+		return feedGap, nil
+	case n == feedRead:
+		return 0, nil
+	}
+	return feedPoll, nil
+}
+
+// raise tells the followers of more events, up to head.
+func (f *Feed) raise(head int64, more []job.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ready {
+		f.ready, f.low = true, head
+	}
+	f.head = head
+	f.ring = append(f.ring, more...)
+	if over := len(f.ring) - feedRing; over > 0 {
+		f.low = f.ring[over-1].Num
+		f.ring = slices.Clone(f.ring[over:])
+	}
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// settle tells up to which number nothing can come any more.
+func (f *Feed) settle(ctx context.Context) (int64, error) {
+	f.mu.Lock()
+	was := f.settled
+	f.mu.Unlock()
+	now, err := f.store.Settle(ctx, was)
+	if err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.settled == was {
+		f.settled = now
+	}
+	return f.settled.UpTo, nil
+}
+
+// horizonPatience is how long a look waits for transactions that run to end.
+const horizonPatience = time.Second
+
+// horizon is settle for whoever looks only now: the number that was the newest when it began, if those before it end soon.
+func (f *Feed) horizon(ctx context.Context) (int64, error) {
+	var first int64
+	for began := time.Now(); ; sleepFor(ctx, feedGap/5) {
+		at, err := f.settle(ctx)
+		if err != nil {
+			return 0, err
+		}
+		f.mu.Lock()
+		next := f.settled.Next
+		f.mu.Unlock()
+		if first == 0 {
+			first = max(next, at)
+		}
+		if at >= first || time.Since(began) > horizonPatience || ctx.Err() != nil {
+			return at, ctx.Err()
+		}
+	}
+}
+
+// follow counts a follower until release is called.
+func (f *Feed) follow() (release func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over || f.followers >= maxFollowers {
+		return nil, problem.Unavailablef("no more than %d may follow the timeline of one process; ask again", maxFollowers)
+	}
+	f.followers++
+	select {
+	case f.began <- struct{}{}:
+	default:
+	}
+	return sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.followers--
+	}), nil
+}
+
+// portion is what a follower is given next.
+type portion struct {
+	events []job.Event
+	cursor int64 // all up to it is told
+	over   bool
+	// news is closed when there may be more; nil: there is more now.
+	news <-chan struct{}
+}
+
+// next gives what follows a cursor, from the ring where it reaches back so far, else from the store.
+func (f *Feed) next(ctx context.Context, filter job.FeedFilter) (portion, error) {
+	f.mu.Lock()
+	p := portion{cursor: filter.After, over: f.over, news: f.news}
+	ready, head, inRing := f.ready, f.head, filter.After >= f.low
+	if ready && inRing {
+		f.fromRing(filter, &p)
+	}
+	f.mu.Unlock()
+	if p.over || !ready || inRing || filter.After >= head {
+		return p, nil
+	}
+	rows, err := f.store.Feed(ctx, filter, feedPage)
+	if err != nil {
+		return p, err
+	}
+	if len(rows) == feedPage {
+		head = min(head, rows[len(rows)-1].Num)
+	}
+	p.events = slices.DeleteFunc(rows, func(e job.Event) bool { return e.Num > head })
+	p.cursor, p.news = head, nil
+	return p, nil
+}
+
+func (f *Feed) fromRing(filter job.FeedFilter, p *portion) {
+	from, _ := slices.BinarySearchFunc(f.ring, filter.After+1, func(e job.Event, num int64) int { return int(e.Num - num) })
+	for _, e := range f.ring[from:] {
+		if len(p.events) == feedPage {
+			p.news = nil
+			return
+		}
+		if (len(filter.Subjects) == 0 || slices.Contains(filter.Subjects, e.Subject)) && (filter.Type == "" || filter.Type == e.Type) {
+			p.events = append(p.events, e)
+		}
+		p.cursor = e.Num
+	}
+	p.cursor = max(p.cursor, f.head)
+}

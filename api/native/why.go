@@ -1,0 +1,309 @@
+package native
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	wire "salvor/wire/native"
+)
+
+// Conductors tells who works.
+type Conductors interface {
+	Conductors(ctx context.Context) ([]metal.LiveConductor, error)
+}
+
+// whyRoutes say what a subject waits for, to all who may see it.
+func (s *server) whyRoutes() []api.Route {
+	return []api.Route{
+		{Method: http.MethodGet, Path: "/nodes/{ident}/why", Do: s.whyNode},
+		{Method: http.MethodGet, Path: "/servers/{ident}/why", Do: s.whyServer},
+		{Method: http.MethodGet, Path: "/hosts/{ident}/why", Do: s.whyHost},
+	}
+}
+
+// seesAll tells whether the asker is confined to no project.
+func seesAll(c *api.Call) bool { return c.Admin() || c.Who.Role == access.Reader }
+
+// nodeOf finds a node that the asker may see: any other is not there.
+func (s *server) nodeOf(c *api.Call, ident string) (*metal.Node, error) {
+	if s.Nodes == nil {
+		return nil, problem.NotFoundf("There are no nodes here.")
+	}
+	n, err := s.Nodes.Node(c.R.Context(), ident)
+	if err == nil && c.Who.Role == access.Scoped && !s.Policy.Allows("node:get", c.Who, nodeTarget(n)) {
+		return nil, problem.NotFoundf("Node %s could not be found.", ident)
+	}
+	return n, err
+}
+
+func nodeTarget(n *metal.Node) access.Target { return access.Target{Owner: n.Owner, Lessee: n.Lessee} }
+
+func (s *server) whyNode(c *api.Call) error {
+	n, err := s.nodeOf(c, c.Arg("ident"))
+	if err != nil {
+		return err
+	}
+	ctx := c.R.Context()
+	heard, err := s.Nodes.Contacts(ctx, []string{n.ID})
+	if err != nil {
+		return err
+	}
+	at := metal.Situation{Node: n, Contact: heard[n.ID], Now: s.Now()}
+	if at.Jobs, err = s.Jobs.Unended(nil, job.Node(n.ID)); err != nil {
+		return err
+	}
+	var live []metal.LiveConductor
+	if at.Crew, live, err = s.crew(ctx, n.ConductorGroup); err != nil {
+		return err
+	}
+	at.Offered = slices.ContainsFunc(live, func(l metal.LiveConductor) bool {
+		_, ok := l.Catalog.Driver(n.Driver)
+		return ok
+	})
+	if c.Who.Role == access.Scoped && !s.Policy.Allows("node:get:last_error", c.Who, nodeTarget(n)) {
+		at = at.Outside()
+	}
+	w := metal.Why(at)
+	return s.answerWhy(c, wire.Subject{Kind: "node", ID: n.ID, Name: n.Name}, &w)
+}
+
+// crew is who could work on jobs of a conductor group; live are those that do live.
+func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.LiveConductor, error) {
+	group = strings.ToLower(group)
+	out := record.Crew{Group: group, Owners: map[string]string{}}
+	all, err := s.Conductors.Conductors(ctx)
+	if err != nil {
+		return out, nil, err
+	}
+	var live []metal.LiveConductor
+	for _, one := range all {
+		if one.Alive {
+			out.Owners[one.Owner()] = one.Hostname
+		}
+		switch {
+		case !slices.Contains(one.Groups, group):
+		case one.Alive:
+			live, out.Live = append(live, one), append(out.Live, one.Hostname)
+		default:
+			out.Dead = append(out.Dead, one.Hostname)
+		}
+	}
+	ticks, err := s.Jobs.Ticks(ctx, []string{group})
+	out.Ticks = ticks[group]
+	return out, live, err
+}
+
+// serverOf finds a server that the asker may see, by UUID or by a name that only one has.
+func (s *server) serverOf(c *api.Call, ident string) (*compute.Server, error) {
+	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: seesAll(c)}
+	if !who.Admin {
+		who.Project = c.Project()
+		if who.Project == "" {
+			return nil, problem.NotFoundf("Server %s could not be found.", ident)
+		}
+	}
+	if record.IsUUID(ident) {
+		return s.Services.Servers.Server(ctx, ident, who)
+	}
+	found, err := s.Services.Servers.List(ctx, compute.ServerFilter{Name: ident, Project: who.Project}, record.Page{Limit: 2})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, problem.NotFoundf("Server %s could not be found.", ident)
+	case len(found) > 1:
+		return nil, problem.Conflictf("Several servers are named %s: name one by its UUID.", ident)
+	}
+	return found[0], nil
+}
+
+func (s *server) whyServer(c *api.Call) error {
+	srv, err := s.serverOf(c, c.Arg("ident"))
+	if err != nil {
+		return err
+	}
+	ctx := c.R.Context()
+	at := compute.ServerSituation{Server: srv, Operator: seesAll(c), Now: s.Now()}
+	if at.Jobs, err = s.Jobs.Unended(nil, compute.Subject(srv.ID)); err != nil {
+		return err
+	}
+	if at.Crew, _, err = s.crew(ctx, ""); err != nil {
+		return err
+	}
+	moves, err := s.Services.Servers.Moves(ctx, compute.MoveFilter{ServerID: srv.ID, Open: true}, record.Page{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(moves) > 0 {
+		at.Move = moves[0]
+	}
+	if srv.HostID != "" {
+		if err := s.whereabouts(ctx, &at); err != nil {
+			return err
+		}
+	}
+	w := at.Why()
+	return s.answerWhy(c, wire.Subject{Kind: "server", ID: srv.ID, Name: srv.Name}, &w)
+}
+
+// whereabouts reads what there is of the host of a server.
+func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) error {
+	h, err := s.Services.Hosts.Host(ctx, at.Server.HostID)
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at.Host = h
+	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
+		return err
+	}
+	if !h.Fenced {
+		return nil
+	}
+	if at.Fenced, err = s.openReceipt(ctx, h.ID); err != nil {
+		return err
+	}
+	plan, err := s.newestPlan(ctx, h.ID)
+	if err != nil || plan == nil {
+		return err
+	}
+	if i := slices.IndexFunc(plan.Items, func(it compute.PlanItem) bool { return it.ServerID == at.Server.ID }); i >= 0 {
+		at.Item = &plan.Items[i]
+	}
+	return nil
+}
+
+// standing is how a host lives, and the cluster that drives it, if one does.
+func (s *server) standing(ctx context.Context, h *compute.Host) (compute.Life, *compute.Cluster, error) {
+	lives, err := s.Services.Hosts.LivesOf(ctx, []*compute.Host{h})
+	if err != nil || h.ClusterID == "" {
+		return lives[h.ID], nil, err
+	}
+	cl, err := s.Services.Clusters.Get(ctx, h.ClusterID)
+	if problem.Is(err, problem.NotFound) {
+		return lives[h.ID], nil, nil
+	}
+	return lives[h.ID], cl, err
+}
+
+func (s *server) openReceipt(ctx context.Context, hostID string) (*compute.Receipt, error) {
+	found, err := s.Services.Hosts.Receipts(ctx, compute.ReceiptFilter{HostID: hostID, Open: true}, record.Page{Limit: 1})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// newestPlan is the newest plan of a host that was run; nil: there was none.
+func (s *server) newestPlan(ctx context.Context, hostID string) (*compute.Plan, error) {
+	plans, err := s.Services.Hosts.Plans(ctx, compute.PlanFilter{HostID: hostID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range slices.Backward(plans) {
+		if p.State != compute.PlanDrafted {
+			return s.Services.Hosts.Plan(ctx, p.ID)
+		}
+	}
+	return nil, nil
+}
+
+func (s *server) whyHost(c *api.Call) error {
+	if !seesAll(c) {
+		return problem.NotFoundf("Host %s could not be found.", c.Arg("ident"))
+	}
+	ctx := c.R.Context()
+	h, err := s.Services.Hosts.Host(ctx, c.Arg("ident"))
+	if err != nil {
+		return err
+	}
+	at := compute.HostSituation{Host: h, Now: s.Now()}
+	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
+		return err
+	}
+	if at.Jobs, err = s.Jobs.Unended(nil, compute.HostSubject(h.ID)); err != nil {
+		return err
+	}
+	if at.Crew, _, err = s.crew(ctx, ""); err != nil {
+		return err
+	}
+	if at.Receipt, err = s.openReceipt(ctx, h.ID); err != nil {
+		return err
+	}
+	if at.Receipt == nil {
+		newest, err := s.newestFence(ctx, h)
+		if err != nil {
+			return err
+		}
+		at.Failure = newest.Problem
+	} else if err := s.leavings(ctx, &at); err != nil {
+		return err
+	}
+	w := at.Why()
+	return s.answerWhy(c, wire.Subject{Kind: "host", ID: h.ID, Name: h.Name}, &w)
+}
+
+// leavings reads what becomes of the servers of a host that is fenced.
+func (s *server) leavings(ctx context.Context, at *compute.HostSituation) (err error) {
+	if at.Plan, err = s.newestPlan(ctx, at.Host.ID); err != nil {
+		return err
+	}
+	for _, which := range []struct {
+		filter compute.MoveFilter
+		count  *int
+	}{{compute.MoveFilter{SourceID: at.Host.ID, Open: true}, &at.Going}, {compute.MoveFilter{SourceID: at.Host.ID, Uncleaned: true}, &at.Uncleaned}} {
+		moves, err := s.Services.Servers.Moves(ctx, which.filter, record.Page{})
+		if err != nil {
+			return err
+		}
+		*which.count = len(moves)
+	}
+	return nil
+}
+
+func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) error {
+	now := s.Now().UTC()
+	name := subject.Name
+	if name == "" {
+		name = subject.ID
+	}
+	out := wire.Why{
+		Subject: subject, State: w.State, Since: when(w.Since), Mood: wire.Mood(w.Mood), Text: w.Text(subject.Kind, name, now),
+		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.Word{}, Next: []wire.Command{}, At: now,
+	}
+	if j := w.Job; j != nil {
+		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: when(j.ActionStartedAt), Attempt: j.Attempt,
+			Crashes: j.Crashes, Conductor: w.Conductor, Problem: j.Problem, RequestID: j.RequestID, User: j.User, CreatedAt: j.CreatedAt.UTC()}
+	}
+	for _, word := range w.Words {
+		out.Words = append(out.Words, wire.Word{From: word.From, At: when(word.At), Text: word.Text, OK: word.OK})
+	}
+	if d := w.Deadline; d != nil {
+		out.Deadline = &wire.Deadline{What: d.What, Seconds: d.Seconds, Running: d.Running, Then: d.Then}
+	}
+	for _, n := range w.Next {
+		out.Next = append(out.Next, wire.Command{Run: n.Run, For: n.For})
+	}
+	return c.JSON(http.StatusOK, out)
+}
+
+// when is a time of an answer; nil for none.
+func when(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"salvor/job"
+)
+
+// numbering is how an engine numbers the events of all subjects.
+type numbering struct {
+	// next is an expression for the number of a new event.
+	next string
+	// newest reads the highest number that was given.
+	newest string
+	// fence takes a number of transactions above all that have begun, and oldest reads the lowest that still runs; empty where
+	// events become visible in the order of their numbers.
+	fence, oldest string
+}
+
+var (
+	sqliteNumbering = numbering{
+		next:   `(SELECT COALESCE(MAX(num), 0) + 1 FROM event)`,
+		newest: `SELECT COALESCE(MAX(num), 0) FROM event`,
+	}
+	postgresNumbering = numbering{
+		next:   `nextval('event_num')`,
+		newest: `SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM event_num`,
+		fence:  `SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)`,
+		oldest: `SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)`,
+	}
+)
+
+func (s *Store) numbering() numbering {
+	if _, ok := s.engine.(*postgresEngine); ok {
+		return postgresNumbering
+	}
+	return sqliteNumbering
+}
+
+// Told is job.Feed's.
+func (s *Store) Told() <-chan struct{} { return s.told.wait() }
+
+// Feed is job.Feed's.
+func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Event, error) {
+	c := &clause{}
+	c.and(`num > ` + c.arg(f.After))
+	if len(f.Subjects) > 0 {
+		any := ""
+		for i, subject := range f.Subjects {
+			if i > 0 {
+				any += " OR "
+			}
+			any += `subject_kind = ` + c.arg(subject.Kind) + ` AND subject_id = ` + c.arg(subject.ID)
+		}
+		c.and(`(` + any + `)`)
+	}
+	if f.Type != "" {
+		c.and(`type = ` + c.arg(f.Type))
+	}
+	order := ` ORDER BY num LIMIT `
+	if f.Newest {
+		order = ` ORDER BY num DESC LIMIT `
+	}
+	var out []job.Event
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var e job.Event
+		var at, took int64
+		err := r.Scan(&e.Num, &e.Subject.Kind, &e.Subject.ID, &e.Seq, &at, &e.Type, &e.Text, &e.Severity, &e.JobID, &e.Action, &took, &e.RequestID, &e.User)
+		e.At, e.Duration = moment(at), time.Duration(took)*time.Microsecond
+		out = append(out, e)
+		return err
+	}, `SELECT num, subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event`+
+		c.where()+order+c.count(limit), c.args...)
+	if err != nil {
+		return nil, fmt.Errorf("read the timeline: %w", err)
+	}
+	if f.Newest {
+		slices.Reverse(out)
+	}
+	return out, nil
+}
+
+// Settle is job.Feed's. The newest number is read before the fence is taken: who was given one of these numbers has begun by then.
+func (s *Store) Settle(ctx context.Context, was job.Settled) (job.Settled, error) {
+	n, now := s.numbering(), was
+	number := func(text string) (v int64, err error) {
+		err = s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&v) }, text)
+		return v, err
+	}
+	if was.Fence != 0 {
+		oldest, err := number(n.oldest)
+		if err != nil {
+			return was, fmt.Errorf("see which events are settled: %w", err)
+		}
+		if oldest <= was.Fence {
+			return was, nil
+		}
+		now = job.Settled{UpTo: was.Next}
+	}
+	newest, err := number(n.newest)
+	switch {
+	case err != nil:
+		return was, fmt.Errorf("see which events are settled: %w", err)
+	case n.fence == "":
+		return job.Settled{UpTo: newest}, nil
+	case newest <= now.UpTo:
+		return now, nil
+	}
+	if now.Fence, err = number(n.fence); err != nil {
+		return was, fmt.Errorf("see which events are settled: %w", err)
+	}
+	now.Next = newest
+	return now, nil
+}
