@@ -137,6 +137,7 @@ func qemuImg(ctx context.Context, within time.Duration, args ...string) ([]byte,
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, tool, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C", "TMPDIR=" + os.TempDir()}
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	out, err := cmd.Output()

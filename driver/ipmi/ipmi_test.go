@@ -362,11 +362,11 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The password must reach ipmitool, and be in no argument that a process list shows.
+// The password must reach ipmitool, and be in no argument and no variable that a process list shows.
 func TestToolHidesThePassword(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "ipmitool")
-	text := "#!/bin/sh\necho \"$@\" >" + dir + "/args\necho \"$IPMI_PASSWORD\" >" + dir + "/password\necho ' 01 00 00'\n"
+	text := "#!/bin/sh\necho \"$@\" >" + dir + "/args\nhead -n1 /dev/fd/3 >" + dir + "/password\nenv >" + dir + "/environ\necho ' 01 00 00'\n"
 	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -376,8 +376,9 @@ func TestToolHidesThePassword(t *testing.T) {
 	}
 	args, _ := os.ReadFile(dir + "/args")
 	given, _ := os.ReadFile(dir + "/password")
-	if strings.Contains(string(args), password) || strings.TrimSpace(string(given)) != password {
-		t.Fatalf("arguments %q, password %q", args, given)
+	environ, _ := os.ReadFile(dir + "/environ")
+	if strings.Contains(string(args), password) || strings.Contains(string(environ), password) || strings.TrimSpace(string(given)) != password {
+		t.Fatalf("arguments %q, environment %q, password %q", args, environ, given)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"salvor/driver"
 	"salvor/problem"
+	"salvor/secret"
 )
 
 // tool speaks through the program ipmitool, one run for each command.
@@ -24,8 +25,8 @@ type tool struct {
 	cipher  int // index of the cipher suite that worked, or is tried
 }
 
-// passwordVariable is where ipmitool -E looks: only the same user and root can read it.
-const passwordVariable = "IPMI_PASSWORD"
+// passwordFile is what ipmitool -f reads the password from: a pipe from us. Neither its arguments nor its environment tell it.
+const passwordFile = "/dev/fd/3"
 
 // maxOutput bounds what is kept of the program's words.
 const maxOutput = 16 << 10
@@ -46,7 +47,7 @@ func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]by
 	if err := driver.Pass(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
-	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-E"}
+	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-f", passwordFile}
 	if t.conf.username != "" {
 		args = append(args, "-U", t.conf.username)
 	}
@@ -59,7 +60,13 @@ func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]by
 		program = "ipmitool"
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), passwordVariable+"="+t.conf.password.Reveal(), "LC_ALL=C")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C"}
+	password, err := pipeOf(t.conf.password)
+	if err != nil {
+		return nil, fmt.Errorf("ipmitool: %w", err)
+	}
+	defer password.Close()
+	cmd.ExtraFiles = []*os.File{password}
 	cmd.WaitDelay = time.Second
 	var out, words clipped
 	cmd.Stdout, cmd.Stderr = &out, &words
@@ -71,6 +78,20 @@ func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]by
 		return nil, problem.Unavailablef("ipmitool printed no bytes")
 	}
 	return answer, nil
+}
+
+// pipeOf is a pipe from which a password is read once; it is shorter than what a pipe holds.
+func pipeOf(password secret.Value) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.WriteString(password.Reveal() + "\n")
+	if err = errors.Join(err, w.Close()); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
 }
 
 var responseCode = regexp.MustCompile(`rsp=0x([0-9a-fA-F]{1,2})\b`)

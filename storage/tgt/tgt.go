@@ -79,7 +79,7 @@ func (t *Tgt) run(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.opts.Command, append([]string{"-C", strconv.Itoa(t.opts.Control), "--lld", "iscsi"}, args...)...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C"}
 	if t.opts.Socket != "" {
 		cmd.Env = append(cmd.Env, "TGT_IPC_SOCKET="+t.opts.Socket)
 	}
