@@ -174,6 +174,9 @@ type Database struct {
 // Secrets is [secrets].
 type Secrets struct {
 	KeyFile string
+	// KeyCommand prints the key; empty: KeyFile has it.
+	KeyCommand        string
+	KeyCommandTimeout time.Duration
 }
 
 // Bridge is [bridge]: Linux bridges by role; empty: none.

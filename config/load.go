@@ -186,7 +186,10 @@ func (l *loader) derive(env []string) {
 		c.Database.Connection = secret.New("sqlite:" + filepath.Join(c.Default.StatePath, "salvor.db"))
 	}
 	c.deriveDatabase()
-	if c.Secrets.KeyFile == "" {
+	if c.Secrets.KeyFile != "" && c.Secrets.KeyCommand != "" {
+		l.fail(problem.Invalidf("%s: [secrets]key_command: a key comes from a command or from a file; set one of key_command and key_file", c.Origin("secrets", "key_command")))
+	}
+	if c.Secrets.KeyFile == "" && c.Secrets.KeyCommand == "" {
 		c.Secrets.KeyFile = filepath.Join(c.Default.StatePath, "secrets.key")
 	}
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Conductors Conductors
 	// Feed is the timeline of all subjects; nil: nobody can follow it.
 	Feed *Feed
+	// Seal is the key of the database's secrets; nil: none is told of.
+	Seal Seal
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
 	JoinToken func(secret.Value) secret.Value
 	// Tokens are those of the API; nil: Keystone keeps them.
@@ -49,7 +51,7 @@ const root = "/salvor/v1"
 // New makes the handler of all below /salvor/v1.
 func New(c Config) http.Handler {
 	s := &server{c}
-	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.evacuation(), s.clusters(), s.networks(), s.servers())
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets())
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}

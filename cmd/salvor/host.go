@@ -78,6 +78,9 @@ once, keeps a lease, pulls orders and carries them out on libvirt. It opens no p
 }
 
 func runHost(cmd *cobra.Command, f *hostFlags) error {
+	if err := harden(); err != nil {
+		return err
+	}
 	c, err := f.config(cmd)
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ func (p *program) tasks() []task {
 		{"directory", func(ctx context.Context) error { p.directory.Watch(ctx, tell("look who lives")); return nil }},
 		{"heartbeats", func(ctx context.Context) error { p.nodes.RunHeartbeats(ctx, tell("write heartbeats")); return nil }},
 		{"memory", keepGarbage},
+		{"keys", p.rotation.run},
 	}
 	if p.has(config.RoleNetboot) {
 		all = append(all, task{"boot services", p.boot.Run})

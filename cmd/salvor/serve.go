@@ -116,6 +116,7 @@ type program struct {
 	log       *slog.Logger
 	state     *stateDir
 	key       *secret.Key
+	rotation  *rotation
 	store     *store.Store
 	tokens    *access.Tokens // nil: Keystone's are taken
 	tokenAuth *api.TokenAuth // nil: Keystone's are taken
@@ -179,18 +180,15 @@ func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*progr
 }
 
 func (p *program) wire(ctx context.Context) error {
-	keyFile := p.cfg.Secrets.KeyFile
-	if keyFile == "" {
-		keyFile = filepath.Join(p.state.path, "secrets.key")
-	}
-	var err error
-	if p.key, err = loadKey(keyFile); err != nil {
+	source, err := p.readKeys(ctx)
+	if err != nil {
 		return err
 	}
 	url := p.databaseURL()
 	if p.store, err = store.Open(ctx, url, p.key, p.storeOptions(url)); err != nil {
 		return err
 	}
+	p.rotation = newRotation(source, p.key, p.store, p.cfg.Default.Host, isSQLite(url), p.log)
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/problem"
-	"salvor/secret"
 )
 
 // stateDir is the directory that makes this process the conductor that it is: its
@@ -56,20 +55,19 @@ func readOrMake(path string, content func() []byte) ([]byte, error) {
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return b, err
 	}
-	b = content()
-	next := path + ".new"
-	if err := writeThrough(next, b); err != nil {
+	// Of several processes that come at once one makes it.
+	made := fmt.Sprintf("%s.%d", path, os.Getpid())
+	defer os.Remove(made)
+	if err := writeThrough(made, content()); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(next, path); err != nil {
+	if err := os.Link(made, path); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
+	if err := syncFolder(path); err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	return b, dir.Sync()
+	return os.ReadFile(path)
 }
 
 // writeThrough has a private file on the disk before it is relied on: a key that a
@@ -81,24 +79,4 @@ func writeThrough(path string, b []byte) error {
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// loadKey reads the key that seals secrets, or makes it at the first start.
-func loadKey(path string) (*secret.Key, error) {
-	b, err := readOrMake(path, secret.GenerateKey)
-	if err != nil {
-		return nil, fmt.Errorf("key file: %w", err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("key file: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, problem.Invalidf("key file %s can be read by others: chmod 600 it", path)
-	}
-	key, err := secret.NewKey(b)
-	if err != nil {
-		return nil, problem.Invalidf("key file %s: %w", path, err)
-	}
-	return key, nil
 }

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/wire/native"
+)
+
+// rotation sees to it that this process knows the keys that it needs, and carries a change of the key on: whichever process is
+// killed, another one, or the next start, goes on where the rows say. It is safe for use by several goroutines.
+type rotation struct {
+	source keySource
+	key    *secret.Key
+	store  *store.Store
+	self   store.KeyHolder
+	alone  bool // no other process can use the database
+	log    *slog.Logger
+	woken  chan struct{}
+
+	mu    sync.Mutex
+	heard map[string]heardBeat
+	said  string
+}
+
+// heardBeat is when a process was last seen to live, on our own clock.
+type heardBeat struct {
+	beats int64
+	at    time.Time
+}
+
+const (
+	keyTurn = 2 * time.Second
+	// keySilence is how long a process may say nothing before it is taken for dead. A mistake costs it a pause, and nothing is lost:
+	// a process that has not read the key that seals seals nothing.
+	keySilence = 10 * time.Second
+)
+
+func newRotation(source keySource, key *secret.Key, s *store.Store, host string, alone bool, log *slog.Logger) *rotation {
+	return &rotation{source: source, key: key, store: s, self: store.KeyHolder{ID: uuid.NewString(), Host: host}, alone: alone, log: log,
+		woken: make(chan struct{}, 1), heard: map[string]heardBeat{}}
+}
+
+// run works until ctx ends.
+func (r *rotation) run(ctx context.Context) error {
+	ticker := time.NewTicker(keyTurn)
+	defer ticker.Stop()
+	for {
+		if err := r.turn(ctx); err != nil && ctx.Err() == nil {
+			r.say(slog.LevelWarn, "the keys that seal secrets", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyTurn)
+			defer cancel()
+			return r.leave(bounded)
+		case <-ticker.C:
+		case <-r.woken:
+		}
+	}
+}
+
+// say logs a word once, not at each turn.
+func (r *rotation) say(level slog.Level, what, why string) {
+	r.mu.Lock()
+	again := r.said == why
+	r.said = why
+	r.mu.Unlock()
+	if !again {
+		r.log.Log(context.Background(), level, what, "why", why)
+	}
+}
+
+// leave takes our row back, so that nobody waits for us.
+func (r *rotation) leave(ctx context.Context) error {
+	holders, err := r.store.KeyHolders(ctx)
+	for _, h := range holders {
+		if h.ID == r.self.ID {
+			err = r.store.DropKeyHolder(ctx, h.ID, h.Beats)
+		}
+	}
+	return ignoreUnavailable(err)
+}
+
+func ignoreUnavailable(err error) error {
+	if problem.Is(err, problem.Unavailable) {
+		return nil
+	}
+	return err
+}
+
+// turn does what there is to do now.
+func (r *rotation) turn(ctx context.Context) error {
+	keys, err := r.store.SealKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.learn(ctx, keys); err != nil {
+		return err
+	}
+	self := r.self
+	self.Keys = r.key.IDs()
+	if err := r.store.HoldKeys(ctx, self); err != nil {
+		return err
+	}
+	living, err := r.living(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if k.State == store.NextKey {
+			return r.promote(ctx, k, living)
+		}
+	}
+	for _, k := range keys {
+		if k.State == store.OldKey && living[0].ID == r.self.ID {
+			return r.finish(ctx, k)
+		}
+	}
+	return nil
+}
+
+// learn reads the keys that the database names and we lack, and forgets those that are of no use any more.
+func (r *rotation) learn(ctx context.Context, keys []store.SealKey) error {
+	for _, k := range keys {
+		known := slices.Contains(r.key.IDs(), k.ID)
+		switch {
+		case k.State == store.RetiredKey && known:
+			r.key.Forget(k.ID)
+			if err := r.source.forget(ctx, k.ID); err != nil {
+				return err
+			}
+			r.log.Info("a key that sealed secrets is forgotten", "key", k.ID)
+		case k.State != store.RetiredKey && !known && r.source.command == "":
+			if err := r.reload(ctx, keys); err != nil {
+				return err
+			}
+		}
+		if k.State == store.CurrentKey {
+			r.key.Use(k.ID)
+		}
+	}
+	return nil
+}
+
+// reload reads the key file again. Retired keys stay out.
+func (r *rotation) reload(ctx context.Context, keys []store.SealKey) error {
+	masters, err := r.source.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range masters {
+		id, err := secret.KeyID(m)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(keys, func(k store.SealKey) bool { return k.ID == id && k.State == store.RetiredKey }) {
+			continue
+		}
+		if _, err := r.key.Add(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// living are the processes that live, as far as can be told, in one order for all of them. We are among them.
+func (r *rotation) living(ctx context.Context) ([]store.KeyHolder, error) {
+	holders, err := r.store.KeyHolders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	var out []store.KeyHolder
+	for _, h := range holders {
+		was, seen := r.heard[h.ID]
+		if !seen || was.beats != h.Beats {
+			was = heardBeat{h.Beats, now}
+			r.heard[h.ID] = was
+		}
+		if h.ID == r.self.ID || !r.alone && now.Sub(was.at) < keySilence {
+			out = append(out, h)
+			continue
+		}
+		delete(r.heard, h.ID)
+		if err := r.store.DropKeyHolder(ctx, h.ID, h.Beats); err != nil {
+			return nil, err
+		}
+	}
+	if len(out) == 0 {
+		return nil, problem.Unavailablef("our own row of keys was dropped; it comes back at the next turn")
+	}
+	return out, nil
+}
+
+// promote makes the next key seal when all that live have read it.
+func (r *rotation) promote(ctx context.Context, next store.SealKey, living []store.KeyHolder) error {
+	if behind := lacking(living, next.ID); len(behind) > 0 {
+		return problem.Unavailablef("%s", waitsForKey(next.ID, behind))
+	}
+	if err := r.store.PromoteKey(ctx); err != nil {
+		return err
+	}
+	r.key.Use(next.ID)
+	r.log.Info("another key seals secrets from now on", "key", next.ID)
+	r.wake()
+	return nil
+}
+
+func waitsForKey(id string, hosts []string) string {
+	return fmt.Sprintf("key %s has to be read first by salvor serve on: %s; copy the key file there, or restart it where [secrets]key_command gives the key", id, strings.Join(hosts, ", "))
+}
+
+// lacking names the hosts of processes that have not read a key.
+func lacking(living []store.KeyHolder, id string) []string {
+	var out []string
+	for _, h := range living {
+		if !slices.Contains(h.Keys, id) && !slices.Contains(out, h.Host) {
+			out = append(out, h.Host)
+		}
+	}
+	return out
+}
+
+// finish seals anew what the old key sealed, and forgets it when nothing needs it.
+func (r *rotation) finish(ctx context.Context, old store.SealKey) error {
+	n, err := r.store.Reseal(ctx)
+	if n > 0 {
+		r.log.Info("sealed anew", "rows", n)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.store.ForgetKey(ctx, old); err != nil {
+		return err
+	}
+	r.wake()
+	return nil
+}
+
+func (r *rotation) wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Rotate begins to change the key: for one that the source gives beside those that were used, or for a new one.
+func (r *rotation) Rotate(ctx context.Context) error {
+	keys, err := r.store.SealKeys(ctx)
+	if err != nil {
+		return err
+	}
+	var fresh []string
+	for try := 0; len(fresh) == 0; try++ {
+		if try > 0 {
+			if err := r.source.extend(ctx); err != nil {
+				return err
+			}
+		}
+		if r.source.command == "" {
+			if err := r.reload(ctx, keys); err != nil {
+				return err
+			}
+		}
+		fresh = slices.DeleteFunc(r.key.IDs(), func(id string) bool {
+			return slices.ContainsFunc(keys, func(k store.SealKey) bool { return k.ID == id })
+		})
+		if try > 1 {
+			return errors.New("the key that was made is not in the key file")
+		}
+		if slices.ContainsFunc(keys, func(k store.SealKey) bool { return k.State == store.NextKey || k.State == store.OldKey }) {
+			return problem.Conflictf("The change to another key is not over yet: see salvor secret status.")
+		}
+	}
+	if len(fresh) > 1 {
+		return problem.Conflictf("There are several new keys (%s): leave one of them.", strings.Join(fresh, ", "))
+	}
+	if err := r.store.ProposeKey(ctx, fresh[0]); err != nil {
+		return err
+	}
+	r.wake()
+	return nil
+}
+
+// Status tells how far a change of the key is.
+func (r *rotation) Status(ctx context.Context) (native.Seal, error) {
+	out := native.Seal{State: "steady", Keys: []native.SealKey{}, Processes: []native.SealProcess{}}
+	keys, err := r.store.SealKeys(ctx)
+	if err != nil {
+		return out, err
+	}
+	holders, err := r.store.KeyHolders(ctx)
+	if err != nil {
+		return out, err
+	}
+	next := ""
+	for _, k := range keys {
+		out.Keys = append(out.Keys, native.SealKey{ID: k.ID, State: string(k.State), Since: k.Since.Format(time.RFC3339)})
+		switch k.State {
+		case store.NextKey:
+			out.State, next = "waiting", k.ID
+			if behind := lacking(holders, k.ID); len(behind) > 0 {
+				out.WaitsFor = waitsForKey(k.ID, behind)
+			}
+		case store.OldKey:
+			use, err := r.store.OldKeyUse(ctx, k)
+			if err != nil {
+				return out, err
+			}
+			out.State, out.Old = "sealing", &native.SealUse{Rows: use.Sealed, Ramdisks: use.Boots, Operations: use.Operations}
+			if use.Sealed == 0 && use != (store.KeyUse{}) {
+				out.WaitsFor = "operations that began before the change, and ramdisks that run, to end: they hold tokens of the old key"
+			}
+		}
+	}
+	for _, h := range holders {
+		out.Processes = append(out.Processes, native.SealProcess{ID: h.ID, Host: h.Host, Keys: h.Keys, Behind: next != "" && !slices.Contains(h.Keys, next)})
+	}
+	return out, nil
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/wire/native"
+)
+
+func newSecretCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := &cobra.Command{
+		Use: "secret", Short: "The key that seals the secrets of the database: how it is, and how it is changed",
+		Example: "  salvor secret status\n  salvor secret rotate --wait",
+	}
+	e.flags(cmd)
+	cmd.AddCommand(newSecretStatus(e), newSecretRotate(e), newSecretKey())
+	return cmd
+}
+
+const sealPath = "/secrets"
+
+func newSecretStatus(e *endpoint) *cobra.Command {
+	o := &output{}
+	cmd := &cobra.Command{
+		Use: "status", Short: "Tell which key seals, which processes have read it, and how far a change of it is", Args: cobra.NoArgs,
+		Example: "  salvor secret status\n  salvor secret status -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			var s native.Seal
+			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, sealPath, nil, nil, &s); err != nil {
+				return err
+			}
+			return showSeal(c, o, s)
+		}),
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func newSecretRotate(e *endpoint) *cobra.Command {
+	o, w := &output{}, &waiting{}
+	cmd := &cobra.Command{
+		Use: "rotate", Short: "Seal all secrets of the database with another key, while serving goes on", Args: cobra.NoArgs,
+		Long: `A new key is made and put beside the old one in the key file of the process that answers. When every process has read it (copy the file to
+those that have one of their own), it seals, and all that the old key sealed is sealed anew in small steps. The old key is forgotten when
+nothing is sealed with it any more and no operation holds a token of it. A process that dies meanwhile, or all of them, costs nothing:
+the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
+		Example: "  salvor secret rotate\n  salvor secret rotate --wait",
+		RunE: e.run(func(c *call) error {
+			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+				return err
+			}
+			var s native.Seal
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, sealPath+"/rotate", nil, nil, &s); err != nil {
+				return err
+			}
+			if !w.asked(c) {
+				c.say("the key is being changed: see salvor secret status")
+				return nil
+			}
+			s, err := w.sealed(c)
+			if err != nil {
+				return err
+			}
+			return showSeal(c, o, s)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	return cmd
+}
+
+// newSecretKey makes a key for whoever keeps keys elsewhere.
+func newSecretKey() *cobra.Command {
+	return &cobra.Command{
+		Use: "key", Short: "Print a new key, for a place that [secrets]key_command reads", Args: cobra.NoArgs,
+		Example: "  salvor secret key | systemd-creds encrypt - /etc/salvor/salvor.key.cred",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), base64.StdEncoding.EncodeToString(secret.GenerateKey()))
+			return err
+		},
+	}
+}
+
+func showSeal(c *call, o *output, s native.Seal) error {
+	if o.format != "table" {
+		return o.show(c.OutOrStdout(), client.Record{"state": s.State, "waits_for": s.WaitsFor, "keys": s.Keys, "processes": s.Processes, "old": s.Old})
+	}
+	out := c.OutOrStdout()
+	for _, k := range s.Keys {
+		if k.State != "retired" {
+			fmt.Fprintf(out, "key %s  %s since %s\n", cell(k.ID), cell(k.State), cell(k.Since))
+		}
+	}
+	for _, p := range s.Processes {
+		fmt.Fprintf(out, "process on %s  has read %s\n", cell(p.Host), cell(strings.Join(p.Keys, " ")))
+	}
+	if s.Old != nil {
+		fmt.Fprintf(out, "the old key is needed by %d rows, %d ramdisks, %d operations\n", s.Old.Rows, s.Old.Ramdisks, s.Old.Operations)
+	}
+	fmt.Fprintln(out, strings.TrimSpace(cell(s.State)+" "+waitsWord(s.WaitsFor)))
+	return nil
+}
+
+func waitsWord(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "- waits for: " + cell(why)
+}
+
+// sealed waits for the end of a change of the key.
+func (w *waiting) sealed(c *call) (native.Seal, error) {
+	ctx := c.context()
+	if w.seconds > 0 {
+		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
+		defer cancel()
+		ctx = bounded
+	}
+	line, began := newProgress(c.ErrOrStderr(), "key"), time.Now()
+	defer line.end()
+	for {
+		var s native.Seal
+		err := c.api.Ask(ctx, client.Native, http.MethodGet, sealPath, nil, nil, &s)
+		switch {
+		case err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable):
+			return s, err
+		case err == nil && s.State == "steady":
+			return s, nil
+		case err == nil:
+			line.word(time.Since(began), firstOf(s.WaitsFor, s.State))
+		}
+		if pauseFor(ctx, planLook) != nil {
+			return s, withStatus(statusTimedOut, fmt.Errorf("gave up waiting; the change goes on: see salvor secret status"))
+		}
+	}
+}
