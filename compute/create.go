@@ -173,7 +173,7 @@ func missing(err error, what, ident string) error {
 // image reads an image that who may use, in a state to be used.
 func (s *Servers) image(ctx context.Context, tx job.Tx, id string, who Who) (*Image, error) {
 	img, err := s.store.Images().Get(ctx, tx, id)
-	if err != nil || !img.visible(who) {
+	if err != nil || !img.Visible(who) {
 		return nil, missing(err, "image", id)
 	}
 	if img.Status != ImageActive {
@@ -182,8 +182,8 @@ func (s *Servers) image(ctx context.Context, tx job.Tx, id string, who Who) (*Im
 	return img, nil
 }
 
-// visible tells whether who may see the image.
-func (i *Image) visible(who Who) bool {
+// Visible tells whether who may see the image.
+func (i *Image) Visible(who Who) bool {
 	return i.Visibility != "private" && i.Visibility != "shared" || who.sees(i.Owner)
 }
 

@@ -354,7 +354,7 @@ func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *
 		return nil, noRescueImage(id)
 	}
 	img, err := s.store.Images().Get(ctx, tx, strings.ToLower(id))
-	if err != nil || !img.visible(who) && !img.visible(Who{Project: srv.Project}) {
+	if err != nil || !img.Visible(who) && !img.Visible(Who{Project: srv.Project}) {
 		if err == nil || problem.Is(err, problem.NotFound) {
 			err = noRescueImage(id)
 		}

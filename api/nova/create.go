@@ -354,7 +354,8 @@ func (c *call) creationError(err error, wish *compute.Creation) error {
 	if !problem.Is(err, problem.NotFound) && !problem.Is(err, problem.Invalid) {
 		return err
 	}
-	if _, look := c.s.Services.Images.Get(c.R.Context(), wish.Image); wish.Image != "" && problem.Is(look, problem.NotFound) {
+	// An image of another project is none: its words must be the same.
+	if img, look := c.s.Services.Images.Get(c.R.Context(), wish.Image); wish.Image != "" && (problem.Is(look, problem.NotFound) || look == nil && !img.Visible(c.who)) {
 		return problem.Invalidf("Can not find requested image")
 	}
 	return problem.Invalidf("%s", err.Error())
