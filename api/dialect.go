@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,12 +50,28 @@ type Call struct {
 	args  map[string]string
 }
 
+// Door is one method of one path of a handler. An open one asks nobody who it is.
+type Door struct {
+	Method, Path string
+	Open         bool
+}
+
+// Listed is a handler that tells which doors it has, so that each of them can be tried.
+type Listed struct {
+	http.Handler
+	Doors []Door
+}
+
 // Handler serves the routes.
-func (d Dialect) Handler() http.Handler {
-	table := make([][]string, len(d.Routes))
+func (d Dialect) Handler() Listed {
+	table, doors := make([][]string, len(d.Routes)), make([]Door, len(d.Routes))
 	for i, r := range d.Routes {
-		table[i] = pathParts(r.Path)
+		table[i], doors[i] = pathParts(r.Path), Door{r.Method, r.Path, r.Open}
 	}
+	return Listed{d.handler(table), doors}
+}
+
+func (d Dialect) handler(table [][]string) http.Handler {
 	return Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := d.serve(w, r, table); err != nil {
 			d.Fail(w, r, err)
@@ -66,10 +83,11 @@ func pathParts(path string) []string { return strings.Split(strings.Trim(path, "
 
 func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string) error {
 	c := &Call{W: w, R: r, Base: Endpoint(r, d.PublicEndpoint)}
-	route, err := d.find(c, table)
-	if err != nil {
+	route, wrong := d.find(c, table)
+	if err := d.enter(c, route, wrong); err != nil {
 		return err
 	}
+	var err error
 	if c.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return problem.Invalidf("The query of the request cannot be read.")
 	}
@@ -85,20 +103,7 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 			return err
 		}
 	}
-	if route.Open {
-		admit := Admit
-		if r.Method != http.MethodGet && r.Method != http.MethodHead { // what such doors take is a credential
-			admit = AdmitLogin
-		}
-		if err := admit(r, ""); err != nil {
-			return err
-		}
-	}
 	if !route.Open {
-		if c.Who, err = d.Auth.Authenticate(r); err != nil {
-			return err
-		}
-		Of(r.Context()).User = c.Who
 		need := access.Write
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			need = access.Read
@@ -108,6 +113,24 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 		}
 	}
 	return route.Do(c)
+}
+
+// enter finds out who asks, unless the door is open. Who does not say it learns of a path
+// at most that there is none.
+func (d Dialect) enter(c *Call, route *Route, wrong error) (err error) {
+	switch {
+	case route == nil && Status(wrong) == http.StatusNotFound:
+		return cmp.Or(Admit(c.R, ""), wrong)
+	case route != nil && route.Open && c.R.Method != http.MethodGet && c.R.Method != http.MethodHead: // what such doors take is a credential
+		return AdmitLogin(c.R, "")
+	case route != nil && route.Open:
+		return Admit(c.R, "")
+	}
+	if c.Who, err = d.Auth.Authenticate(c.R); err != nil {
+		return err
+	}
+	Of(c.R.Context()).User = c.Who
+	return wrong
 }
 
 // allow holds principals with roles of a scope to OpenStack's three: reader, member, admin.

@@ -72,7 +72,14 @@ type door struct {
 func New(c Config) http.Handler {
 	d := &door{Config: c, desk: newDesk(c.Orders, c.Log)}
 	mux := http.NewServeMux()
+	var doors []api.Door
+	list := func(pattern string) {
+		if method, path, ok := strings.Cut(pattern, " "); ok {
+			doors = append(doors, api.Door{Method: method, Path: path, Open: path == wire.JoinPath})
+		}
+	}
 	handle := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
+		list(pattern)
 		mux.Handle(pattern, api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
 				fail(w, r, err)
@@ -89,6 +96,7 @@ func New(c Config) http.Handler {
 		return problem.NotFoundf("The hosts' door has no such path.")
 	})
 	// Thousands of renewals each second are no lines in a log.
+	list("POST " + wire.RenewPath)
 	mux.HandleFunc("POST "+wire.RenewPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := d.renew(w, r); err != nil {
 			if api.Status(err) == http.StatusInternalServerError {
@@ -97,7 +105,7 @@ func New(c Config) http.Handler {
 			fail(w, r, err)
 		}
 	})
-	return mux
+	return api.Listed{Handler: mux, Doors: doors}
 }
 
 // NewServer makes the door's server: a stop ends polls at once.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"salvor/access"
+	"salvor/api"
 	"salvor/metal"
 )
 
@@ -45,6 +46,15 @@ func newRouter(table []route, serve func(*route) bool) *router {
 		t.byLength[len(r.parts)] = append(t.byLength[len(r.parts)], r)
 	}
 	return t
+}
+
+func (t *router) doors() (out []api.Door) {
+	for _, routes := range t.byLength {
+		for _, r := range routes {
+			out = append(out, api.Door{Method: r.method, Path: r.path, Open: r.need == access.Open})
+		}
+	}
+	return out
 }
 
 func split(path string) []string {

@@ -91,7 +91,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 		}
 		return !ramdiskOnly || r.need == access.Open
 	})
-	return api.Serve(http.HandlerFunc(s.serve), s.fail, c.Log)
+	return api.Listed{Handler: api.Serve(http.HandlerFunc(s.serve), s.fail, c.Log), Doors: s.routes.doors()}
 }
 
 // table is every route, from the table of each part of the API. A path part in braces is an argument.

@@ -77,7 +77,7 @@ func New(c Config) http.Handler {
 		Routes: s.routes(), Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint, Before: s.speak,
 	}
 	h := d.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, settled(r)) })
+	return api.Listed{Doors: h.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, settled(r)) })}
 }
 
 // level is what a principal must be at least.
