@@ -12,20 +12,28 @@ import (
 
 var _ metal.FleetStore = (*Store)(nil)
 
-// FleetCounts is metal.FleetStore's. Without a project it reads an index only.
+// FleetCounts is metal.FleetStore's. Without a project it reads an index only, in its order.
 func (s *Store) FleetCounts(ctx context.Context, project string) ([]metal.FleetCount, error) {
 	c := &clause{}
 	c.nodes(metal.NodeFilter{Project: project})
-	var out []metal.FleetCount
+	of := map[metal.FleetCount]int{}
 	scan := func(r *sql.Rows) error {
 		var one metal.FleetCount
-		err := r.Scan(&one.State, &one.Maintenance, &one.Faulty, &one.Count)
-		out = append(out, one)
+		var fault string
+		var n int
+		err := r.Scan(&one.State, &one.Maintenance, &fault, &n)
+		one.Faulty = fault != ""
+		of[one] += n
 		return err
 	}
-	const text = `SELECT n.provision_state, n.maintenance, n.fault <> '' AS faulty, COUNT(*) FROM node n`
-	if err := s.read(ctx, nil, scan, text+c.where()+` GROUP BY n.provision_state, n.maintenance, n.fault <> ''`, c.args...); err != nil {
+	const text = `SELECT n.provision_state, n.maintenance, n.fault, COUNT(*) FROM node n`
+	if err := s.read(ctx, nil, scan, text+c.where()+` GROUP BY n.provision_state, n.maintenance, n.fault`, c.args...); err != nil {
 		return nil, fmt.Errorf("count the fleet: %w", err)
+	}
+	out := make([]metal.FleetCount, 0, len(of))
+	for one, n := range of {
+		one.Count = n
+		out = append(out, one)
 	}
 	return out, nil
 }

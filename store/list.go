@@ -199,11 +199,12 @@ func (c *clause) contains(column, word string) {
 	}
 }
 
-// search narrows to nodes that a few letters of a name or of a UUID may mean, unless there are none.
+// search narrows to nodes that a few letters of a name or of a UUID may mean, unless there are none. It asks apart from
+// the rest, where an index has all that is compared: the rows themselves are large.
 func (c *clause) search(word string) {
 	if word != "" {
 		within, begins := c.arg("%"+likeWord(word)+"%"), c.arg(likeWord(strings.ToLower(word))+"%")
-		c.and(`(lower(n.name) LIKE lower(` + within + `) ESCAPE '!' OR n.id LIKE ` + begins + ` ESCAPE '!' OR n.instance_uuid LIKE ` + begins + ` ESCAPE '!')`)
+		c.and(`n.num IN (SELECT s.num FROM node s WHERE lower(s.name) LIKE lower(` + within + `) ESCAPE '!' OR s.id LIKE ` + begins + ` ESCAPE '!' OR s.instance_uuid LIKE ` + begins + ` ESCAPE '!')`)
 	}
 }
 
