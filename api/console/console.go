@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"salvor/api"
 )
 
 //go:embed static
@@ -43,7 +45,7 @@ type file struct {
 }
 
 // New serves the files to everybody: nothing in them is secret.
-func New() http.Handler {
+func New() api.Listed {
 	files := map[string]file{}
 	all, _ := fs.Glob(static, "static/*") // the pattern is one, and compiled in with the files
 	for _, name := range all {
@@ -56,7 +58,11 @@ func New() http.Handler {
 		files[root+strings.TrimPrefix(name, "static")] = file{kind, `"` + hex.EncodeToString(sum[:12]) + `"`, body}
 	}
 	files[root+"/"] = files[root+"/index.html"]
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, files) })
+	doors := []api.Door{{Method: http.MethodGet, Path: root, Open: true}}
+	for name := range files {
+		doors = append(doors, api.Door{Method: http.MethodGet, Path: name, Open: true})
+	}
+	return api.Listed{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, files) }), Doors: doors}
 }
 
 func serve(w http.ResponseWriter, r *http.Request, files map[string]file) {

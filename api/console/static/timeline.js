@@ -98,11 +98,11 @@ function row(e, from, span) {
     return h("li", {class: "row turn"}, h("span", {class: "what"}, badge(kindOf(state), state), why.length > 0 && h("span", {class: "bad"}, why.join(": "))), h("span", {class: "secs"}, clock(e.at)));
   }
   const failed = e.severity === "error";
-  const timed = e.type === "action" && e.seconds !== undefined && !failed;
+  const timed = e.type === "action" && !failed && (e.text === e.action || e.text === "undo " + e.action); // it has ended
   return h("li", {class: "row " + (failed ? "failed" : e.type)},
-    h("span", {class: "what"}, mark(failed ? "bad" : timed || e.type === "action" && e.text === e.action ? "good" : e.type === "action" ? "wait" : "still"), e.text),
+    h("span", {class: "what"}, mark(failed ? "bad" : timed ? "good" : e.type === "action" ? "wait" : "still"), e.text),
     timed && bar(begin(e), Date.parse(e.at), from, span),
-    h("span", {class: "secs"}, timed ? seconds(e.seconds) : clock(e.at)));
+    h("span", {class: "secs"}, timed ? seconds(e.seconds ?? 0) : clock(e.at)));
 }
 
 // bar shows when in the group an action ran, and how long.
