@@ -30,7 +30,8 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSecretCommand())
+	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSecretCommand(), newTokenCommand())
+	root.AddCommand(newWhyCommand(), newEventsCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
 	root.AddCommand(newFaceCommands()...)

@@ -55,6 +55,7 @@ func (p *program) tasks() []task {
 	all := []task{
 		{"directory", func(ctx context.Context) error { p.directory.Watch(ctx, tell("look who lives")); return nil }},
 		{"heartbeats", func(ctx context.Context) error { p.nodes.RunHeartbeats(ctx, tell("write heartbeats")); return nil }},
+		{"boot contacts", func(ctx context.Context) error { p.nodes.RunSeen(ctx, tell("write what was seen of machines that boot")); return nil }},
 		{"memory", keepGarbage},
 		{"keys", p.rotation.run},
 	}
@@ -62,7 +63,7 @@ func (p *program) tasks() []task {
 		all = append(all, task{"boot services", p.boot.Run})
 	}
 	if p.has(config.RoleAPI) {
-		all = append(all, task{"tokens", p.noteTokens}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+		all = append(all, task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
 	}
 	if !p.has(config.RoleConductor) {
 		return append(all, task{"leases", func(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/api/host"
+	"salvor/api/native"
 	"salvor/blob"
 	"salvor/boot/net"
 	"salvor/compute"
@@ -122,6 +123,7 @@ type program struct {
 	tokenAuth *api.TokenAuth // nil: Keystone's are taken
 	directory *metal.Directory
 	nodes     *metal.Nodes
+	feed      *native.Feed
 	services  *compute.Services
 	blobs     *blob.Directory
 	storage   storage.Storage // nil: none is spoken to
@@ -191,6 +193,7 @@ func (p *program) wire(ctx context.Context) error {
 	p.rotation = newRotation(source, p.key, p.store, p.cfg.Default.Host, isSQLite(url), p.log)
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
+	p.feed = native.NewFeed(p.store, p.log)
 	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
 	if err := p.wireCompute(ctx); err != nil {
 		return err

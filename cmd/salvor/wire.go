@@ -204,6 +204,7 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
+			p.nodes.Saw(n.ID, what)
 		},
 		Volumes: p.nodes.VolumePlan,
 		Failed: func(ctx context.Context, n *metal.Node, why string) {

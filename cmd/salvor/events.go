@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/wire/native"
+)
+
+// eventFlags are those of "salvor events".
+type eventFlags struct {
+	kind, format, eventType, after string
+	follow                         bool
+	last                           int
+}
+
+func newEventsCommand() *cobra.Command {
+	e, f := &endpoint{}, &eventFlags{}
+	cmd := &cobra.Command{
+		Use: "events [IDENT...]", Short: "Tell the timeline of nodes, servers and hosts, or of all, and follow it",
+		Long: `Tells what happened: changes of state, each action with its seconds, what was asked by whom, what changed in the contact with BMCs, agents and
+hosts. With --follow it goes on as things happen, and after a break of the connection where it stood: nothing is missed or told twice.
+Without IDENT it tells the events of all, to those who may see them.`,
+		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
+		RunE: e.run(func(c *call) error {
+			if f.format != "text" && f.format != "json" {
+				return usagef(c.Command, "-f %s: want text or json", f.format)
+			}
+			query, err := f.query(c)
+			if err != nil {
+				return err
+			}
+			if f.follow {
+				return f.following(c, query)
+			}
+			return f.page(c, query)
+		}),
+	}
+	e.flags(cmd)
+	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(subjectKinds(), ", "))
+	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text or json: one object a line")
+	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
+	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
+	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only what comes")
+	cmd.Flags().StringVar(&f.eventType, "type", "", "only events of this type: state, action, contact, request, boot")
+	return cmd
+}
+
+// query finds what is named and writes what is asked for.
+func (f *eventFlags) query(c *call) (url.Values, error) {
+	q := url.Values{}
+	for _, text := range c.args {
+		kind, ident, err := named(c.Command, text, f.kind)
+		if err != nil {
+			return nil, err
+		}
+		if kind == "" {
+			w, err := whyOf(c, ident, "")
+			if err != nil {
+				return nil, err
+			}
+			kind, ident = w.Subject.Kind, w.Subject.ID
+		}
+		q.Add("subject", kind+":"+ident)
+	}
+	if f.eventType != "" {
+		q.Set("type", f.eventType)
+	}
+	switch {
+	case f.after != "":
+		q.Set("after", f.after)
+	case f.last > 0:
+		q.Set("last", strconv.Itoa(f.last))
+	default:
+		q.Set("after", "now")
+	}
+	return q, nil
+}
+
+// page tells what there is.
+func (f *eventFlags) page(c *call, q url.Values) error {
+	for {
+		var p native.Events
+		if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/events", q, nil, &p); err != nil {
+			return err
+		}
+		for i := range p.Events {
+			if err := f.tell(c, &p.Events[i]); err != nil {
+				return err
+			}
+		}
+		if !p.More {
+			return nil
+		}
+		q.Del("last")
+		q.Set("after", p.Next)
+	}
+}
+
+// following goes on until it is interrupted. A connection that breaks is made again where it stood.
+func (f *eventFlags) following(c *call, q url.Values) error {
+	cursor, silent := "", false
+	for {
+		at, err := c.api.Stream(c.context(), client.Native, "/events", q, cursor, func(m client.Message) error {
+			silent = false
+			if m.Name == "lost" {
+				c.say("some events after cursor %s are no longer kept", harmless(m.ID))
+				return nil
+			}
+			var e native.Event
+			if err := json.Unmarshal([]byte(m.Data), &e); err != nil {
+				return fmt.Errorf("event %s: %w", harmless(m.ID), err)
+			}
+			return f.tell(c, &e)
+		})
+		cursor = at
+		switch {
+		case c.context().Err() != nil:
+			return nil // interrupted: that is how following ends
+		case err != nil && (cursor == "" || !problem.Is(err, problem.Unavailable)):
+			return err
+		case err != nil && !silent:
+			c.say("%v; trying again", clean{err})
+			silent = true
+		}
+		if pauseFor(c.context(), time.Second) != nil {
+			return nil
+		}
+	}
+}
+
+func (f *eventFlags) tell(c *call, e *native.Event) error {
+	if f.format == "json" {
+		b, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s\n", b)
+		return err
+	}
+	text := e.At.Local().Format("2006-01-02 15:04:05.000") + "  "
+	if len(c.args) != 1 {
+		text += e.Subject.Kind + " " + firstOf(e.Subject.Name, e.Subject.ID) + "  "
+	}
+	if e.Severity != "info" {
+		text += strings.ToUpper(e.Severity) + "  "
+	}
+	text += e.Type + ": " + e.Text
+	if e.Seconds > 0 {
+		text += fmt.Sprintf(" (%.3g s)", e.Seconds)
+	}
+	if e.User != "" && e.Type == "request" {
+		text += " by " + e.User
+	}
+	_, err := fmt.Fprintln(c.OutOrStdout(), harmless(text))
+	return err
+}

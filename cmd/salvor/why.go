@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/wire/native"
+)
+
+// subjects are what why and events can be asked about, and under which paths.
+var subjects = []struct{ kind, path string }{{"node", "/nodes"}, {"server", "/servers"}, {"host", "/hosts"}}
+
+func subjectKinds() []string {
+	var out []string
+	for _, s := range subjects {
+		out = append(out, s.kind)
+	}
+	return out
+}
+
+func newWhyCommand() *cobra.Command {
+	e, kind, format := &endpoint{}, "", ""
+	cmd := &cobra.Command{
+		Use: "why IDENT", Short: "Say what a node, a server or a host waits for, since when, and what to do next", Args: cobra.ExactArgs(1),
+		Long: `Says in one paragraph what a node, a server or a host is, what works on it or what it waits for and since when, what was heard last of its BMC,
+its agent, DHCP and its boot fetches, when the next deadline ends, and which command to run next. IDENT is a UUID or a name; where a node and a
+server have the same one, say --kind, or node:IDENT.`,
+		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
+		RunE: e.run(func(c *call) error {
+			if format != "text" && format != "json" {
+				return usagef(c.Command, "-f %s: want text or json", format)
+			}
+			w, err := whyOf(c, c.args[0], kind)
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return writeJSON(c.OutOrStdout(), w)
+			}
+			sayWhy(c, w)
+			return nil
+		}),
+	}
+	e.flags(cmd)
+	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(subjectKinds(), ", "))
+	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")
+	return cmd
+}
+
+// named splits KIND:IDENT; a kind that was said apart goes first.
+func named(cmd *cobra.Command, ident, kind string) (string, string, error) {
+	if before, after, ok := strings.Cut(ident, ":"); ok && kind == "" && slices.Contains(subjectKinds(), before) {
+		kind, ident = before, after
+	}
+	if kind != "" && !slices.Contains(subjectKinds(), kind) {
+		return "", "", usagef(cmd, "--kind %s: want %s", kind, strings.Join(subjectKinds(), ", "))
+	}
+	return kind, ident, nil
+}
+
+// whyOf asks about what has that name: all kinds are tried where none is said.
+func whyOf(c *call, text, kind string) (*native.Why, error) {
+	kind, ident, err := named(c.Command, text, kind)
+	if err != nil {
+		return nil, err
+	}
+	var found []*native.Why
+	for _, s := range subjects {
+		if kind != "" && s.kind != kind {
+			continue
+		}
+		w := &native.Why{}
+		err := c.api.Ask(c.context(), client.Native, http.MethodGet, s.path+"/"+url.PathEscape(ident)+"/why", nil, nil, w)
+		switch {
+		case err == nil:
+			found = append(found, w)
+		case client.StatusOf(err) != http.StatusNotFound || kind != "":
+			return nil, err
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("no node, server or host %s could be found", harmless(ident))
+	case 1:
+		return found[0], nil
+	}
+	var kinds []string
+	for _, w := range found {
+		kinds = append(kinds, w.Subject.Kind)
+	}
+	return nil, usagef(c.Command, "%s is the name of a %s: say which by --kind", harmless(ident), strings.Join(kinds, " and of a "))
+}
+
+// sayWhy prints the paragraph, and the commands that it does not name.
+func sayWhy(c *call, w *native.Why) {
+	out, width := c.OutOrStdout(), terminalWidth(c.OutOrStdout())
+	fmt.Fprintln(out, fold(harmless(w.Text), width))
+	if len(w.Next) < 2 {
+		return
+	}
+	fmt.Fprintln(out, "also:")
+	for _, n := range w.Next[1:] {
+		fmt.Fprintf(out, "  %s   # %s\n", harmless(n.Run), harmless(n.For))
+	}
+}
+
+// fold breaks a text into lines of a terminal; 0: it is none.
+func fold(text string, width int) string {
+	if width < 20 {
+		return text
+	}
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case at+1+n > min(width-1, 100):
+			b.WriteByte('\n')
+			at = 0
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}
