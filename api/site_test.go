@@ -1,0 +1,35 @@
+package api
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestSameSite: a browser changes nothing here for a page of another site; it may for the console's, and programs may.
+func TestSameSite(t *testing.T) {
+	done := 0
+	h := SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done++ }))
+	for _, one := range []struct {
+		method, name, value string
+		want                int
+	}{
+		{"POST", "", "", 200}, {"POST", "Sec-Fetch-Site", "same-origin", 200}, {"POST", "Sec-Fetch-Site", "none", 200}, {"GET", "Sec-Fetch-Site", "cross-site", 200},
+		{"POST", "Origin", "http://salvor.example", 200}, {"POST", "Sec-Fetch-Site", "cross-site", 403}, {"PUT", "Sec-Fetch-Site", "same-site", 403},
+		{"DELETE", "Origin", "https://elsewhere.example", 403}, {"PATCH", "Origin", "null", 403},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), one.method, "http://salvor.example/v1/nodes", strings.NewReader("{}"))
+		if one.name != "" {
+			r.Header.Set(one.name, one.value)
+		}
+		w, before := httptest.NewRecorder(), done
+		h.ServeHTTP(w, r)
+		if w.Code != one.want || (done > before) != (one.want == 200) {
+			t.Errorf("%s %s %s: %d, want %d", one.method, one.name, one.value, w.Code, one.want)
+		}
+		if w.Code == 403 && !strings.Contains(w.Body.String(), "another site") {
+			t.Errorf("it says %q", w.Body)
+		}
+	}
+}
