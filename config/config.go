@@ -88,6 +88,7 @@ type API struct {
 	LegacyRamdiskPassthru   bool
 	StrictConnectors        bool
 	RamdiskHeartbeatTimeout time.Duration
+	TLS                     TLS
 }
 
 // Conductor is [conductor]. A time-out of 0 means never.

@@ -223,6 +223,7 @@ func (l *loader) check() {
 		l.fail(problem.Invalidf("[DEFAULT]http_basic_auth_user_file: empty, but auth_strategy %s needs it", BasicAuth))
 	}
 	l.checkKeystone()
+	l.checkTLS()
 	l.checkProcess()
 	l.together("rescue_kernel", c.Conductor.RescueKernel, "rescue_ramdisk", c.Conductor.RescueRamdisk)
 	l.together("deploy_kernel", c.Conductor.DeployKernel, "deploy_ramdisk", c.Conductor.DeployRamdisk)

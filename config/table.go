@@ -84,8 +84,6 @@ var apiOptions = []Option{
 		"The longest silence of a ramdisk; agents send a heartbeat at 0.3 to 0.6 of it."),
 	option("api", "enable_ramdisk_endpoints", "true", only(true, "a control plane without lookup and heartbeat could not rescue"), discard,
 		"Serve lookup and heartbeat."),
-	option("api", "enable_ssl_api", "false", only(false, "TLS is ended by a proxy in front"), discard,
-		"Serve the API over TLS."),
 }
 
 // discard is the field of an option whose only value changes nothing.
@@ -226,7 +224,7 @@ var ignored = map[string]string{
 		isolinux_bin isolinux_config_template grub_config_path grub_config_template esp_image notification_level versioned_notifications_topics
 		webserver_verify_ca webserver_connection_timeout minimum_required_memory minimum_memory_wait_time minimum_memory_wait_retries
 		minimum_memory_warning_only pin_release_version debug_tracebacks_in_api`,
-	"api": `api_workers network_data_schema unix_socket unix_socket_mode cert_file key_file`,
+	"api": `api_workers network_data_schema unix_socket unix_socket_mode`,
 	"conductor": `heartbeat_interval heartbeat_timeout periodic_max_workers reserved_workers_pool_percentage sync_local_state_interval configdrive_use_object_store configdrive_swift_container configdrive_swift_temp_url_duration
 		inspection_network send_sensor_data send_sensor_data_interval send_sensor_data_workers send_sensor_data_wait_timeout
 		send_sensor_data_data_types send_sensor_data_for_undeployed_nodes bootloader clean_step_priority_override verify_step_priority_override

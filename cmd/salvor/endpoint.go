@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,7 +23,9 @@ const defaultURL = "http://127.0.0.1:6385"
 // endpoint is the API that the client commands speak to.
 type endpoint struct {
 	url, user, version string
-	timeout            time.Duration
+	// ca, cert and key are files: the authorities of the API's certificate, and what is shown as our own.
+	ca, cert, key string
+	timeout       time.Duration
 }
 
 // flags adds the endpoint's flags to a family of commands.
@@ -29,6 +33,9 @@ func (e *endpoint) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&e.url, "url", "", "the API (default $SALVOR_URL, $OS_ENDPOINT or "+defaultURL+")")
 	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN goes first")
+	f.StringVar(&e.ca, "cacert", "", "file with the authorities of the API's certificate (default $SALVOR_CACERT, $OS_CACERT or the system's)")
+	f.StringVar(&e.cert, "cert", "", "file with the certificate to log in by (default $SALVOR_CERT or $OS_CERT)")
+	f.StringVar(&e.key, "key", "", "file with its key (default $SALVOR_KEY or $OS_KEY)")
 	f.StringVar(&e.version, "api-version", "", "microversion to speak, 1.N (default the highest that both sides know)")
 	f.DurationVar(&e.timeout, "timeout", time.Minute, "bound of one request")
 }
@@ -50,6 +57,10 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		Timeout:   e.timeout,
 		UserAgent: "salvor-cli",
 	}
+	var err error
+	if config.Transport, err = e.transport(); err != nil {
+		return nil, usagef(cmd, "%w", err)
+	}
 	if e.user == "" {
 		config.Token = secret.New(strings.TrimSpace(firstOf(os.Getenv("SALVOR_TOKEN"), os.Getenv("OS_TOKEN"))))
 	}
@@ -65,6 +76,36 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		return nil, usagef(cmd, "%w", err)
 	}
 	return c, nil
+}
+
+// transport speaks TLS by the files that are named; nil: the usual one.
+func (e *endpoint) transport() (http.RoundTripper, error) {
+	ca := firstOf(e.ca, os.Getenv("SALVOR_CACERT"), os.Getenv("OS_CACERT"))
+	cert := firstOf(e.cert, os.Getenv("SALVOR_CERT"), os.Getenv("OS_CERT"))
+	if ca == "" && cert == "" {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		b, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, problem.Invalidf("--cacert: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(b) {
+			return nil, problem.Invalidf("--cacert: %s holds no certificate", ca)
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, firstOf(e.key, os.Getenv("SALVOR_KEY"), os.Getenv("OS_KEY"), cert))
+		if err != nil {
+			return nil, problem.Invalidf("--cert and --key: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = conf
+	return t, nil
 }
 
 // call is one run of a client command.

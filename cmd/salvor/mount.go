@@ -79,5 +79,5 @@ func (p *program) newLimits() *api.Limits {
 
 // counted has wrong credentials counted. Without authentication nobody has to show one.
 func (p *program) counted(a api.Authenticator) api.Authenticator {
-	return p.limits.Auth(a, p.cfg.Default.AuthStrategy != config.NoAuth)
+	return p.limits.Auth(p.certified(a), p.cfg.Default.AuthStrategy != config.NoAuth)
 }

@@ -55,7 +55,10 @@ func (p *program) tasks() []task {
 	all := []task{
 		{"directory", func(ctx context.Context) error { p.directory.Watch(ctx, tell("look who lives")); return nil }},
 		{"heartbeats", func(ctx context.Context) error { p.nodes.RunHeartbeats(ctx, tell("write heartbeats")); return nil }},
-		{"boot contacts", func(ctx context.Context) error { p.nodes.RunSeen(ctx, tell("write what was seen of machines that boot")); return nil }},
+		{"boot contacts", func(ctx context.Context) error {
+			p.nodes.RunSeen(ctx, tell("write what was seen of machines that boot"))
+			return nil
+		}},
 		{"memory", keepGarbage},
 		{"keys", p.rotation.run},
 	}
@@ -63,7 +66,7 @@ func (p *program) tasks() []task {
 		all = append(all, task{"boot services", p.boot.Run})
 	}
 	if p.has(config.RoleAPI) {
-		all = append(all, task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+		all = append(all, task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"certificate", p.watchCertificate}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
 	}
 	if !p.has(config.RoleConductor) {
 		return append(all, task{"leases", func(ctx context.Context) error {
@@ -94,7 +97,11 @@ func (p *program) apiDoors() ([]wanted, error) {
 		return nil, err
 	}
 	if p.has(config.RoleAPI) {
-		doors = append(doors, wanted{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), nil})
+		secured, err := p.apiTLS()
+		if err != nil {
+			return nil, err
+		}
+		doors = append(doors, wanted{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), secured})
 	}
 	if ramdiskDoor {
 		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, api.NewServer(ramdisk, p.log), nil})

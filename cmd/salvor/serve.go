@@ -121,18 +121,20 @@ type program struct {
 	store     *store.Store
 	tokens    *access.Tokens // nil: Keystone's are taken
 	tokenAuth *api.TokenAuth // nil: Keystone's are taken
-	directory *metal.Directory
-	nodes     *metal.Nodes
-	feed      *native.Feed
-	services  *compute.Services
-	blobs     *blob.Directory
-	storage   storage.Storage // nil: none is spoken to
-	authority *host.Authority // nil: no VM hosts are served
-	conductor *conductor.Conductor
-	runner    *job.Runner
-	boot      *netboot.Server
-	limits    *api.Limits
-	self      string // where we ourselves reach our API; set before anything runs
+	// certificates are those of the API's own TLS; nil: it has none.
+	certificates *api.Certificates
+	directory    *metal.Directory
+	nodes        *metal.Nodes
+	feed         *native.Feed
+	services     *compute.Services
+	blobs        *blob.Directory
+	storage      storage.Storage // nil: none is spoken to
+	authority    *host.Authority // nil: no VM hosts are served
+	conductor    *conductor.Conductor
+	runner       *job.Runner
+	boot         *netboot.Server
+	limits       *api.Limits
+	self         string // where we ourselves reach our API; set before anything runs
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
@@ -352,6 +354,9 @@ func (p *program) listen() ([]door, error) {
 	out, err := openDoors(doors)
 	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
 		p.self = "http://" + reachable(out[0].Addr())
+		if p.certificates != nil {
+			p.self = firstOf(strings.TrimRight(p.cfg.API.PublicEndpoint, "/"), "https://"+reachable(out[0].Addr()))
+		}
 	}
 	return out, err
 }

@@ -323,4 +323,5 @@ func (p *program) health(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+	p.tellCertificate(w)
 }

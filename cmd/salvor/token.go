@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/access"
+	"salvor/api/identity"
+	"salvor/client"
+	"salvor/config"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/store"
+)
+
+var tokenThing = thing{
+	face: client.Native, path: "/tokens", many: "tokens", make: "-", change: "-", drop: "revoke",
+	words: []string{"token"}, ident: "TOKEN", keyed: true, title: "token", plural: "tokens", named: byName,
+	columns: []string{"id", "name", "role", "scope", "project", "expires_at", "used_at"},
+	example: `  # The first one, on the machine of the control plane, where nobody can log in yet
+  salvor token create root --role admin --local -f value -c token
+
+  # One for a program that works in a project
+  salvor token create ci --role member --project lab --expires-in 30d
+  SALVOR_TOKEN=salvor_... salvor node list
+
+  salvor token list
+  salvor token revoke ci`,
+}
+
+// newTokenCommand is `salvor token`.
+func newTokenCommand() *cobra.Command {
+	e := &endpoint{}
+	cmd := tokenThing.command(e, "Tokens by which programs and people use the API where no Keystone keeps them")
+	e.flags(cmd)
+	cmd.AddCommand(newTokenCreate(e))
+	return cmd
+}
+
+// wantedToken is what a token shall be.
+type wantedToken struct {
+	role, project, expires string
+	local                  bool
+	where                  localFlags
+}
+
+// localFlags name a control plane on this machine, as serve's do.
+type localFlags struct{ file, state, database string }
+
+func newTokenCreate(e *endpoint) *cobra.Command {
+	o, w := &output{}, &wantedToken{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make a token; its text is shown this once", Args: cobra.ExactArgs(1), Example: tokenThing.example,
+		Long: `Make a token. Its text is shown this once and kept nowhere: the database has a digest of it.
+
+An administrator (role admin) of the whole system makes any, one of a project those of the project. With --local no credential is
+needed but the right to read the control plane's key and database: so the first token is made. It works whether salvor serve
+runs or not.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			ttl, err := lifetime(w.expires)
+			if err != nil {
+				return usagef(cmd, "--expires-in: %w", err)
+			}
+			if w.local {
+				made, err := w.makeLocally(cmd, e, args[0], ttl)
+				if err != nil {
+					return withStatus(statusOf(err), err)
+				}
+				return o.show(cmd.OutOrStdout(), made)
+			}
+			return e.run(func(c *call) error {
+				made, err := w.ask(c.context(), c.api, args[0], ttl)
+				if err != nil {
+					return err
+				}
+				return o.show(c.OutOrStdout(), made)
+			})(cmd, args)
+		},
+	}
+	o.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&w.role, "role", "", "admin, member or reader")
+	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
+	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h or 90d; 0: until it is revoked")
+	f.BoolVar(&w.local, "local", false, "make it by the key and the database of a control plane on this machine")
+	f.StringVar(&w.where.file, "config", "", "with --local: configuration file of salvor serve")
+	f.StringVar(&w.where.state, "state-dir", "", "with --local: state directory of salvor serve")
+	f.StringVar(&w.where.database, "database", "", "with --local: sqlite:PATH or postgres://...")
+	_ = cmd.MarkFlagRequired("role")
+	return cmd
+}
+
+// lifetime reads 90d, or what Go calls a duration.
+func lifetime(word string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(word, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 0 || n > int(access.MaxTokenLife/(24*time.Hour)) {
+			return 0, problem.Invalidf("%.40q is no number of days up to %d", word, access.MaxTokenLife/(24*time.Hour))
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	if word == "0" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(word)
+	if err != nil || d < time.Second || d > access.MaxTokenLife {
+		return 0, problem.Invalidf("%.40q is no time as 45m, 12h or 90d, and not 0", word)
+	}
+	return d, nil
+}
+
+// ask has the API make it.
+func (w *wantedToken) ask(ctx context.Context, api *client.Client, name string, ttl time.Duration) (client.Record, error) {
+	body := client.Record{"name": name, "role": w.role, "expires_in": int64(ttl / time.Second)}
+	if w.project != "" {
+		body["project"] = w.project
+	}
+	var made client.Record
+	return made, api.Ask(ctx, client.Native, http.MethodPost, tokenThing.path, nil, body, &made)
+}
+
+// makeLocally writes the token into the database; where that is SQLite and salvor serve has it, it asks that one, with a token
+// that the key of the control plane signs.
+func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
+	p, err := w.where.program()
+	if err != nil {
+		return nil, err
+	}
+	ctx := cmd.Context()
+	if _, err := p.readKeys(ctx); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(ctx, p.databaseURL(), p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate)})
+	if problem.Is(err, problem.Conflict) && isSQLite(p.databaseURL()) {
+		return w.askLocally(ctx, p, e, name, ttl)
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, text, err := access.NewTokens(s, time.Now).Issue(ctx, name, access.Role(w.role), w.project, ttl, record.Asker{User: identity.LocalUser})
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	out := client.Record{"id": made.ID, "name": made.Name, "role": string(made.Role), "project": nil, "project_id": nil, "expires_at": nil, "token": text.Reveal()}
+	if made.Project != "" {
+		out["project"], out["project_id"] = made.ProjectName, made.Project
+	}
+	if !made.ExpiresAt.IsZero() {
+		out["expires_at"] = made.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	return out, nil
+}
+
+// program is as much of a control plane as its configuration tells.
+func (l localFlags) program() (*program, error) {
+	source := config.Source{File: l.file, Env: os.Environ()}
+	if l.state != "" {
+		abs, err := filepath.Abs(l.state)
+		if err != nil {
+			return nil, err
+		}
+		source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
+	}
+	if l.database != "" {
+		source.Flags = append(source.Flags, config.Setting{Section: "database", Option: "connection", Value: l.database, From: "--database"})
+	}
+	cfg, _, err := config.Load(source)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Default.StatePath, 0o700); err != nil {
+		return nil, problem.Invalidf("state directory: %w", err)
+	}
+	return &program{cfg: cfg, log: slog.New(slog.DiscardHandler), state: &stateDir{path: cfg.Default.StatePath}}, nil
+}
+
+// askLocally asks the salvor serve that has the database.
+func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
+	if p.cfg.Default.AuthStrategy == config.KeystoneAuth {
+		return nil, problem.Unsupportedf("auth_strategy is keystone: tokens are Keystone's")
+	}
+	text, err := identity.LocalToken(p.key, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	where := firstOf(e.url, os.Getenv("SALVOR_URL"), p.ownURL())
+	transport, err := e.transport()
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.New(client.Config{Endpoint: where, Token: text, Transport: transport, Timeout: e.timeout, UserAgent: "salvor-cli"})
+	if err != nil {
+		return nil, err
+	}
+	made, err := w.ask(ctx, api, name, ttl)
+	if err != nil {
+		return nil, fmt.Errorf("%w\nsalvor serve has the database and was asked at %s; name its API by --url if that is another place", err, where)
+	}
+	return made, nil
+}
+
+// ownURL is where the API is by the configuration.
+func (p *program) ownURL() string {
+	scheme, host := "http://", p.cfg.API.HostIP.String()
+	if p.cfg.API.TLS.Enabled {
+		scheme = "https://"
+	}
+	if p.cfg.API.HostIP.IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + net.JoinHostPort(host, strconv.Itoa(p.cfg.API.Port))
+}

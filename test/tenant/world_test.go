@@ -1,0 +1,211 @@
+package tenant
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/test/program"
+)
+
+// patience bounds one request, and one run of the command line.
+const patience = 60 * time.Second
+
+// site is a control plane whose users have tokens of its own.
+type site struct {
+	*testing.T
+	server *program.Server
+	tokens map[string]string // by who has them
+}
+
+const byToken = "[DEFAULT]\nauth_strategy = token\nenabled_hardware_types = fake-hardware\n"
+
+// newSite makes the first token before the server runs, and by that one each of the others: PROJECT-ROLE.
+func newSite(t *testing.T, projects ...string) *site {
+	t.Helper()
+	state := t.TempDir()
+	config := filepath.Join(state, "salvor.conf")
+	if err := os.WriteFile(config, []byte(byToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, tokens: map[string]string{}}
+	s.tokens["root"] = s.salvor("", "token", "create", "root", "--role", "admin", "--local", "--config", config, "--state-dir", state, "-f", "value", "-c", "token")
+	var err error
+	if s.server, err = program.Launch(state, byToken); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.server.Stop)
+	for _, project := range projects {
+		for _, role := range []string{"admin", "member", "reader"} {
+			s.token(project+"-"+role, role, project)
+		}
+	}
+	return s
+}
+
+// salvor runs the command line as somebody and gives what it printed.
+func (s *site) salvor(as string, args ...string) string {
+	s.Helper()
+	out, err := s.try(as, args...)
+	if err != nil {
+		s.Fatalf("salvor %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func (s *site) try(as string, args ...string) (string, error) {
+	cmd := exec.CommandContext(s.Context(), program.Path(s, "salvor"), args...)
+	cmd.Env = append(os.Environ(), "SALVOR_TOKEN="+s.tokens[as])
+	if s.server != nil {
+		cmd.Env = append(cmd.Env, "SALVOR_URL="+s.server.URL)
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, &said)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// token makes one by the command line.
+func (s *site) token(name, role, project string) {
+	s.Helper()
+	args := []string{"token", "create", name, "--role", role, "-f", "value", "-c", "token"}
+	if project != "" {
+		args = append(args, "--project", project)
+	}
+	s.tokens[name] = s.salvor("root", args...)
+}
+
+// answer is what a request was answered.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) field(t testing.TB, names ...string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	for _, name := range names {
+		o, _ := v.(map[string]any)
+		v = o[name]
+	}
+	return fmt.Sprint(v)
+}
+
+var client = &http.Client{Timeout: patience}
+
+func (s *site) ask(as, method, path, body string) answer {
+	s.Helper()
+	a, err := request(s.server.URL, s.tokens[as], method, path, body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return a
+}
+
+func request(url, token, method, path, body string) (answer, error) {
+	r, err := http.NewRequest(method, url+path, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	for name, value := range map[string]string{
+		"X-Auth-Token": token, "Content-Type": "application/json", "X-OpenStack-Ironic-API-Version": "1.112", "X-OpenStack-Nova-API-Version": "2.87",
+	} {
+		r.Header.Set(name, value)
+	}
+	if strings.HasSuffix(path, "/file") {
+		r.Header.Set("Content-Type", "application/octet-stream")
+	}
+	if method == http.MethodPatch && strings.HasPrefix(path, "/image/") {
+		r.Header.Set("Content-Type", "application/openstack-images-v2.1-json-patch")
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	return answer{resp.StatusCode, resp.Header, string(b)}, err
+}
+
+// made asks for something that must be made, and gives a field of it.
+func (s *site) made(as, method, path, body string, field ...string) string {
+	s.Helper()
+	a := s.ask(as, method, path, body)
+	if a.status/100 != 2 {
+		s.Fatalf("%s %s by %s: %d %s", method, path, as, a.status, a.body)
+	}
+	if len(field) == 0 {
+		return ""
+	}
+	return a.field(s, field...)
+}
+
+// things are what a project has: ids by the word that paths have for them.
+func (s *site) furnish(project string) map[string]string {
+	s.Helper()
+	id, own := access.ProjectID(project), map[string]string{"project": access.ProjectID(project), "name": project + "s-node"}
+	node := s.made("root", "POST", "/v1/nodes", `{"driver": "fake-hardware", "name": "`+own["name"]+`", "owner": "`+id+`", "resource_class": "`+project+`"}`, "uuid")
+	own["node"] = node
+	below := func(word, path, body string) {
+		own[word] = s.made("root", "POST", path, `{"node_uuid": "`+node+`", `+body+`}`, "uuid")
+	}
+	below("group", "/v1/portgroups", `"name": "`+project+`s-group"`)
+	below("port", "/v1/ports", `"address": "52:54:00:00:00:`+id[:2]+`"`)
+	below("connector", "/v1/volume/connectors", `"type": "iqn", "connector_id": "iqn.2026-01.example:`+project+`"`)
+	below("target", "/v1/volume/targets", `"volume_type": "iscsi", "volume_id": "`+project+`s-volume", "boot_index": 0`)
+	s.made("root", "PUT", "/v1/nodes/"+node+"/traits/CUSTOM_A", "")
+	own["allocation"] = s.made("root", "POST", "/v1/allocations", `{"name": "`+project+`s-allocation", "resource_class": "none", "owner": "`+id+`"}`, "uuid")
+	own["runbook"] = s.made("root", "POST", "/v1/runbooks",
+		`{"name": "`+project+`s-runbook", "owner": "`+id+`", "steps": [{"interface": "deploy", "step": "erase", "order": 1, "args": {}}]}`, "uuid")
+
+	member := project + "-member"
+	own["image"] = s.made(member, "POST", "/image/v2/images", `{"name": "`+project+`s-image", "disk_format": "raw", "container_format": "bare", "visibility": "private"}`, "id")
+	s.made(member, "PUT", "/image/v2/images/"+own["image"]+"/file", strings.Repeat("\x00", 4096))
+	own["keypair"] = project + "s-key"
+	s.made(member, "POST", "/compute/v2.1/os-keypairs", `{"keypair": {"name": "`+own["keypair"]+`", "type": "ssh"}}`)
+	own["network"] = s.made("root", "POST", "/salvor/v1/networks", `{"name": "`+project+`s-network", "bridge": "br-`+project+`", "project": "`+id+`"}`, "id")
+	own["volume"] = s.made("root", "POST", "/volume/v3/"+id+"/volumes", `{"volume": {"size": 1, "name": "`+project+`s-disk", "metadata": {"salvor:portal": "192.0.2.7", "salvor:iqn": "iqn.2026-01.example:`+project+`", "salvor:lun": "1", "color": "red"}}}`, "volume", "id")
+	own["server"] = s.made(member, "POST", "/compute/v2.1/servers",
+		`{"server": {"name": "`+project+`s-server", "flavorRef": "tiny", "imageRef": "`+own["image"]+`", "networks": "none", "metadata": {"color": "red"}, "tags": ["red"]}}`, "server", "id")
+	own["number"] = s.number(member, project+"s-server")
+	own["token"] = s.made("root", "GET", "/salvor/v1/tokens/"+project+"-reader", "", "id")
+	return own
+}
+
+// number is the id of a server on the face of Cyclades.
+func (s *site) number(as, name string) string {
+	s.Helper()
+	var list struct {
+		Servers []struct {
+			ID   int64
+			Name string
+		}
+	}
+	a := s.ask(as, "GET", "/cyclades/compute/v2.0/servers", "")
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		s.Fatal(err, a.body)
+	}
+	for _, one := range list.Servers {
+		if one.Name == name {
+			return fmt.Sprint(one.ID)
+		}
+	}
+	s.Fatalf("no server %s: %s", name, a.body)
+	return ""
+}
