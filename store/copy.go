@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"salvor/problem"
 )
@@ -41,6 +42,9 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 		return nil, problem.Conflictf("database: %s is at schema %d and this program copies schema %d; run: salvor db migrate", d.url, s.Version, s.Program)
 	}
 	if err := to.upTo(ctx, s.Version); err != nil {
+		return nil, err
+	}
+	if err := d.makeWeeks(ctx, to); err != nil {
 		return nil, err
 	}
 	return d.pour(ctx, to, pouring{still: true}, tell)
@@ -101,6 +105,23 @@ func (d *Database) upTo(ctx context.Context, version int64) error {
 		return problem.Conflictf("database: %s is at schema %d already, beyond %d of what is to be copied; copy into a database that nobody has used", d.url, s.Version, version)
 	}
 	return nil
+}
+
+// makeWeeks makes the parts of the timeline in a destination that has such, for what the source holds of the last year.
+func (d *Database) makeWeeks(ctx context.Context, to *Database) error {
+	if to.Engine() != postgresDialect.name {
+		return nil
+	}
+	now := time.Now()
+	first, err := number(ctx, d.tables.db, `SELECT COALESCE(MIN(at), 0) FROM event WHERE at >= $1`, now.AddDate(-1, 0, 0).UnixMicro())
+	if err != nil {
+		return d.classify(err)
+	}
+	from := now.Add(-week)
+	if first > 0 && first < from.UnixMicro() {
+		from = time.UnixMicro(first)
+	}
+	return to.classify(addWeeks(ctx, to.tables.db, from, now.Add(weeksAhead*week)))
 }
 
 // settle gives a finished file its name, for good even if the power goes.

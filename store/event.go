@@ -74,13 +74,20 @@ func (s *Store) events(ctx context.Context, subject job.Subject, text string, ar
 	return out, nil
 }
 
-// Prune is job.Timeline's; keep <= 0 does not bound the count. The newest event of all stays: its number is not given again.
+// Prune is job.Timeline's; keep <= 0 does not bound the count. PostgreSQL drops what is old a week at a time. The newest event of all stays: its number is not given again.
 func (s *Store) Prune(ctx context.Context, before time.Time, keep int) (int, error) {
-	const remove = `DELETE FROM event WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM event e `
-	n, err := s.slices(ctx, remove+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), pruneSlice)
+	remove := func(table string) string {
+		return `DELETE FROM ` + table + ` WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM ` + table + ` e `
+	}
+	n, rest, err := s.engine.forget(ctx, s.now(), before)
+	if err == nil {
+		var more int
+		more, err = s.slices(ctx, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), pruneSlice)
+		n += more
+	}
 	if err == nil && keep > 0 {
 		var more int
-		more, err = s.slices(ctx, remove+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
+		more, err = s.slices(ctx, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
 			WHERE c.last > $1 AND e.seq <= c.last - $1 LIMIT $2)`, int64(keep), pruneSlice)
 		n += more
 	}

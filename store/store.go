@@ -66,6 +66,9 @@ type engine interface {
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
 	// "foreign key"; empty for all other errors.
 	violated(err error) string
+	// forget drops what it can of the timeline that is older than before without touching rows, gives how many events that
+	// were, and names the table whose rows are left to be deleted one by one.
+	forget(ctx context.Context, now, before time.Time) (n int, rest string, err error)
 	// woke tells other processes that work may be there; it may return before they know.
 	woke()
 	close() error

@@ -274,30 +274,40 @@ func (s *snapshot) digestOf(ctx context.Context, table string, codec rowCodec) (
 
 // serial has the destination count on where the source stands, so that no number is given twice.
 func (p pouring) serial(ctx context.Context, table string) error {
-	var column string
-	err := p.to.tx.QueryRowContext(ctx, p.to.counted, table).Scan(&column)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
+	column, counter, err := p.to.counterOf(ctx, table)
+	if err != nil || column == "" {
+		return err
 	}
+	newest, err := number(ctx, p.to.tx, "SELECT COALESCE(MAX("+ident(column)+"), 0) FROM "+ident(table))
 	if err != nil {
 		return err
 	}
-	last, err := number(ctx, p.from.tx, p.from.last, table)
-	if err != nil {
-		return err
+	_, theirs, err := p.from.counterOf(ctx, table)
+	if err == nil && theirs != "" {
+		var last int64
+		last, err = number(ctx, p.from.tx, p.from.last, theirs)
+		newest = max(newest, last)
 	}
-	highest, err := number(ctx, p.to.tx, "SELECT COALESCE(MAX("+ident(column)+"), 0) FROM "+ident(table))
-	if err != nil {
-		return err
-	}
-	for i, text := range p.to.resume {
-		args := []any{table, max(last, highest)}
+	for _, text := range p.to.resume {
+		args := []any{counter, newest}
 		if !strings.Contains(text, "$2") {
 			args = args[:1]
 		}
-		if _, err := p.to.tx.ExecContext(ctx, text, args...); err != nil {
-			return fmt.Errorf("serial numbers, statement %d: %w", i+1, err)
+		if err == nil {
+			_, err = p.to.tx.ExecContext(ctx, text, args...)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("count on from %d: %w", newest, err)
+	}
 	return nil
+}
+
+// counterOf names the column of a table that the engine counts, and its counter; empty: there is none.
+func (s *snapshot) counterOf(ctx context.Context, table string) (column, counter string, err error) {
+	err = s.tx.QueryRowContext(ctx, s.counted, table).Scan(&column, &counter)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return column, counter, err
 }
