@@ -72,7 +72,7 @@ func (r *Runner) strays(ctx context.Context, me Conductor, free int) ([]Job, err
 	var strays []Job
 	for _, j := range held {
 		if !known[j.ID] && len(strays) < free {
-			r.log.Warn("this conductor holds a job that it was never told of: its claim was not answered", "job", j.ID, "kind", string(j.Kind), "action", j.Action)
+			r.log.Warn("this conductor holds a job that it does not work on: an answer of the database was lost", "job", j.ID, "kind", string(j.Kind), "action", j.Action)
 			strays = append(strays, j)
 		}
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // woke leaves a hint for notify.
@@ -92,5 +95,29 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // brokenLine tells errors of the connection to the server from all others.
 func brokenLine(err error) bool {
 	var ne net.Error
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &ne)
+	var cut errCut
+	return errors.As(err, &cut) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.As(err, &ne) || pgconn.SafeToRetry(err)
+}
+
+// errCut is any error that was told over a connection that has ended since.
+type errCut struct{ error }
+
+func (e errCut) Unwrap() error { return e.error }
+
+// endedLine tells errors of a connection that has ended from those of one that goes on: the driver has many words
+// for the former, and who takes one for an answer of the server fails what should be tried again.
+func endedLine(conn *sql.Conn, err error) error {
+	if err == nil {
+		return nil
+	}
+	gone := conn.Raw(func(c any) error {
+		if c, ok := c.(*stdlib.Conn); ok && c.Conn().IsClosed() {
+			return driver.ErrBadConn
+		}
+		return nil
+	})
+	if gone != nil {
+		return errCut{err}
+	}
+	return err
 }

@@ -153,6 +153,7 @@ func (e *postgresEngine) once(begin, run context.Context, fn func(context.Contex
 		return err
 	}
 	defer conn.Close()
+	defer func() { err = endedLine(conn, err) }()
 	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err

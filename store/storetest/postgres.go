@@ -118,7 +118,7 @@ func startServer() (err error) {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	run := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", server.dir, "-c", "listen_addresses=", "-c", "fsync=off",
-		"-c", "full_page_writes=off", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
+		"-c", "full_page_writes=off", "-c", "track_commit_timestamp=on", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
 	run.Dir = server.dir
 	// It dies with this process even where that is killed.
 	run.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}

@@ -1,0 +1,352 @@
+// Package stress runs several control planes of the real program on one PostgreSQL, kills, freezes and cuts them off
+// while a fleet is rescued and unrescued, and judges what they did by the history that the database itself
+// wrote. It is a test room.
+package stress
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"salvor/store/storetest"
+	"salvor/test/program"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// patience bounds what has to come after the storm.
+const patience = 90 * time.Second
+
+// delay is how many seconds a request to a machine takes, so that there is always work in hand.
+const delay = "0.1"
+
+// canary is a word in every secret of the fleet; it must be found nowhere.
+const canary = "canary-in-the-mine"
+
+// plane is one process with its own line to the database and its own clock.
+type plane struct {
+	name   string
+	server *program.Server
+	line   *line
+	clock  string      // the file that sets its clock wrong
+	down   atomic.Bool // it is known not to answer
+}
+
+type world struct {
+	t      testing.TB
+	db     *sql.DB
+	planes []*plane
+	nodes  []string
+	http   *http.Client
+
+	mu       sync.Mutex
+	reads    []read
+	accepted map[string]string // request id -> node
+	refused  map[string]bool
+	unknown  map[string]int // by node: requests without an answer
+	did      map[string]int
+}
+
+// read is one answer of an API about a node.
+type read struct {
+	node     string
+	from, to time.Time
+	saw      look
+}
+
+func newWorld(t testing.TB, planes, nodes int) *world {
+	t.Helper()
+	w := &world{t: t, http: &http.Client{Timeout: 2 * time.Second}, accepted: map[string]string{}, refused: map[string]bool{}, unknown: map[string]int{}, did: map[string]int{}}
+	at := storetest.Postgres(t)
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.db, err = sql.Open("pgx", at); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.db.Close() })
+	key := t.TempDir() + "/secrets.key"
+	for i := range planes {
+		p := &plane{name: fmt.Sprint("plane-", i), line: newLine(t, filepath.Join(u.Query().Get("host"), ".s.PGSQL.5432")), clock: filepath.Join(t.TempDir(), "clock")}
+		to := fmt.Sprintf("postgres://postgres@%s%s?sslmode=disable&application_name=%s", p.line.listener.Addr(), u.Path, p.name)
+		p.server = program.Serve(t, fmt.Sprintf("[DEFAULT]\nhost = %s\n[conductor]\nworkers_pool_size = 100\nsync_power_state_interval = 0\n[database]\nconnection = %s\n[secrets]\nkey_file = %s\n", p.name, to, key),
+			"env", "SALVOR_TEST_CLOCK="+p.clock)
+		w.planes = append(w.planes, p)
+	}
+	// A process that stands still could not be stopped in order.
+	t.Cleanup(func() {
+		for _, p := range w.planes {
+			p.thaw()
+			p.line.heal()
+		}
+	})
+	w.nodes = make([]string, nodes)
+	w.each(func(i int) error { return w.enroll(i) })
+	record(t, w.db)
+	return w
+}
+
+// each does something for every node, eight at a time.
+func (w *world) each(do func(i int) error) {
+	w.t.Helper()
+	var all sync.WaitGroup
+	next := make(chan int)
+	for range 8 {
+		all.Go(func() {
+			for i := range next {
+				if err := do(i); err != nil {
+					w.t.Errorf("node %d: %v", i, err)
+				}
+			}
+		})
+	}
+	for i := range w.nodes {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+}
+
+type object map[string]any
+
+// ask sends a request to a process and gives its answer; status 0 is no answer.
+func (w *world) ask(p *plane, method, path string, in, out any) (status int, request string, err error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := http.NewRequest(method, p.server.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.80")
+	resp, err := w.http.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, "", err
+	}
+	if resp.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s answers %d: %.300s", method, path, resp.StatusCode, b)
+	} else if out != nil {
+		err = json.Unmarshal(b, out)
+	}
+	return resp.StatusCode, resp.Header.Get("Openstack-Request-Id"), err
+}
+
+// enroll makes an active node with a secret.
+func (w *world) enroll(i int) error {
+	p := w.planes[i%len(w.planes)]
+	var made struct{ UUID string }
+	if _, _, err := w.ask(p, http.MethodPost, "/v1/nodes", object{"driver": "fake-hardware", "driver_info": object{"fake_password": canary, "fake_delay": delay}}, &made); err != nil {
+		return err
+	}
+	w.nodes[i] = made.UUID
+	for _, s := range []struct{ verb, want string }{{"manage", "manageable"}, {"adopt", "active"}} {
+		if _, _, err := w.ask(p, http.MethodPut, "/v1/nodes/"+made.UUID+"/states/provision", object{"target": s.verb}, nil); err != nil {
+			return err
+		}
+		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			saw, err := w.read(p, made.UUID)
+			if err == nil && saw.provision == s.want && !saw.locked {
+				break
+			}
+			if err != nil || time.Now().After(end) {
+				return fmt.Errorf("to be %s, is %+v: %w", s.want, saw, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) read(p *plane, node string) (look, error) {
+	var n struct {
+		State       string `json:"provision_state"`
+		Reservation *string
+	}
+	_, _, err := w.ask(p, http.MethodGet, "/v1/nodes/"+node+"?fields=provision_state,reservation", nil, &n)
+	return look{n.State, n.Reservation != nil && *n.Reservation != ""}, err
+}
+
+// traffic reads nodes, and asks for a rescue of what is active and for the end of one of what is rescued, until ctx ends.
+func (w *world) traffic(ctx context.Context, chance *rand.Rand, mine []string) {
+	for ctx.Err() == nil {
+		node, p := mine[chance.IntN(len(mine))], w.planes[chance.IntN(len(w.planes))]
+		if p.down.Load() && chance.IntN(20) > 0 {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		from := time.Now()
+		saw, err := w.read(p, node)
+		to := time.Now()
+		if err != nil {
+			time.Sleep(20 * time.Millisecond) // it is dead or stands still
+			continue
+		}
+		w.mu.Lock()
+		w.reads = append(w.reads, read{node, from, to, saw})
+		w.mu.Unlock()
+		wish := object{}
+		switch {
+		case saw.locked:
+			continue
+		case saw.provision == "active":
+			wish = object{"target": "rescue", "rescue_password": canary}
+		case saw.provision == "rescue":
+			wish = object{"target": "unrescue"}
+		default:
+			continue
+		}
+		status, request, _ := w.ask(p, http.MethodPut, "/v1/nodes/"+node+"/states/provision", wish, nil)
+		w.mu.Lock()
+		switch {
+		case status == http.StatusAccepted:
+			w.accepted[request] = node
+		case status >= 400 && status < 500:
+			w.refused[request] = true
+		default:
+			w.unknown[node]++ // it may have been accepted
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (p *plane) freeze() {
+	p.down.Store(true)
+	_ = syscall.Kill(p.server.PID(), syscall.SIGSTOP)
+}
+
+func (p *plane) thaw() {
+	_ = syscall.Kill(p.server.PID(), syscall.SIGCONT)
+	p.down.Store(false)
+}
+
+// setClock sets the process's clock wrong.
+func (p *plane) setClock(by time.Duration) error {
+	if err := os.WriteFile(p.clock+".new", []byte(by.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(p.clock+".new", p.clock)
+}
+
+// count runs a query that gives one number.
+func (w *world) count(query string, args ...any) (n int) {
+	w.t.Helper()
+	if err := w.db.QueryRow(query, args...).Scan(&n); err != nil {
+		w.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// calm waits until every job has ended.
+func (w *world) calm() time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		left := w.count(`SELECT count(*) FROM job WHERE state <> 'ended'`)
+		if left == 0 {
+			return time.Since(began)
+		}
+		if time.Since(began) > patience {
+			rows, err := w.db.Query(`SELECT 'job ' || id || ' of ' || subject_id || ': ' || state || ' at ' || action || ', owner ' || owner || ', due ' || (due - extract(epoch from now())*1000000)::bigint || ' us, waits for ' || wait_for || ', crashes ' || crashes FROM job WHERE state <> 'ended' LIMIT 10`)
+			if err == nil {
+				defer rows.Close()
+				for rows.Next() {
+					var text string
+					_ = rows.Scan(&text)
+					w.t.Log(text)
+				}
+			}
+			w.t.Fatalf("%d jobs have not ended", left)
+		}
+	}
+}
+
+// secrets searches every table and every log for the canary.
+func (w *world) secrets() {
+	w.t.Helper()
+	rows, err := w.db.Query(`SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var tables []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			w.t.Fatal(err)
+		}
+		tables = append(tables, name)
+	}
+	_ = rows.Close()
+	for _, name := range tables {
+		if n := w.count(`SELECT count(*) FROM "`+name+`" AS x WHERE x::text LIKE '%' || $1::text || '%'`, canary); n > 0 {
+			w.t.Errorf("%d rows of table %s hold the secret", n, name)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM job WHERE secret IS NOT NULL`); n > 0 {
+		w.t.Errorf("%d jobs still hold a secret", n)
+	}
+	for _, p := range w.planes {
+		if strings.Contains(p.server.Log(), canary) {
+			w.t.Errorf("the log of %s holds the secret", p.name)
+		}
+	}
+}
+
+// settle judges the requests: each that was accepted is one job that ended well, each that was refused is none.
+func (w *world) settle() (jobs int) {
+	w.t.Helper()
+	rows, err := w.db.Query(`SELECT h.request, h.node, j.state, j.problem FROM history h JOIN job j ON j.id = h.job WHERE h.what = 'insert'`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	began := map[string]int{}
+	for rows.Next() {
+		var request, node, state, why string
+		if err := rows.Scan(&request, &node, &state, &why); err != nil {
+			w.t.Fatal(err)
+		}
+		jobs++
+		began[request]++
+		if state != "ended" || why != "" {
+			w.t.Errorf("node %s: a job is %s: %s", node, state, why)
+		}
+		if w.refused[request] {
+			w.t.Errorf("node %s: a request that was refused began work", node)
+		}
+		if w.accepted[request] == "" {
+			if w.unknown[node]--; w.unknown[node] < 0 {
+				w.t.Errorf("node %s: work that nobody asked for", node)
+			}
+		}
+	}
+	for request, node := range w.accepted {
+		if began[request] != 1 {
+			w.t.Errorf("node %s: an accepted request began %d jobs", node, began[request])
+		}
+	}
+	return jobs
+}
