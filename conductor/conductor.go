@@ -195,13 +195,17 @@ func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	hw, ok := c.drivers[n.Driver]
-	if !ok {
-		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
-	}
 	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, record.Page{Limit: 1000})
 	if err != nil {
 		return nil, err
+	}
+	return c.assemble(n, ports)
+}
+
+func (c *Conductor) assemble(n *metal.Node, ports []*metal.Port) (*machine, error) {
+	hw, ok := c.drivers[n.Driver]
+	if !ok {
+		return nil, problem.Unavailablef("node %s: this conductor has no driver %q", n.ID, n.Driver)
 	}
 	m := &machine{node: n, ports: ports, info: hw.Info, hardware: hw, told: factsOf(n)}
 	m.power = pick(hw.Power, m, "power")

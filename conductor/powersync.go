@@ -3,9 +3,7 @@ package conductor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"salvor/driver"
@@ -41,53 +39,10 @@ func awaitsRamdisk(s metal.State) bool {
 	return false
 }
 
-// RunPowerSync reads until ctx ends.
-func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
-	if p.Interval <= 0 {
-		return
-	}
-	pause := min(max(p.Interval/20, 50*time.Millisecond), 5*time.Second)
-	for ctx.Err() == nil {
-		if n := c.syncOnce(ctx, p); n > 0 && n == p.batch() {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-}
-
-func (p PowerSync) batch() int { return 8 * p.Workers }
-
-// syncOnce reads one batch of nodes that are due, and returns how many there were.
-func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
-	due, err := c.Store.PowerDue(ctx, p.Groups, c.Now().Add(-p.Interval), notSynced, p.batch())
-	if err != nil {
-		if ctx.Err() == nil {
-			c.Log.Error("power sync: list nodes", "error", err)
-		}
-		return 0
-	}
-	slots := make(chan struct{}, p.Workers)
-	var all sync.WaitGroup
-	for _, n := range due {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if err := c.syncNode(ctx, p, n); err != nil && ctx.Err() == nil {
-				c.Log.Error("power sync", "node", n.ID, "error", err)
-			}
-		})
-	}
-	all.Wait()
-	return len(due)
-}
-
-func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) error {
-	m, err := c.machine(ctx, n.ID)
+func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *calm) error {
+	m, err := c.assemble(n, nil)
 	if err != nil || m.power == nil {
-		return errors.Join(err, c.passOver(ctx, n.ID))
+		return err
 	}
 	if c.Alive != nil {
 		ctx = driver.WithGate(ctx, c.Alive)
@@ -101,6 +56,10 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node) er
 	if problem.Is(readErr, problem.Unsupported) {
 		state, readErr = m.node.PowerState, nil
 	}
+	if r := (reading{state: state, health: health, err: readErr}); r.unremarkable(n) {
+		quiet.add(ctx, metal.PowerReading{NodeID: n.ID, Power: state, At: c.Now()})
+		return nil
+	}
 	return c.Store.Do(ctx, func(tx job.Tx) error {
 		return c.judge(ctx, tx, p, m.node, reading{state: state, health: health, err: readErr})
 	})
@@ -113,23 +72,6 @@ func vitals(ctx context.Context, m *machine) (metal.Power, string, error) {
 	}
 	state, err := m.power.PowerState(ctx, m.node)
 	return state, m.node.Health, err
-}
-
-// passOver lets a node that cannot be read here wait for its next turn: else those
-// would stand first in line for ever.
-func (c *Conductor) passOver(ctx context.Context, id string) error {
-	err := c.Store.Do(ctx, func(tx job.Tx) error {
-		heard, err := c.Store.Contact(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		heard.PowerReadAt = c.Now()
-		return c.Store.SaveContact(tx, heard)
-	})
-	if problem.Is(err, problem.NotFound) {
-		return nil
-	}
-	return err
 }
 
 // judge writes a reading down. It counts only if nothing touched the node since the reading began.

@@ -96,9 +96,27 @@ type ContactStore interface {
 	SaveSeen(tx job.Tx, nodeID string, s Seen) error
 	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
 	TellToken(tx job.Tx, nodeID string, boot int64) (bool, error)
-	// PowerDue lists up to limit nodes of the groups to read the power of: not locked, provision state not in
-	// skip, driver set, last read before due; the longest unread first.
-	PowerDue(ctx context.Context, groups []string, before time.Time, skip []State, limit int) ([]*Node, error)
+	// ClaimPower gives up to limit nodes whose power is due to be read, those that are due longest, to nobody else before t.Next. Who has no
+	// driver or is in a state to skip is passed over until then, who is locked until t.Soon.
+	ClaimPower(ctx context.Context, t PowerTurn, limit int) ([]*Node, error)
+	// TendPower gives a turn to each node that lacks one, and each turn the group of its node. It returns how many that were.
+	TendPower(ctx context.Context) (int, error)
+	// SavePower notes readings that say nothing new, many at once; of a node that is gone nothing.
+	SavePower(ctx context.Context, readings []PowerReading) error
+}
+
+// PowerTurn is whose power is read, and when again.
+type PowerTurn struct {
+	Groups          []string
+	Now, Soon, Next time.Time
+	Skip            []State
+}
+
+// PowerReading is one look at the power of a node.
+type PowerReading struct {
+	NodeID string
+	Power  Power
+	At     time.Time
 }
 
 // PlanStore finds boot plans for machines that ask.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -131,24 +130,4 @@ func (s *Store) contactRefused(err error, nodeID string) error {
 		return problem.NotFoundf("Node %s could not be found.", nodeID)
 	}
 	return fmt.Errorf("save contact of node %s: %w", nodeID, err)
-}
-
-// PowerDue is metal.ContactStore's.
-func (s *Store) PowerDue(ctx context.Context, groups []string, before time.Time, skip []metal.State, limit int) ([]*metal.Node, error) {
-	if len(groups) == 0 || limit <= 0 {
-		return nil, nil
-	}
-	c := &clause{}
-	c.and(`l.id IS NULL AND n.driver <> ''`)
-	c.and(c.in("n.conductor_group", groups))
-	c.and(`COALESCE(k.power_read_at, 0) < ` + c.arg(micros(before)))
-	if len(skip) > 0 {
-		words := make([]string, len(skip))
-		for i, state := range skip {
-			words[i] = string(state)
-		}
-		c.and(`NOT ` + c.in("n.provision_state", words))
-	}
-	return s.nodes(ctx, nil, selectNodes+` LEFT JOIN contact k ON k.node_id = n.id`+c.where()+
-		` ORDER BY COALESCE(k.power_read_at, 0), n.num LIMIT `+c.count(limit), c.args...)
 }

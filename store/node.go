@@ -247,6 +247,9 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 	if rows == 0 {
 		return s.whichNode(tx, n)
 	}
+	if _, err := tx.exec(`INSERT INTO power_turn (node_id, group_name, due) VALUES ($1, $2, $3)`, n.ID, n.ConductorGroup, micros(s.stamp())); err != nil {
+		return fmt.Errorf("insert node %s: %w", n.ID, err)
+	}
 	return tx.saveMACs(n)
 }
 

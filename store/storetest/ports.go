@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,41 +170,4 @@ func testTellToken(b *bench) {
 		}
 		return nil
 	})
-}
-
-func testPowerDue(b *bench) {
-	now := time.Now().UTC()
-	seen := func(id string, at time.Time, change ...func(*metal.Node)) {
-		b.node(id, change...)
-		b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: id, PowerReadAt: at}) })
-	}
-	b.node("never")
-	seen("long-ago", now.Add(-time.Hour))
-	seen("lately", now)
-	seen("ago", now.Add(-time.Minute))
-	seen("locked", now.Add(-time.Hour))
-	seen("elsewhere", now.Add(-time.Hour), func(n *metal.Node) { n.ConductorGroup = "north" })
-	seen("skipped", now.Add(-time.Hour), func(n *metal.Node) { n.ProvisionState = metal.Verifying })
-	seen("driverless", now.Add(-time.Hour), func(n *metal.Node) { n.Driver = "" })
-	b.insert(job.Command, "locked")
-	due := func(skip []metal.State, limit int, groups ...string) string {
-		b.Helper()
-		got, err := b.s.PowerDue(b.ctx, groups, now.Add(-time.Second), skip, limit)
-		b.ok(err)
-		var out []string
-		for _, n := range got {
-			out = append(out, n.ID)
-		}
-		return strings.Join(out, " ")
-	}
-	for _, c := range []struct{ have, want string }{
-		{due([]metal.State{metal.Verifying}, 10, ""), "never long-ago ago"},
-		{due(nil, 3, ""), "never long-ago skipped"},
-		{due(nil, 10, "north"), "elsewhere"},
-		{due(nil, 10), ""},
-	} {
-		if c.have != c.want {
-			b.Errorf("power due of %q, want %q", c.have, c.want)
-		}
-	}
 }

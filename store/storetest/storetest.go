@@ -84,7 +84,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"orders woken", testOrdersWoken}, {"lease", testLeases},
 		{"host group", testHostGroups}, {"receipt", testReceipts}, {"receipt once", testReceiptOnce}, {"move against admission", testMoveAgainstAdmission},
 		{"plan", testPlans}, {"move", testMoves},
-		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power due", testPowerDue},
+		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power turns", testPowerTurns}, {"power turns shared", testPowerShared},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},
 		{"job", testJob}, {"lock", testLock}, {"claim", testClaim}, {"claim once", testClaimOnce}, {"claimed", testClaimed}, {"hasten", testHasten}, {"save", testSave}, {"fence", testFence},

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"salvor/job"
+	"salvor/metal"
+)
+
+// powerRounds bounds how many claims one call makes that find nobody to give.
+const powerRounds = 20
+
+// ClaimPower is metal.ContactStore's.
+func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([]*metal.Node, error) {
+	if len(t.Groups) == 0 || limit <= 0 {
+		return nil, nil
+	}
+	for range powerRounds {
+		ids, err := s.takeTurns(ctx, t, limit)
+		if err != nil || len(ids) == 0 {
+			return nil, err
+		}
+		c := &clause{}
+		found, err := s.nodes(ctx, nil, selectNodes+` WHERE `+c.in("n.id", ids), c.args...)
+		if err != nil {
+			return nil, err
+		}
+		given, err := s.sortTurns(ctx, t, found)
+		if err != nil || len(given) > 0 {
+			return given, err
+		}
+	}
+	return nil, nil
+}
+
+// takeTurns moves the turns that are due to the next time, so that nobody else finds them due.
+func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (ids []string, err error) {
+	c := &clause{}
+	now := c.arg(micros(t.Now))
+	due := `due <= ` + now + ` AND ` + c.in("group_name", t.Groups)
+	// Most looks find nothing, and a look is cheaper than a transaction.
+	found := false
+	err = s.read(ctx, nil, func(*sql.Rows) error { found = true; return nil }, `SELECT 1 FROM power_turn WHERE `+due+` LIMIT 1`, c.args...)
+	if err != nil || !found {
+		return nil, err
+	}
+	text := `UPDATE power_turn SET due = ` + c.arg(micros(t.Next)) + ` WHERE node_id IN (SELECT node_id FROM power_turn WHERE ` + due + ` ORDER BY due LIMIT ` +
+		c.count(limit) + s.engine.skipLocked() + `) AND due <= ` + now + ` RETURNING node_id`
+	err = s.Do(ctx, func(u job.Tx) error {
+		ids = nil
+		tx, err := s.tx(u)
+		if err != nil {
+			return err
+		}
+		return tx.each(func(r *sql.Rows) error {
+			var id string
+			err := r.Scan(&id)
+			ids = append(ids, id)
+			return err
+		}, text, c.args...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim nodes to read the power of: %w", err)
+	}
+	return ids, nil
+}
+
+// sortTurns gives the nodes that can be read now, and puts right the turns of the others: who is locked comes soon again, and
+// who has moved to another group is due there.
+func (s *Store) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal.Node) (given []*metal.Node, err error) {
+	var locked []string
+	var moved []*metal.Node
+	for _, n := range found {
+		switch {
+		case !slices.Contains(t.Groups, n.ConductorGroup):
+			moved = append(moved, n)
+		case n.Driver == "" || slices.Contains(t.Skip, n.ProvisionState):
+		case n.Reservation != "":
+			locked = append(locked, n.ID)
+		default:
+			given = append(given, n)
+		}
+	}
+	if len(locked)+len(moved) == 0 {
+		return given, nil
+	}
+	err = s.Do(ctx, func(u job.Tx) error {
+		tx, err := s.tx(u)
+		if err == nil && len(locked) > 0 {
+			c := &clause{}
+			_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(micros(t.Soon))+` WHERE `+c.in("node_id", locked), c.args...)
+		}
+		for _, n := range moved {
+			if err == nil {
+				_, err = tx.exec(`UPDATE power_turn SET group_name = $2, due = $3 WHERE node_id = $1`, n.ID, n.ConductorGroup, micros(t.Now))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("put off the reading of the power: %w", err)
+	}
+	return given, nil
+}
+
+// TendPower is metal.ContactStore's: programs of an older release make nodes without a turn, and move them without moving it.
+func (s *Store) TendPower(ctx context.Context) (int, error) {
+	var total int64
+	for _, text := range []string{
+		`INSERT INTO power_turn (node_id, group_name, due) SELECT n.id, n.conductor_group, 0 FROM node n
+			WHERE NOT EXISTS (SELECT 1 FROM power_turn p WHERE p.node_id = n.id) ON CONFLICT DO NOTHING`,
+		`UPDATE power_turn SET group_name = (SELECT n.conductor_group FROM node n WHERE n.id = power_turn.node_id)
+			WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = power_turn.node_id AND n.conductor_group <> power_turn.group_name)`,
+	} {
+		err := s.Do(ctx, func(u job.Tx) error {
+			tx, err := s.tx(u)
+			if err != nil {
+				return err
+			}
+			n, err := tx.exec(text)
+			total += n
+			return err
+		})
+		if err != nil {
+			return int(total), fmt.Errorf("give every node a turn to have its power read: %w", err)
+		}
+	}
+	return int(total), nil
+}
+
+// SavePower is metal.ContactStore's. It raises no revision: nobody shows it.
+func (s *Store) SavePower(ctx context.Context, readings []metal.PowerReading) error {
+	if len(readings) == 0 {
+		return nil
+	}
+	// The same order for everybody, so that two who write the same rows do not wait for each other.
+	readings = slices.SortedFunc(slices.Values(readings), func(a, b metal.PowerReading) int { return strings.Compare(a.NodeID, b.NodeID) })
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		for _, r := range readings {
+			_, err := tx.exec(`INSERT INTO contact (node_id, power_read, power_read_at) SELECT id, $2, $3 FROM node WHERE id = $1
+				ON CONFLICT (node_id) DO UPDATE SET power_read = excluded.power_read, power_read_at = excluded.power_read_at, power_failures = 0, power_error = ''`,
+				r.NodeID, string(r.Power), micros(r.At))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note readings of the power: %w", err)
+	}
+	return nil
+}
+
+func (*postgresEngine) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
+
+func (*sqliteEngine) skipLocked() string { return "" }
