@@ -2,10 +2,6 @@ package compute
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,28 +45,19 @@ func (s *JoinTokens) IssueFor(ctx context.Context, ttl time.Duration, note, host
 	if len(note) > 255 {
 		return nil, secret.Value{}, problem.Invalidf("a note has at most 255 characters")
 	}
-	b := make([]byte, 32)
-	if _, err := rand.Read(b); err != nil {
-		return nil, secret.Value{}, err
-	}
-	clear := secret.New(base64.RawURLEncoding.EncodeToString(b))
-	t := &JoinToken{Record: record.Record{ID: uuid.NewString()}, Digest: tokenDigest(clear), ExpiresAt: s.now().Add(ttl), HostID: host, Note: note}
+	clear := secret.NewToken("")
+	t := &JoinToken{Record: record.Record{ID: uuid.NewString()}, Digest: clear.Digest(), ExpiresAt: s.now().Add(ttl), HostID: host, Note: note}
 	if err := s.Create(ctx, t, who); err != nil {
 		return nil, secret.Value{}, err
 	}
 	return t, clear, nil
 }
 
-func tokenDigest(t secret.Value) string {
-	sum := sha256.Sum256([]byte(t.Reveal()))
-	return hex.EncodeToString(sum[:])
-}
-
 // useToken takes a join token for a host: whoever saves its row first has it. The same host may show it again with the same key,
 // for its first answer may have been lost.
 func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hostID, key string) (*JoinToken, error) {
 	refused := problem.Forbiddenf("join: the token is not known, used up, or over; ask for another one")
-	found, err := s.store.JoinTokens().List(ctx, tx, JoinTokenFilter{Digest: tokenDigest(token)}, pageOf(1))
+	found, err := s.store.JoinTokens().List(ctx, tx, JoinTokenFilter{Digest: token.Digest()}, pageOf(1))
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory
 		if n, err = s.store.Node(ctx, tx, id); err != nil {
 			return err
 		}
+		if !n.within(ctx) {
+			return notFound
+		}
 		if awaited, err := s.awaitsFindings(ctx, tx, n); err != nil || !awaited {
 			return orNotFound(err)
 		}
@@ -95,7 +98,7 @@ func (s *Nodes) sighted(ctx context.Context, seen Sighting) (string, error) {
 			return "", err
 		}
 		for _, n := range nodes {
-			if !n.hasBMC(seen.BMC) {
+			if !n.within(ctx) || !n.hasBMC(seen.BMC) {
 				continue
 			}
 			if found != "" {

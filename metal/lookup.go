@@ -35,6 +35,9 @@ func (s *Nodes) Lookup(ctx context.Context, id string, macs []string, tell bool)
 	if err != nil {
 		return Found{}, err
 	}
+	if !n.within(ctx) {
+		return Found{}, notFound
+	}
 	if s.opts.RestrictLookup && !n.ProvisionState.Info().Lookup {
 		return Found{}, notFound
 	}
@@ -130,6 +133,9 @@ func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error 
 
 // HeartbeatOf is Heartbeat for a node that was just read.
 func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
+	if !n.within(ctx) {
+		return notFound
+	}
 	if err := s.checkHeartbeat(n, h); err != nil {
 		return err
 	}

@@ -34,6 +34,8 @@ type Config struct {
 	Feed *Feed
 	// Seal is the key of the database's secrets; nil: none is told of.
 	Seal Seal
+	// Sites are the boot services that know no database; nil: there are none.
+	Sites *metal.Sites
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
 	JoinToken func(secret.Value) secret.Value
 	// Tokens are those of the API; nil: Keystone keeps them.
@@ -51,7 +53,7 @@ const root = "/salvor/v1"
 // New makes the handler of all below /salvor/v1.
 func New(c Config) http.Handler {
 	s := &server{c}
-	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets())
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites())
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}

@@ -30,8 +30,8 @@ func (p *program) places() []place {
 
 // mount adds the places and the other faces to a dialect. It is no ServeMux: that would answer paths like //v1 by
 // redirects of its own, past the dialect's errors. Whoever is refused too often here is held up.
-func (p *program) mount(dialect http.Handler, faces map[string]http.Handler) http.Handler {
-	places := p.places()
+func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, more ...place) http.Handler {
+	places := append(p.places(), more...)
 	return p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, at := range places {
 			if at.holds(r.URL.Path) {

@@ -25,6 +25,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/wire/native"
 )
 
 // What each floor needs of the configuration.
@@ -314,7 +315,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(ironic.New(cfg), p.faces(auth)), p.mount(ironic.NewRamdisk(cfg), nil), nil
+	return p.mount(ironic.New(cfg), p.faces(auth), place{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil), nil
 }
 
 func (p *program) health(w http.ResponseWriter, r *http.Request) {

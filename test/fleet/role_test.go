@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -41,17 +42,34 @@ func (p *plane) node(api *client.Client, group string, delay float64) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, step := range []struct{ verb, state string }{{"manage", "manageable"}, {"adopt", "active"}} {
-		p.ask(api, node.UUID, step.verb)
-		p.reach(api, node.UUID, step.state)
-	}
+	p.adopt(api, node.UUID)
 	if delay > 0 {
-		_, err = api.PatchNode(p.t.Context(), node.UUID, []ironic.PatchOperation{{Op: "add", Path: "/driver_info/fake_delay", Value: json.RawMessage(fmt.Sprint(delay))}}, false)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		p.patch(api, node.UUID, "/driver_info/fake_delay", fmt.Sprint(delay))
 	}
 	return node.UUID
+}
+
+// adopt makes a node active.
+func (p *plane) adopt(api *client.Client, id string) {
+	p.t.Helper()
+	for _, step := range []struct{ verb, state string }{{"manage", "manageable"}, {"adopt", "active"}} {
+		p.ask(api, id, step.verb)
+		p.reach(api, id, step.state)
+	}
+}
+
+func (p *plane) patch(api *client.Client, id, path, value string) {
+	p.t.Helper()
+	if _, err := api.PatchNode(p.t.Context(), id, []ironic.PatchOperation{{Op: "add", Path: path, Value: json.RawMessage(value)}}, false); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func decode(t testing.TB, r io.Reader, out any) {
+	t.Helper()
+	if err := json.NewDecoder(r).Decode(out); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (p *plane) ask(api *client.Client, id, verb string) {
@@ -245,9 +263,7 @@ func TestTakeover(t *testing.T) {
 	team[owner].Start(t)
 
 	// An action that takes longer than it is given is cut off.
-	if _, err := api.PatchNode(t.Context(), node, []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/fake_delay", Value: json.RawMessage("30")}}, false); err != nil {
-		t.Fatal(err)
-	}
+	p.patch(api, node, "/driver_info/fake_delay", "30")
 	until(t, 10*time.Second, func() (bool, string) { got := alive(t, api); return got == "first: second:", got })
 	owner, other = begin("power off")
 	stop(t, team[owner], 4*time.Second)

@@ -194,6 +194,19 @@ func (s *Server) Door(name string) string {
 	return all[len(all)-1][1]
 }
 
+// Configure adds to the configuration of the next start.
+func (s *Server) Configure(t testing.TB, more string) {
+	t.Helper()
+	f, err := os.OpenFile(s.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(more); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Ended is closed when the process has ended.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 

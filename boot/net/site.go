@@ -1,0 +1,271 @@
+package netboot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	wire "salvor/wire/native"
+)
+
+const (
+	askTimeout  = 2 * time.Second  // a machine asks again after about that long
+	syncEvery   = 5 * time.Second  // all plans are read
+	syncTimeout = 20 * time.Second // of one reading
+	wordsEvery  = time.Second
+	maxWords    = 1000
+	// freshFor is how long a boot's plan counts without asking: a BMC reads its virtual CD in thousands of requests.
+	freshFor  = 3 * time.Second
+	maxAnswer = 64 << 20 // bytes of all plans
+)
+
+// SiteConfig is what a Site is made of.
+type SiteConfig struct {
+	// Centre is the URL of an API process, without a trailing slash.
+	Centre string
+	Token  secret.Value
+	// Client speaks to it; it must not follow redirects.
+	Client *http.Client
+	// Dir is where the last known plans and the centre's boot files are kept.
+	Dir string
+	// Lifetime is how long a plan counts that the centre confirmed last.
+	Lifetime time.Duration
+	Log      *slog.Logger
+}
+
+// Site is a source of boot plans that has no database: it asks the centre, and while that is away answers
+// what it was told last. A machine of which it knows nothing has nothing to boot.
+type Site struct {
+	cfg   SiteConfig
+	files *siteFiles
+	now   func() time.Time
+
+	mu    sync.Mutex
+	kept  keptPlans
+	mark  string // of all plans, as the centre gave it
+	away  bool   // the last word to the centre was not answered
+	words []wire.SiteWord
+	saved time.Time
+}
+
+// keptPlans are the last known plans, by node.
+type keptPlans struct {
+	Plans map[string]keptPlan `json:"plans"`
+}
+
+// keptPlan is a plan with when the centre confirmed it last. The wall clock counts: it has to last over a restart.
+type keptPlan struct {
+	wire.SitePlan
+	ConfirmedAt time.Time `json:"confirmed_at"`
+}
+
+// NewSite opens the directory and reads the plans that were known last.
+func NewSite(c SiteConfig) (*Site, error) {
+	s := &Site{cfg: c, now: time.Now, kept: keptPlans{map[string]keptPlan{}}}
+	var err error
+	if s.files, err = openSiteFiles(c.Dir, s.open); err != nil {
+		return nil, err
+	}
+	if err := s.load(); err != nil {
+		c.Log.Warn("the last known boot plans cannot be read: they are asked for anew", "error", err)
+	}
+	return s, nil
+}
+
+// errAway says that the centre did not answer.
+var errAway = problem.Unavailablef("the centre does not answer")
+
+// open sends a request to the centre; the answer has a status below 300, or is 304.
+func (s *Site) open(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.cfg.Centre+path, body)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	r.Header.Set("Authorization", "Bearer "+s.cfg.Token.Reveal())
+	resp, err := s.cfg.Client.Do(r)
+	if err != nil {
+		return nil, problem.Unavailablef("%w: %v", errAway, err)
+	}
+	switch {
+	case resp.StatusCode < http.StatusMultipleChoices, resp.StatusCode == http.StatusNotModified:
+		return resp, nil
+	case resp.StatusCode == http.StatusNotFound:
+		err = errNoPlan
+	case resp.StatusCode == http.StatusUnauthorized:
+		err = problem.Forbiddenf("the centre does not take the site token: it was revoked, or is of another centre")
+	default:
+		err = problem.Unavailablef("%w: it answers %d", errAway, resp.StatusCode)
+	}
+	resp.Body.Close()
+	return nil, err
+}
+
+// ask reads a JSON answer.
+func (s *Site) ask(ctx context.Context, path string, out any) error {
+	resp, err := s.open(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		return problem.Unavailablef("%w: %v", errAway, err)
+	}
+	return nil
+}
+
+// NodeByMAC is Plans's.
+func (s *Site) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
+	mac = strings.ToLower(mac)
+	return s.node(ctx, "mac", mac, func(p wire.SitePlan) bool { return slices.Contains(p.MACs, mac) })
+}
+
+// NodeByBootPath is Plans's.
+func (s *Site) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
+	return s.node(ctx, "path", path, func(p wire.SitePlan) bool { return p.Path == path })
+}
+
+// node asks the centre, unless it is known to be away, and goes by what is kept where it does not answer.
+func (s *Site) node(ctx context.Context, key, value string, is func(wire.SitePlan) bool) (*metal.Node, error) {
+	s.mu.Lock()
+	away := s.away
+	if p, ok := s.find(is); ok && key == "path" && s.now().Sub(p.ConfirmedAt) < freshFor {
+		s.mu.Unlock()
+		return s.materialize(p.SitePlan), nil
+	}
+	s.mu.Unlock()
+	if !away {
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var told wire.SitePlan
+		err := s.ask(bounded, wire.SitePlanPath+"?"+url.Values{key: {value}}.Encode(), &told)
+		if err == nil && !is(told) {
+			err = errNoPlan
+		}
+		if ctx.Err() != nil {
+			return nil, err // the machine is gone: that says nothing about the centre
+		}
+		s.learn(told, err, is)
+		if err == nil {
+			return s.materialize(told), nil
+		}
+		if !errors.Is(err, errAway) {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := s.find(is); ok && s.now().Sub(p.ConfirmedAt) < s.cfg.Lifetime {
+		return s.materialize(p.SitePlan), nil
+	}
+	return nil, errNoPlan
+}
+
+// find looks among the kept plans; s.mu is held.
+func (s *Site) find(is func(wire.SitePlan) bool) (keptPlan, bool) {
+	for _, p := range s.kept.Plans {
+		if is(p.SitePlan) {
+			return p, true
+		}
+	}
+	return keptPlan{}, false
+}
+
+// learn keeps what the centre said to a single question.
+func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setAway(err)
+	if s.away {
+		return
+	}
+	for id, p := range s.kept.Plans {
+		if is(p.SitePlan) {
+			delete(s.kept.Plans, id)
+		}
+	}
+	if err == nil {
+		s.kept.Plans[told.NodeID] = keptPlan{told, s.now()}
+		s.files.want(told)
+	}
+	// What all plans are is not known any more, so the next reading must give them.
+	s.mark = ""
+}
+
+// setAway tells once that the centre went and that it came back.
+func (s *Site) setAway(err error) {
+	away := errors.Is(err, errAway)
+	if away && !s.away {
+		s.cfg.Log.Warn("the centre is away: what it said last counts", "error", err)
+	} else if !away && s.away {
+		s.cfg.Log.Info("the centre is back")
+	}
+	s.away = away
+}
+
+// materialize makes the node of a plan, as far as booting it needs one.
+func (s *Site) materialize(p wire.SitePlan) *metal.Node {
+	return &metal.Node{ID: p.NodeID, BootNumber: p.BootNumber, Plan: &metal.BootPlan{
+		Road: metal.Road(p.Road), Path: p.Path, URL: p.URL, MACs: p.MACs, Params: p.Params, BootNumber: p.BootNumber,
+		Kernel: s.files.ref(p.Kernel), Ramdisk: s.files.ref(p.Ramdisk), Image: s.files.ref(p.Image),
+		CarryToken: p.CarryToken, Persistent: p.Persistent, Volumes: p.Volumes != nil,
+	}}
+}
+
+// known is the kept plan of a node's boot.
+func (s *Site) known(n *metal.Node) (wire.SitePlan, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.kept.Plans[n.ID]
+	return p.SitePlan, ok && p.BootNumber == n.BootNumber
+}
+
+// Token is Config.Token's.
+func (s *Site) Token(n *metal.Node) secret.Value {
+	p, _ := s.known(n)
+	return p.Token.Value
+}
+
+// Volumes is Config.Volumes's.
+func (s *Site) Volumes(_ context.Context, n *metal.Node) (metal.VolumePlan, error) {
+	p, ok := s.known(n)
+	if !ok || p.Volumes == nil {
+		return metal.VolumePlan{}, errNoPlan
+	}
+	if p.Volumes.Problem != "" {
+		return metal.VolumePlan{}, problem.Unavailablef("%s", p.Volumes.Problem)
+	}
+	out := metal.VolumePlan{Initiator: p.Volumes.Initiator}
+	if p.Volumes.Root != nil {
+		root := toldVolume(*p.Volumes.Root)
+		out.Root = &root
+	}
+	for _, o := range p.Volumes.Others {
+		out.Others = append(out.Others, toldVolume(o))
+	}
+	return out, nil
+}
+
+func toldVolume(v wire.SiteVolume) metal.Volume {
+	login := func(l wire.SiteLogin) metal.Login {
+		return metal.Login{Username: l.Username, Password: l.Password.Value}
+	}
+	out := metal.Volume{TargetID: v.TargetID, BootIndex: v.BootIndex, Type: metal.VolumeType(v.Type), Login: login(v.Login), Mutual: login(v.Mutual), WWNs: v.WWNs, LUN: v.LUN}
+	for _, p := range v.Paths {
+		out.Paths = append(out.Paths, metal.VolumePath(p))
+	}
+	return out
+}

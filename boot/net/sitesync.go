@@ -1,0 +1,210 @@
+package netboot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	wire "salvor/wire/native"
+)
+
+// Run keeps the plans of the site, and takes what was seen to the centre, until ctx ends.
+func (s *Site) Run(ctx context.Context) error {
+	defer s.files.close()
+	sync, words := time.NewTicker(syncEvery), time.NewTicker(wordsEvery)
+	defer sync.Stop()
+	defer words.Stop()
+	for {
+		s.Sync(ctx)
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-sync.C:
+				due = true
+			case <-words.C:
+				s.tell(ctx)
+			}
+		}
+	}
+}
+
+// Sync reads all plans, and fetches the boot files that they name.
+func (s *Site) Sync(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	s.mu.Lock()
+	header := http.Header{}
+	if s.mark != "" {
+		header.Set("If-None-Match", s.mark)
+	}
+	s.mu.Unlock()
+	resp, err := s.open(bounded, http.MethodGet, wire.SitePlansPath, header, nil)
+	var all wire.SitePlans
+	var mark string
+	if err == nil {
+		mark = resp.Header.Get("Etag")
+		if resp.StatusCode != http.StatusNotModified {
+			err = json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&all)
+		}
+		resp.Body.Close()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && !problem.Is(err, problem.Forbidden) && !errors.Is(err, errAway) {
+		err = problem.Unavailablef("%w: %v", errAway, err)
+	}
+	s.setAway(err)
+	switch now := s.now(); {
+	case problem.Is(err, problem.Forbidden):
+		// Who is trusted no more forgets what it was trusted with.
+		s.cfg.Log.Error("nothing is answered any more", "error", err)
+		s.kept, s.mark = keptPlans{map[string]keptPlan{}}, ""
+		s.save()
+	case err != nil:
+	case resp.StatusCode == http.StatusNotModified:
+		for id, p := range s.kept.Plans {
+			p.ConfirmedAt = now
+			s.kept.Plans[id] = p
+		}
+		if now.Sub(s.saved) > time.Minute {
+			s.save()
+		}
+	default:
+		s.kept, s.mark = keptPlans{make(map[string]keptPlan, len(all.Plans))}, mark
+		for _, p := range all.Plans {
+			s.kept.Plans[p.NodeID] = keptPlan{p, now}
+			s.files.want(p)
+		}
+		s.files.keepOnly(all.Plans)
+		s.save()
+	}
+}
+
+// Away tells whether the centre did not answer last.
+func (s *Site) Away() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
+// Saw is Config.Seen's.
+func (s *Site) Saw(n *metal.Node, what string) {
+	s.say(wire.SiteWord{NodeID: n.ID, BootNumber: n.BootNumber, Saw: what})
+}
+
+// Failed is Config.Failed's.
+func (s *Site) Failed(_ context.Context, n *metal.Node, why string) {
+	s.say(wire.SiteWord{NodeID: n.ID, BootNumber: n.BootNumber, Failed: why})
+}
+
+// say keeps a word for the centre; of too many the newest are dropped: they tell how machines boot, and change nothing.
+func (s *Site) say(w wire.SiteWord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.words) < maxWords {
+		s.words = append(s.words, w)
+	}
+}
+
+func (s *Site) tell(ctx context.Context) {
+	s.mu.Lock()
+	words := s.words
+	if s.away || len(words) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.words = nil
+	s.mu.Unlock()
+	text, err := json.Marshal(wire.SiteWords{Words: words})
+	if err == nil {
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var resp *http.Response
+		if resp, err = s.open(bounded, http.MethodPost, wire.SiteWordsPath, http.Header{"Content-Type": {"application/json"}}, bytes.NewReader(text)); err == nil {
+			resp.Body.Close()
+		}
+	}
+	if errors.Is(err, errAway) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.setAway(err)
+		s.words = append(words, s.words...)
+		s.words = s.words[:min(len(s.words), maxWords)]
+	} else if err != nil {
+		s.cfg.Log.Warn("tell the centre what was seen", "error", err)
+	}
+}
+
+// The plans lie on the disk sealed by a key that comes from the site token: they hold agent tokens and
+// the secrets of volumes, and a copy of the directory without the token's file gives none of them away.
+const (
+	keptName  = "plans.sealed"
+	keptPlace = "site plans"
+)
+
+func (s *Site) key() (*secret.Key, error) {
+	sum := sha256.Sum256([]byte("salvor site plans:" + s.cfg.Token.Reveal()))
+	return secret.NewKey(sum[:])
+}
+
+// save writes the kept plans; s.mu is held.
+func (s *Site) save() {
+	s.saved = s.now()
+	err := func() error {
+		text, err := json.Marshal(s.kept)
+		if err != nil {
+			return err
+		}
+		key, err := s.key()
+		if err != nil {
+			return err
+		}
+		next := filepath.Join(s.cfg.Dir, keptName+".new")
+		if err := os.WriteFile(next, []byte(key.Seal(secret.New(string(text)), keptPlace)), 0o600); err != nil {
+			return err
+		}
+		return os.Rename(next, filepath.Join(s.cfg.Dir, keptName))
+	}()
+	if err != nil {
+		s.cfg.Log.Error("keep the boot plans", "error", err)
+	}
+}
+
+func (s *Site) load() error {
+	text, err := os.ReadFile(filepath.Join(s.cfg.Dir, keptName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	key, err := s.key()
+	if err != nil {
+		return err
+	}
+	plain, err := key.Open(string(text), keptPlace)
+	if err != nil {
+		return err
+	}
+	var kept keptPlans
+	if err := json.Unmarshal([]byte(plain.Reveal()), &kept); err != nil || kept.Plans == nil {
+		return problem.Invalidf("%s is not what was written", keptName)
+	}
+	s.kept = kept
+	return nil
+}
