@@ -19,7 +19,7 @@ const (
 	Reader Role = "reader"
 	// Admin may do all.
 	Admin Role = "admin"
-	// Member is the role of a token alone: as a principal it is Scoped.
+	// Member is the role of a token alone: its principal is Scoped.
 	Member Role = "member"
 	// Scoped may do what the Policy says of its roles and its scope.
 	Scoped Role = "scoped"

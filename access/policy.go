@@ -14,6 +14,8 @@ type Policy struct {
 	// ServiceProject is the name of the project in which the role service may do what a member of the
 	// system may; empty: none.
 	ServiceProject string
+	// Rules are those of a policy file; nil: there is none.
+	Rules *Rules
 }
 
 // Target is whose the object of a request is; the zero Target is nobody's.
@@ -107,6 +109,13 @@ func (p Policy) Allows(rule string, who Principal, t Target) bool {
 	default:
 		return false
 	}
+	if c := p.Rules.of(bareMetal + rule); c != nil {
+		return c(&question{p, who, t})
+	}
+	return p.byDefault(rule, who, t)
+}
+
+func (p Policy) byDefault(rule string, who Principal, t Target) bool {
 	r, ok := rules[rule]
 	if !ok || r.systemOnly && p.EnforceScope && !who.Scope.System {
 		return false

@@ -68,14 +68,9 @@ func (t *Token) Roles() []string { return impliedRoles[t.Role] }
 
 // Principal is who comes with the token.
 func (t *Token) Principal() Principal {
-	p := Principal{User: t.Name, Role: Scoped, Scope: Scope{Roles: impliedRoles[t.Role]}}
+	p := Principal{User: t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
 	if t.Project != "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain, p.Scope.Bound = t.Project, t.ProjectName, DefaultDomain, true
-		return p
-	}
-	p.Scope.System = true
-	if t.Role == Admin || t.Role == Reader {
-		p.Role = t.Role
 	}
 	return p
 }

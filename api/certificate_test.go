@@ -234,7 +234,7 @@ func TestClientCertificates(t *testing.T) {
 			w.WriteHeader(Status(err))
 			return
 		}
-		_, _ = w.Write([]byte(p.User + " " + string(p.Role)))
+		_, _ = w.Write([]byte(p.User + " " + p.Scope.Roles[0]))
 	}))
 	pool := x509.NewCertPool()
 	pool.AddCert(w.ours.cert)

@@ -22,6 +22,8 @@ type Policy struct {
 	// ServiceElevated lets the role service in the project ServiceProject do what a member of the system may.
 	ServiceElevated bool
 	ServiceProject  string
+	// File holds rules that go over the defaults; empty: none.
+	File string
 }
 
 var keystoneOptions = []Option{
@@ -59,6 +61,8 @@ var keystoneOptions = []Option{
 		"Refuse a token of a project what is for tokens of the system, whatever the old rules say."),
 	option("oslo_policy", "enforce_new_defaults", "true", boolean, func(c *Config) *bool { return &c.Policy.EnforceNewDefaults },
 		"Hold tokens to the secure RBAC rules alone. false: the deprecated rules let in as well, by which the role admin in any project may do everything."),
+	option("oslo_policy", "policy_file", "", path, func(c *Config) *string { return &c.Policy.File },
+		"A file of rules that go over the defaults, as oslo.policy has it: a rule a line, \"baremetal:node:get\": \"role:reader and project_id:%(node.owner)s\", by Ironic's names and for the compute faces by Nova's. It is read again when it changes; one that is not good leaves the rules of before. Empty: none."),
 	option("DEFAULT", "rbac_service_role_elevated_access", "false", boolean, func(c *Config) *bool { return &c.Policy.ServiceElevated },
 		"Let the role service in rbac_service_project_name do what members of the system may: for Nova and Inspector."),
 	option("DEFAULT", "rbac_service_project_name", "service", text, func(c *Config) *string { return &c.Policy.ServiceProject },

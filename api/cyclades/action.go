@@ -16,6 +16,7 @@ import (
 // verb is what a client may ask of a server. Word is how Cyclades names it in its errors.
 type verb struct {
 	word   string
+	rule   string // of Nova's policy
 	action compute.Action
 	rescue bool // closed with [cyclades]rescue_enabled
 	// read takes the arguments into the act.
@@ -23,11 +24,11 @@ type verb struct {
 }
 
 var verbs = map[string]verb{
-	"start":    {word: "START", action: compute.Start, read: nothing},
-	"shutdown": {word: "STOP", action: compute.Stop, read: readShutdown},
-	"reboot":   {word: "REBOOT", action: compute.Reboot, read: readReboot},
-	"rescue":   {word: "RESCUE", action: compute.Rescue, rescue: true, read: readRescue},
-	"unrescue": {word: "UNRESCUE", action: compute.Unrescue, rescue: true, read: nothing},
+	"start":    {word: "START", rule: "servers:start", action: compute.Start, read: nothing},
+	"shutdown": {word: "STOP", rule: "servers:stop", action: compute.Stop, read: readShutdown},
+	"reboot":   {word: "REBOOT", rule: "servers:reboot", action: compute.Reboot, read: readReboot},
+	"rescue":   {word: "RESCUE", rule: "os-rescue", action: compute.Rescue, rescue: true, read: readRescue},
+	"unrescue": {word: "UNRESCUE", rule: "os-unrescue", action: compute.Unrescue, rescue: true, read: nothing},
 }
 
 // act is POST /servers/{id}/action: one verb with its arguments.
@@ -42,6 +43,9 @@ func (c *call) act() error {
 	}
 	name, a, err := c.s.readAct(body)
 	if err != nil {
+		return err
+	}
+	if err := c.permitted(verbs[name].rule); err != nil {
 		return err
 	}
 	srv, err := c.server()

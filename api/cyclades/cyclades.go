@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net/http"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -21,7 +23,9 @@ const root = "/cyclades/compute/v2.0"
 type Config struct {
 	Services *compute.Services
 	Auth     api.Authenticator
-	Log      *slog.Logger
+	// Policy has the rules of a policy file: by the names of Nova's, for the servers are the same.
+	Policy access.Policy
+	Log    *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// NoRescue closes the doors of rescue and unrescue.
@@ -59,24 +63,28 @@ func New(c Config) http.Handler {
 	d := api.Dialect{Auth: c.Auth, Fail: fail(c.Log), Log: c.Log, PublicEndpoint: c.PublicEndpoint}
 	for _, r := range []struct {
 		method, path string
-		open         bool
+		rule         string // of Nova's policy; empty: none
 		do           func(*call) error
 	}{
-		{"GET", "", true, (*call).version},
-		{"GET", "/servers", false, func(c *call) error { return c.listServers(false) }},
-		{"GET", "/servers/detail", false, func(c *call) error { return c.listServers(true) }},
-		{"GET", "/servers/{server}", false, (*call).getServer},
-		{"DELETE", "/servers/{server}", false, (*call).deleteServer},
-		{"POST", "/servers/{server}/action", false, (*call).act},
-		{"GET", "/flavors", false, func(c *call) error { return c.listFlavors(false) }},
-		{"GET", "/flavors/detail", false, func(c *call) error { return c.listFlavors(true) }},
-		{"GET", "/flavors/{flavor}", false, (*call).getFlavor},
-		{"GET", "/images", false, func(c *call) error { return c.listImages(false) }},
-		{"GET", "/images/detail", false, func(c *call) error { return c.listImages(true) }},
-		{"GET", "/images/{image}", false, (*call).getImage},
+		{"GET", "", "", (*call).version},
+		{"GET", "/servers", "servers:index", func(c *call) error { return c.listServers(false) }},
+		{"GET", "/servers/detail", "servers:detail", func(c *call) error { return c.listServers(true) }},
+		{"GET", "/servers/{server}", "servers:show", (*call).getServer},
+		{"DELETE", "/servers/{server}", "servers:delete", (*call).deleteServer},
+		{"POST", "/servers/{server}/action", "", (*call).act},
+		{"GET", "/flavors", "", func(c *call) error { return c.listFlavors(false) }},
+		{"GET", "/flavors/detail", "", func(c *call) error { return c.listFlavors(true) }},
+		{"GET", "/flavors/{flavor}", "", (*call).getFlavor},
+		{"GET", "/images", "", func(c *call) error { return c.listImages(false) }},
+		{"GET", "/images/detail", "", func(c *call) error { return c.listImages(true) }},
+		{"GET", "/images/{image}", "", (*call).getImage},
 	} {
-		d.Routes = append(d.Routes, api.Route{Method: r.method, Path: root + r.path, Open: r.open, Do: func(c *api.Call) error {
-			return said(r.do(s.of(c)))
+		d.Routes = append(d.Routes, api.Route{Method: r.method, Path: root + r.path, Open: r.path == "", Do: func(ac *api.Call) error {
+			c := s.of(ac)
+			if err := c.permitted(r.rule); err != nil {
+				return err
+			}
+			return said(r.do(c))
 		}})
 	}
 	return d.Handler()
@@ -85,6 +93,14 @@ func New(c Config) http.Handler {
 // of settles who asks.
 func (s *server) of(c *api.Call) *call {
 	return &call{Call: c, s: s, who: compute.Who{Asker: c.Asker(), Project: c.Project(), Admin: c.Admin()}}
+}
+
+// permitted holds a request to the policy file, if that has the rule.
+func (c *call) permitted(rule string) error {
+	if allowed, said := c.s.Policy.Overruled(access.ComputeRules+rule, c.Who, access.Target{Owner: c.who.Project}); said && !allowed {
+		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
+	}
+	return nil
 }
 
 type obj = map[string]any

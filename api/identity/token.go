@@ -117,7 +117,7 @@ type home struct{ *Tokens }
 // Authenticate leaves what a token says as it is.
 func (h home) Authenticate(r *http.Request) (access.Principal, error) {
 	p, err := h.Tokens.Authenticate(r)
-	if err == nil && !strings.HasPrefix(api.TokenText(r), tokenMark) && p.Role != access.Scoped && p.Scope.Project == "" {
+	if err == nil && !strings.HasPrefix(api.TokenText(r), tokenMark) && (p.Role != access.Scoped || p.Scope.System) && p.Scope.Project == "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain = access.ProjectID(defaultProject), defaultProject, domainID
 	}
 	return p, err

@@ -72,10 +72,11 @@ func (c *call) identify(r route) error {
 	if r.need == anyone {
 		return nil
 	}
-	if got > r.need || !c.admin && c.who.Project == "" {
-		return problem.Forbiddenf(policyForbidden, strings.ToLower(r.method)+" "+shorten(r.path))
+	doing := strings.ToLower(r.method) + " " + shorten(r.path)
+	if !c.admin && c.who.Project == "" {
+		return problem.Forbiddenf(policyForbidden, doing)
 	}
-	return nil
+	return c.permitted(rules[r.method+" "+r.path], got <= r.need, doing)
 }
 
 // faultNames are the names of errors by their status.

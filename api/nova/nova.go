@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/job"
@@ -36,7 +37,9 @@ type Config struct {
 	Services *compute.Services
 	Timeline job.Timeline
 	Auth     api.Authenticator
-	Log      *slog.Logger
+	// Policy has the rules of a policy file; those of Nova's defaults are in the routes.
+	Policy access.Policy
+	Log    *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// MaxLimit is the default and the greatest length of a page; 0 means 1000.

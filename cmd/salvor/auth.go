@@ -12,6 +12,9 @@ import (
 
 // authenticator finds out who asks, by the configured strategy. Where no Keystone keeps the users, tokens of the API are taken too.
 func (p *program) authenticator() (api.Authenticator, error) {
+	if err := p.readPolicy(); err != nil {
+		return nil, err
+	}
 	if p.cfg.Default.AuthStrategy == config.KeystoneAuth {
 		return api.NewKeystone(p.keystone())
 	}

@@ -172,11 +172,11 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	auth = p.counted(auth)
 	faces := map[string]http.Handler{
 		"/compute": nova.New(nova.Config{
-			Services: p.services, Timeline: p.store, Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,
+			Services: p.services, Timeline: p.store, Policy: p.policy(), Auth: auth, Log: p.log, PublicEndpoint: at, MaxLimit: limit,
 			NoPasswords: !p.cfg.Compute.InstancePasswords,
 		}),
 		"/cyclades": cyclades.New(cyclades.Config{
-			Services: p.services, Auth: auth, Log: p.log, PublicEndpoint: at, NoRescue: !p.cfg.Cyclades.RescueEnabled,
+			Services: p.services, Policy: p.policy(), Auth: auth, Log: p.log, PublicEndpoint: at, NoRescue: !p.cfg.Cyclades.RescueEnabled,
 		}),
 		"/image": image.New(image.Config{
 			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,

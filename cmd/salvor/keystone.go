@@ -1,7 +1,6 @@
 package main
 
 import (
-	"salvor/access"
 	"salvor/api"
 )
 
@@ -20,14 +19,4 @@ func (p *program) keystone() api.KeystoneOptions {
 		o.ProjectDomainName = k.ProjectDomainName
 	}
 	return o
-}
-
-// policy is what tokens are held to.
-func (p *program) policy() access.Policy {
-	c := p.cfg.Policy
-	out := access.Policy{EnforceScope: c.EnforceScope, OldDefaults: !c.EnforceNewDefaults}
-	if c.ServiceElevated {
-		out.ServiceProject = c.ServiceProject
-	}
-	return out
 }

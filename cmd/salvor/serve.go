@@ -121,6 +121,7 @@ type program struct {
 	store     *store.Store
 	tokens    *access.Tokens // nil: Keystone's are taken
 	tokenAuth *api.TokenAuth // nil: Keystone's are taken
+	rules     *policyFile    // nil: Ironic's and Nova's defaults alone
 	// certificates are those of the API's own TLS; nil: it has none.
 	certificates *api.Certificates
 	directory    *metal.Directory

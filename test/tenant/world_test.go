@@ -30,17 +30,19 @@ type site struct {
 const byToken = "[DEFAULT]\nauth_strategy = token\nenabled_hardware_types = fake-hardware\n"
 
 // newSite makes the first token before the server runs, and by that one each of the others: PROJECT-ROLE.
-func newSite(t *testing.T, projects ...string) *site {
+func newSite(t *testing.T, projects ...string) *site { return newSiteWith(t, byToken, projects...) }
+
+func newSiteWith(t *testing.T, text string, projects ...string) *site {
 	t.Helper()
 	state := t.TempDir()
 	config := filepath.Join(state, "salvor.conf")
-	if err := os.WriteFile(config, []byte(byToken), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := &site{T: t, tokens: map[string]string{}}
 	s.tokens["root"] = s.salvor("", "token", "create", "root", "--role", "admin", "--local", "--config", config, "--state-dir", state, "-f", "value", "-c", "token")
 	var err error
-	if s.server, err = program.Launch(state, byToken); err != nil {
+	if s.server, err = program.Launch(state, text); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.server.Stop)
