@@ -40,7 +40,7 @@ tidy-check:
 test-unit: build ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-unit test-race e2e interop soak bench: export SALVOR_BIN = $(CURDIR)/bin
+test-unit test-race e2e interop chaos soak bench: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
@@ -64,9 +64,14 @@ bench: build ## measure the built salvor: gets, lists, creations, heartbeats, re
 	$(GO) run ./bench $(BENCH)
 	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
 
+chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
+	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
+
 soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every road with real machines
 	CGO_ENABLED=1 $(GO) test -race -timeout 60m -count $(or $(COUNT),20) ./...
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
+	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
+	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor
 	SALVOR_SOAK=1 test/e2e.sh
 
 demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
@@ -85,4 +90,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench chaos soak demo demo-vm demo-evacuate tools clean

@@ -131,53 +131,52 @@ func TestStress(t *testing.T) {
 	w := newWorld(t, 3, 200)
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
-	var users sync.WaitGroup
-	const each = 16
-	for i := range each {
-		chance := rand.New(rand.NewPCG(s, 100+uint64(i)))
-		mine := w.nodes[i*len(w.nodes)/each : (i+1)*len(w.nodes)/each]
-		users.Go(func() { w.traffic(ctx, chance, mine) })
-	}
+	users := w.users(ctx, s, 16)
 	w.storm(ctx, s)
 	users.Wait()
 	calm := w.calm()
 	jobs := w.settle()
 	w.secrets()
-	changes, err := recorded(t.Context(), w.db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.judge(changes)
-	freed := 0
-	for _, c := range changes {
-		freed += int(max(c.crashes, 0))
-	}
+	freed := w.judge()
 	lost := 0
 	for _, p := range w.planes {
 		lost += p.line.lost
 	}
-	t.Logf("%d nodes, %d jobs, %d reads, %d changes; %d times a job was taken from a dead or frozen owner; %d answers to commits lost; all ended %.1f s after the storm",
-		len(w.nodes), jobs, len(w.reads), len(changes), freed, lost, calm.Seconds())
+	t.Logf("%d nodes, %d jobs, %d reads; %d times a job was taken from a dead or frozen owner; %d answers to commits lost; all ended %.1f s after the storm",
+		len(w.nodes), jobs, len(w.reads), freed, lost, calm.Seconds())
 	t.Logf("what happened: %v", w.did)
 	if jobs < len(w.nodes)/2 || freed == 0 || lost == 0 {
 		t.Error("too little happened to prove anything")
 	}
-	if t.Failed() {
-		for _, p := range w.planes {
-			file := filepath.Join(os.TempDir(), fmt.Sprintf("stress-%d-%s.log", s, p.name))
-			if os.WriteFile(file, []byte(p.server.Log()), 0o600) == nil {
-				t.Logf("log: %s", file)
-			}
+	w.keepLogs(s)
+}
+
+// keepLogs leaves what the processes said of a run that failed.
+func (w *world) keepLogs(seed uint64) {
+	if !w.t.Failed() {
+		return
+	}
+	for _, p := range w.planes {
+		file := filepath.Join(os.TempDir(), fmt.Sprintf("stress-%d-%s.log", seed, p.name))
+		if os.WriteFile(file, []byte(p.server.Log()), 0o600) == nil {
+			w.t.Logf("log: %s", file)
 		}
 	}
 }
 
-// judge checks the history of every node.
-func (w *world) judge(changes []change) {
+// judge checks the history of every node, and tells how often a job was taken from an owner that was dead, or seemed so.
+func (w *world) judge() (freed int) {
 	w.t.Helper()
+	changes, err := recorded(w.t.Context(), w.db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	of, err := owners(changes)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	for _, c := range changes {
+		freed += int(max(c.crashes, 0))
 	}
 	m := model(of)
 	told := 0
@@ -195,4 +194,5 @@ func (w *world) judge(changes []change) {
 			w.t.Logf("drawn in %s", file)
 		}
 	}
+	return freed
 }

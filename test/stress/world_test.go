@@ -59,6 +59,8 @@ type world struct {
 	refused  map[string]bool
 	unknown  map[string]int // by node: requests without an answer
 	did      map[string]int
+	// Accepted requests without a job, and with more than one.
+	missing, doubled int
 }
 
 // read is one answer of an API about a node.
@@ -344,6 +346,12 @@ func (w *world) settle() (jobs int) {
 		}
 	}
 	for request, node := range w.accepted {
+		switch n := began[request]; {
+		case n == 0:
+			w.missing++
+		case n > 1:
+			w.doubled++
+		}
 		if began[request] != 1 {
 			w.t.Errorf("node %s: an accepted request began %d jobs", node, began[request])
 		}
