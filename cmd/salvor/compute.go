@@ -49,11 +49,10 @@ func (p *program) wireCompute(ctx context.Context) error {
 			return err
 		}
 	}
-	dir := p.cfg.Image.Path
-	if dir == "" {
-		dir = filepath.Join(p.state.path, "images")
+	if err := p.warnOfUnshared(ctx); err != nil {
+		return err
 	}
-	if p.blobs, err = blob.Open(dir); err != nil || p.cfg.Hosts.Listen == "" || !p.has(config.RoleAPI) {
+	if p.blobs, err = blob.Open(imageDirectory(p.cfg)); err != nil || p.cfg.Hosts.Listen == "" || !p.has(config.RoleAPI) {
 		return err
 	}
 	p.authority, err = host.OpenAuthority(ctx, p.store, time.Now)
