@@ -211,10 +211,21 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "north-7") {
 			t.Errorf("copied under a conductor's hands: %v", err)
 		}
+		next := opened(t, d.URL, store.Own)
+		next.AddStep(store.Step{Version: 9000, Name: "takes away", Contracts: 9000}, `CREATE TABLE beyond (a BIGINT NOT NULL)`)
+		if err := next.Migrate(t.Context(), nil); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "north-7") {
+			t.Errorf("a step that ends what a living conductor needs: %v", err)
+		}
 		stop()
 		<-beaten
 		if _, err := from.Copy(t.Context(), to, nil); err != nil {
 			t.Errorf("its conductor is dead: %v", err)
+		}
+		if err := next.Migrate(t.Context(), nil); err != nil {
+			t.Errorf("its conductor is dead: %v", err)
+		}
+		if after, err := from.Schema(t.Context()); err != nil || after.State() != store.SchemaTooNew || after.Oldest != 9000 {
+			t.Errorf("what the programs of before see of it: %+v %v", after, err)
 		}
 	})
 }

@@ -26,7 +26,8 @@ import (
 //
 //	-- contracts: N
 //
-// in its file: from then on only programs that know step N may serve the database. TestStepsExpand holds every file to that.
+// in its file: from then on only programs that know step N may serve the database. A file that only expands though it does not
+// look so says why, with a line "-- expands: ...". TestStepsExpand holds every file to that. docs/database.md lists who serves what.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS

@@ -36,6 +36,22 @@ func (p *program) storeOptions(url string) store.Options {
 	}
 }
 
+// buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
+// do not serve this one. On PostgreSQL their silence tells.
+func (p *program) buryOthers(ctx context.Context) error {
+	if !isSQLite(p.databaseURL()) {
+		return nil
+	}
+	all, err := p.store.Conductors(ctx)
+	for _, c := range all {
+		if err == nil && c.ID != p.state.id {
+			p.log.Info("a conductor of the database that this one was made of: its jobs are free", "conductor", c.Hostname)
+			err = p.store.Retire(ctx, c)
+		}
+	}
+	return err
+}
+
 // whichDatabase finds the database as serve does: by flag, variable or configuration file.
 type whichDatabase struct{ file, url, state string }
 

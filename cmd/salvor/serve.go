@@ -264,6 +264,9 @@ func (p *program) run(ctx context.Context) error {
 		if err := p.runner.Join(ctx); err != nil {
 			return err
 		}
+		if err := p.buryOthers(ctx); err != nil {
+			return err
+		}
 	}
 	if _, err := p.directory.Conductors(ctx); err != nil {
 		return err

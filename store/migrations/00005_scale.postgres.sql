@@ -1,3 +1,5 @@
+-- expands: programs of before write and read the parts under the name that they know.
+
 -- The timeline in parts of a week each, so that what is old goes as a whole. The table of before becomes the first part
 -- without being copied. What fits no part lies in the one by default, so that nothing is ever refused. The time is in the key
 -- because PostgreSQL wants it there; that a subject's numbers are unique is its counter's work.

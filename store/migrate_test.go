@@ -1,0 +1,126 @@
+package store
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// ruled is the first step that the rule of expanding holds.
+const ruled = 5
+
+var (
+	comment   = regexp.MustCompile(`(?m)--.*$`)
+	expanding = []*regexp.Regexp{
+		regexp.MustCompile(`^CREATE TABLE \w+ \(`),
+		regexp.MustCompile(`^CREATE INDEX `),
+		regexp.MustCompile(`^CREATE SEQUENCE `),
+		regexp.MustCompile(`^DROP INDEX `),
+		regexp.MustCompile(`^(INSERT INTO|UPDATE|SELECT setval) ?`),
+		regexp.MustCompile(`^ALTER TABLE \w+ ADD COLUMN \w+ .*\bDEFAULT\b`),
+		regexp.MustCompile(`^ALTER TABLE \w+ ALTER COLUMN \w+ SET DEFAULT `),
+		regexp.MustCompile(`^ALTER TABLE \w+ SET \(`),
+	}
+	unique  = regexp.MustCompile(`^CREATE UNIQUE INDEX \w+ ON (\w+) \((\w+)`)
+	created = regexp.MustCompile(`CREATE TABLE (\w+)`)
+	added   = regexp.MustCompile(`ALTER TABLE (\w+) ADD COLUMN (\w+)`)
+)
+
+// TestStepsExpand: while an upgrade rolls, programs of the release before write the tables of the next one.
+func TestStepsExpand(t *testing.T) {
+	for _, d := range []dialect{sqliteDialect, postgresDialect} {
+		steps, err := readSteps(migrations, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range steps {
+			if i > 0 && steps[i-1].Version >= s.Version {
+				t.Errorf("%s: step %d stands after step %d", d.name, s.Version, steps[i-1].Version)
+			}
+			if s.Version < ruled || s.Contracts > 0 || strings.Contains(s.text, "-- expands: ") {
+				continue
+			}
+			fresh := map[string]bool{}
+			for _, m := range created.FindAllStringSubmatch(s.text, -1) {
+				fresh[m[1]] = true
+			}
+			for _, m := range added.FindAllStringSubmatch(s.text, -1) {
+				fresh[m[1]+"."+m[2]] = true
+			}
+			for text := range strings.SplitSeq(comment.ReplaceAllString(s.text, ""), ";") {
+				text = strings.Join(strings.Fields(text), " ")
+				if text != "" && !expands(text, fresh) {
+					t.Errorf("%s: step %d (%s) does more than expand: %s", d.name, s.Version, s.Name, text)
+				}
+			}
+		}
+	}
+}
+
+func expands(text string, fresh map[string]bool) bool {
+	if m := unique.FindStringSubmatch(text); m != nil {
+		return fresh[m[1]] || fresh[m[1]+"."+m[2]]
+	}
+	for _, form := range expanding {
+		if form.MatchString(text) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestStepsOfAnEngine: a file for one engine adds to the step of both, and a contraction is read from either.
+func TestStepsOfAnEngine(t *testing.T) {
+	files := fstest.MapFS{
+		"migrations/00001_start.sql":          {Data: []byte("CREATE TABLE a (n {{serial}})")},
+		"migrations/00002_more.sql":           {Data: []byte("CREATE TABLE b (w {{text}});")},
+		"migrations/00002_more.postgres.sql":  {Data: []byte("-- contracts: 1\nDROP TABLE a")},
+		"migrations/00003_only.postgres.sql":  {Data: []byte("SELECT 1")},
+		"migrations/00010_later_word.sql":     {Data: []byte("SELECT 2")},
+		"migrations/00010_later_word.txt":     {Data: []byte("not a step")},
+		"migrations/nested/00011_nothing.sql": {Data: []byte("not a step")},
+	}
+	show := func(d dialect) (out []string) {
+		steps, err := readSteps(files, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range steps {
+			out = append(out, strconv.FormatInt(s.Version, 10)+s.Name+strconv.FormatInt(s.Contracts, 10)+":"+strconv.Itoa(strings.Count(s.text, "TABLE")))
+		}
+		return out
+	}
+	if got := strings.Join(show(sqliteDialect), " "); got != "1start0:1 2more0:1 10later_word0:0" {
+		t.Errorf("sqlite: %s", got)
+	}
+	if got := strings.Join(show(postgresDialect), " "); got != "1start0:1 2more1:2 3only0:0 10later_word0:0" {
+		t.Errorf("postgres: %s", got)
+	}
+	files["migrations/word.sql"] = &fstest.MapFile{Data: []byte("SELECT 1")}
+	if _, err := readSteps(files, sqliteDialect); err == nil {
+		t.Error("a file without a number passes")
+	}
+}
+
+// TestServedSchemasAreListed: docs/database.md says of every step which programs may serve the database after it.
+func TestServedSchemasAreListed(t *testing.T) {
+	page, err := os.ReadFile("../docs/database.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := readSteps(migrations, postgresDialect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := int64(1)
+	for _, s := range steps {
+		oldest = max(oldest, s.Contracts)
+		row := regexp.MustCompile(`(?m)^\| ` + strconv.FormatInt(s.Version, 10) + ` \| ` + s.Name + ` \| ` + strconv.FormatInt(oldest, 10) + ` \| .+ \|$`)
+		if !row.Match(page) {
+			t.Errorf("docs/database.md has no row for schema %d (%s), which programs of schema %d and newer may serve", s.Version, s.Name, oldest)
+		}
+	}
+}
