@@ -88,6 +88,7 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 		return err
 	}
 	var err error
+	Routed(r.Context(), route.Path)
 	if c.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return problem.Invalidf("The query of the request cannot be read.")
 	}

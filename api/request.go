@@ -35,5 +35,6 @@ func Of(ctx context.Context) *Request {
 // with gives the request a context with a fresh Request in it.
 func with(ctx context.Context, r *http.Request) (*http.Request, *Request) {
 	info := &Request{ID: NewRequestID(), Connection: r.Context()}
+	exchangeOf(ctx).ID = info.ID
 	return r.WithContext(context.WithValue(ctx, requestKey, info)), info
 }

@@ -41,6 +41,7 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 		r, info := with(ctx, r)
 		out := &recorder{ResponseWriter: w}
 		out.Header().Set("Openstack-Request-Id", info.ID)
+		defer func() { exchangeOf(ctx).Status = out.status }()
 		defer func() {
 			if p := recover(); p != nil {
 				if p == http.ErrAbortHandler {

@@ -55,6 +55,8 @@ type Config struct {
 	Groups []string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
 	Alive func() error
+	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
+	Meter driver.Meter
 
 	// RescueKernel and RescueRamdisk serve nodes whose driver_info names none.
 	RescueKernel, RescueRamdisk string
@@ -183,11 +185,19 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 		if err != nil {
 			return job.From(err)
 		}
-		if c.Alive != nil {
-			ctx = driver.WithGate(ctx, c.Alive)
-		}
-		return do(ctx, r, m)
+		return do(c.guarded(ctx), r, m)
 	}
+}
+
+// guarded has every exchange with a machine ask the lease first, and measured.
+func (c *Conductor) guarded(ctx context.Context) context.Context {
+	if c.Alive != nil {
+		ctx = driver.WithGate(ctx, c.Alive)
+	}
+	if c.Meter != nil {
+		ctx = driver.WithMeter(ctx, c.Meter)
+	}
+	return ctx
 }
 
 func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"salvor/compute"
-	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/storage"
@@ -53,9 +52,7 @@ func glance[T any](s *senses, l *look[T], read func(context.Context) (T, error))
 		go func() {
 			ctx, cancel := context.WithTimeout(s.ctx, senseWithin)
 			defer cancel()
-			if s.c.Alive != nil {
-				ctx = driver.WithGate(ctx, s.c.Alive)
-			}
+			ctx = s.c.guarded(ctx)
 			began := time.Now()
 			got, err := read(ctx)
 			s.mu.Lock()

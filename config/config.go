@@ -41,6 +41,7 @@ type Config struct {
 	Limits         Limits
 	Health         Health
 	Site           Site
+	OTel           OTel
 
 	origin map[string]string
 }
@@ -58,6 +59,7 @@ const (
 
 // Default is [DEFAULT].
 type Default struct {
+	UseJSON               bool
 	AuthStrategy          string
 	HTTPBasicAuthUserFile string
 	Debug                 bool

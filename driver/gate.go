@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 type gateKey struct{}
 
@@ -28,3 +31,20 @@ type shutError struct{ why error }
 func (e shutError) Error() string { return "request not sent: " + e.why.Error() }
 
 func (e shutError) Unwrap() error { return e.why }
+
+// Meter is told of an exchange with a machine: the protocol, how long it took and why it failed, if it did.
+type Meter func(ctx context.Context, protocol string, took time.Duration, err error)
+
+type meterKey struct{}
+
+// WithMeter has fn told of every exchange with a BMC or an agent under the returned context.
+func WithMeter(ctx context.Context, fn Meter) context.Context {
+	return context.WithValue(ctx, meterKey{}, fn)
+}
+
+// Measured tells the context's meter of an exchange that began then. Whatever speaks to a machine calls it at the end.
+func Measured(ctx context.Context, protocol string, began time.Time, err error) {
+	if fn, ok := ctx.Value(meterKey{}).(Meter); ok {
+		fn(ctx, protocol, time.Since(began), err)
+	}
+}

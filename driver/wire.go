@@ -34,6 +34,8 @@ type Wire struct {
 	Base  *url.URL
 	TLS   *tls.Config
 	Lanes *Lanes
+	// Protocol names it to those who measure.
+	Protocol string
 	// Redirects are followed on the same host; without, a redirect is the answer.
 	Redirects bool
 	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
@@ -70,7 +72,7 @@ type lanedTransport struct {
 
 // RoundTrip reads the whole answer before it leaves the lane, so that the next
 // request does not overlap with a body still on its way.
-func (t *lanedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err error) {
 	if req.URL.Host != t.wire.Base.Host || req.URL.Scheme != t.wire.Base.Scheme || req.URL.User != nil {
 		return nil, errElsewhere
 	}
@@ -82,6 +84,8 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := Pass(req.Context()); err != nil {
 		return nil, err
 	}
+	began := time.Now()
+	defer func() { Measured(req.Context(), t.wire.Protocol, began, err) }()
 	ctx, cancel := context.WithTimeout(req.Context(), CallTimeout)
 	defer cancel()
 	resp, err := t.inner.RoundTrip(req.WithContext(ctx))

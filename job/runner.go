@@ -24,6 +24,8 @@ type Config struct {
 	// Now replaces the store's clock.
 	Now func() time.Time
 	Log *slog.Logger
+	// Observer is told of actions and of the ends of jobs; nil: nobody is.
+	Observer Observer
 	// Die ends the process when an action will not end: crash only.
 	Die func(why string)
 }
@@ -38,6 +40,7 @@ type Runner struct {
 	now     func() time.Time
 	log     *slog.Logger
 	die     func(string)
+	watch   Observer
 	slots   chan struct{}
 	nudge   chan struct{}
 	working sync.WaitGroup
@@ -74,6 +77,9 @@ func NewRunner(c Config) (*Runner, error) {
 	}
 	if r.now == nil {
 		r.now = c.Store.Now
+	}
+	if r.watch = c.Observer; r.watch == nil {
+		r.watch = Unobserved{}
 	}
 	for i := range c.Definitions {
 		op := &c.Definitions[i]
@@ -222,6 +228,9 @@ func (r *Runner) begin(epoch context.Context, j Job) {
 // work goes on with a claimed job until it gives the claim up.
 func (r *Runner) work(ctx context.Context, j Job) {
 	log := r.log.With("job", j.ID, "kind", string(j.Kind), j.Subject.Kind, j.Subject.ID)
+	if j.RequestID != "" {
+		log = log.With("request_id", j.RequestID)
+	}
 	op := r.ops[j.Kind].of(j.Version)
 	if j.Damage != "" {
 		r.setAside(ctx, op, j, log)
@@ -238,6 +247,9 @@ func (r *Runner) work(ctx context.Context, j Job) {
 			again = r.doOne(ctx, op, &j, log)
 		}
 		if !again {
+			if j.State == Ended {
+				r.watch.Ended(&j)
+			}
 			return
 		}
 	}
@@ -299,6 +311,8 @@ func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context,
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
+	ctx, told := r.watch.Action(InWork(ctx, &run.Job), &run.Job)
+	defer func() { told(words[out.verdict]) }()
 	ended := make(chan struct{})
 	defer close(ended)
 	unwatched := context.AfterFunc(ctx, func() {

@@ -40,6 +40,9 @@ type call struct {
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	found, args, allowed := s.find(r)
 	info := api.Of(r.Context())
+	if found != nil {
+		api.Routed(r.Context(), found.path)
+	}
 	if !s.open && (found == nil || found.need != access.Open) {
 		user, err := s.Auth.Authenticate(r)
 		if err != nil {

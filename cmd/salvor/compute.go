@@ -185,6 +185,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
+	faces["/metrics"] = p.guardedMetrics(auth)
 	if own {
 		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})
 	}

@@ -113,5 +113,6 @@ func (p *program) apiDoors() ([]wanted, error) {
 func (p *program) healthDoor() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", p.health)
+	mux.Handle("GET /metrics", p.metrics())
 	return mux
 }

@@ -127,6 +127,7 @@ type program struct {
 	directory    *metal.Directory
 	nodes        *metal.Nodes
 	feed         *native.Feed
+	watch        *watcher
 	services     *compute.Services
 	blobs        *blob.Directory
 	storage      storage.Storage // nil: none is spoken to
@@ -143,7 +144,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	if err := harden(); err != nil {
 		return err
 	}
-	log := newLogger(cfg)
+	log := newLog(cfg, os.Stderr)
 	for _, w := range warnings {
 		log.Warn(w)
 	}
@@ -156,17 +157,6 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	}
 	defer p.close()
 	return p.run(ctx)
-}
-
-func newLogger(cfg *config.Config) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Default.LogLevel)); err != nil {
-		level = slog.LevelInfo
-	}
-	if cfg.Default.Debug {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // assemble opens what lasts (state directory, key, store) and wires the floors.
@@ -198,6 +188,12 @@ func (p *program) wire(ctx context.Context) error {
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.feed = native.NewFeed(p.store, p.log)
 	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
+	traces, err := newTracer(ctx, p.cfg.OTel, p.cfg.Default.Host, p.log)
+	if err != nil {
+		return err
+	}
+	p.watch = newWatcher(traces)
+	p.watch.registry.MustRegister(&census{program: p})
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}
@@ -224,7 +220,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		return err
 	}
 	p.conductor = conductor.New(p.operating(p.deploying(hardware, conductor.Config{
-		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Now: p.store.Now,
+		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Meter: p.watch.machine, Now: p.store.Now,
 		Drivers: types, Groups: p.groups(),
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
 		RescueTimeout:     p.cfg.Conductor.RescueCallbackTimeout,
@@ -243,6 +239,9 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 
 func (p *program) close() {
 	if p.blobs != nil {
+	if p.watch != nil {
+		p.watch.tracer.close()
+	}
 		_ = p.blobs.Close()
 	}
 	if p.store != nil {
@@ -356,6 +355,9 @@ func (p *program) listen() ([]door, error) {
 		doors = append(doors, hosts)
 	}
 	out, err := openDoors(doors)
+	for _, d := range doors {
+		d.server.Handler = api.Observed(d.server.Handler, p.watch.request)
+	}
 	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
 		p.self = "http://" + reachable(out[0].Addr())
 		if p.certificates != nil {

@@ -174,7 +174,7 @@ func (p *program) newRunner(single bool) error {
 	host := p.cfg.Default.Host
 	p.runner, err = job.NewRunner(job.Config{
 		Store: p.store, Definitions: p.conductor.Definitions(), Workers: p.cfg.Conductor.WorkersPoolSize, Leased: !single,
-		Log: p.log,
+		Log: p.log, Observer: p.watch,
 		Conductor: job.Conductor{
 			ID: p.state.id, Incarnation: uuid.NewString(), Hostname: host,
 			Groups: p.groups(), Description: catalog, StartedAt: time.Now(),

@@ -65,7 +65,7 @@ func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
 	if f.Hash.Empty() {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
-	return dial(driver.Wire{Lanes: r.Lanes, Control: r.Control}, a, f.Hash)
+	return dial(driver.Wire{Protocol: "agent", Lanes: r.Lanes, Control: r.Control}, a, f.Hash)
 }
 
 // dial begins a conversation with an agent; the secrets are masked should it send them back.

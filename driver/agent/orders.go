@@ -77,7 +77,7 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
-	c, err := dial(driver.Wire{Lanes: o.Lanes, Limit: maxOrders, Control: o.Control}, a, secrets...)
+	c, err := dial(driver.Wire{Protocol: "agent", Lanes: o.Lanes, Limit: maxOrders, Control: o.Control}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -157,7 +158,7 @@ func (d *Driver) with(ctx context.Context, n *metal.Node, op string, fn func(con
 	return nil
 }
 
-func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Context, channel) error) error {
+func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Context, channel) error) (err error) {
 	leave, err := d.Lanes.Enter(ctx, "ipmi "+conf.address())
 	if err != nil {
 		return driver.Trouble(err)
@@ -166,6 +167,8 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 	if err := driver.Pass(ctx); err != nil {
 		return driver.Trouble(err)
 	}
+	began := time.Now()
+	defer func() { driver.Measured(ctx, "ipmi", began, err) }()
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	switch d.Client {

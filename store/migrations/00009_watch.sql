@@ -10,3 +10,4 @@ UPDATE event SET num = o.n FROM (SELECT subject_kind AS k, subject_id AS i, seq 
     ROW_NUMBER() OVER (ORDER BY at, subject_kind, subject_id, seq) AS n FROM event) AS o
     WHERE event.subject_kind = o.k AND event.subject_id = o.i AND event.seq = o.s;
 CREATE INDEX event_num_order ON event (num);
+CREATE INDEX contact_failing ON contact (node_id) WHERE power_failures > 0;

@@ -91,7 +91,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"signal", testSignal}, {"signal under lock", testSignalUnderLock}, {"signal never lost", testSignalRace}, {"signal model", testSignalModel},
 		{"interrupt", testInterrupt}, {"interrupt race", testInterruptRace}, {"release", testRelease}, {"conductor", testLease}, {"clock", testClock},
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
-		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken},
+		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"salvor/access"
+	"salvor/api"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/store"
+)
+
+// watcher counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
+// a fleet of any size has as many series as a small one.
+type watcher struct {
+	registry *prometheus.Registry
+	requests *prometheus.HistogramVec
+	actions  *prometheus.HistogramVec
+	jobs     *prometheus.CounterVec
+	machines *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	tracer   *tracer
+}
+
+func newWatcher(t *tracer) *watcher {
+	w := &watcher{
+		registry: prometheus.NewRegistry(), tracer: t,
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "salvor_api_request_seconds", Help: "How long requests took, by the pattern of their path.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30}}, []string{"method", "route", "status"}),
+		actions: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "salvor_action_seconds", Help: "How long runs of actions took in this process, by kind of job, action and outcome.",
+			Buckets: []float64{.005, .05, .25, 1, 5, 15, 60, 300}}, []string{"kind", "action", "outcome"}),
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "salvor_jobs_ended_total", Help: "Jobs that ended in this process, by kind and whether they failed."}, []string{"kind", "failed"}),
+		machines: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "salvor_machine_request_seconds", Help: "How long BMCs (redfish, ipmi) and ramdisks (agent) took to answer.",
+			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 15, 30}}, []string{"protocol"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "salvor_machine_errors_total", Help: "Exchanges with BMCs and ramdisks that came to nothing, by the kind of error."}, []string{"protocol", "error"}),
+	}
+	w.registry.MustRegister(w.requests, w.actions, w.jobs, w.machines, w.failures, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return w
+}
+
+// request is told of each request that was answered.
+func (w *watcher) request(e api.Exchange) {
+	route := e.Route
+	if route == "" {
+		route = "none" // no path of a client's own invention becomes a label
+	}
+	w.requests.WithLabelValues(e.Method, route, strconv.Itoa(e.Status)).Observe(e.Took.Seconds())
+	w.tracer.request(e, route)
+}
+
+// Action is job.Observer's.
+func (w *watcher) Action(ctx context.Context, j *job.Job) (context.Context, func(string)) {
+	kind, action := string(j.Kind), j.Action
+	if j.State == job.Undoing {
+		action = "undo " + action
+	}
+	began := time.Now()
+	ctx, end := w.tracer.action(ctx, j, action)
+	return ctx, func(outcome string) {
+		w.actions.WithLabelValues(kind, action, outcome).Observe(time.Since(began).Seconds())
+		end(outcome)
+	}
+}
+
+// Ended is job.Observer's.
+func (w *watcher) Ended(j *job.Job) {
+	w.jobs.WithLabelValues(string(j.Kind), strconv.FormatBool(j.Failed())).Inc()
+	w.tracer.ended(j)
+}
+
+// machine is told of each exchange with a BMC or a ramdisk.
+func (w *watcher) machine(ctx context.Context, protocol string, took time.Duration, err error) {
+	w.tracer.machine(ctx, protocol, took, err)
+	w.machines.WithLabelValues(protocol).Observe(took.Seconds())
+	if err != nil {
+		w.failures.WithLabelValues(protocol, problem.KindOf(err).String()).Inc()
+	}
+}
+
+// countEvery bounds how often the database is counted, however many ask.
+const countEvery = 5 * time.Second
+
+// census tells what the database holds.
+type census struct {
+	program *program
+	mu      sync.Mutex
+	counted time.Time
+	last    []prometheus.Metric
+}
+
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("salvor_"+name, help, labels, nil)
+}
+
+var (
+	jobsGauge       = gauge("jobs", "Jobs that have not ended, by kind and state.", "kind", "state")
+	oldestGauge     = gauge("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
+	nodesGauge      = gauge("nodes", "Nodes by provision state.", "state")
+	maintainedGauge = gauge("nodes_in_maintenance", "Nodes in maintenance.")
+	silentGauge     = gauge("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
+	heardGauge      = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
+	serversGauge    = gauge("servers", "Servers by state.", "state")
+	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
+	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
+	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
+	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
+)
+
+// Describe is prometheus.Collector's.
+func (c *census) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, ordersGauge, conductorsGauge, countGauge} {
+		to <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (c *census) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.counted) >= countEvery {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		all, err := c.count(ctx)
+		failed := 0.0
+		if err != nil {
+			failed = 1
+			c.program.log.Warn("count for metrics", "error", err)
+		}
+		c.last, c.counted = append(all, prometheus.MustNewConstMetric(countGauge, prometheus.GaugeValue, failed)), time.Now()
+	}
+	for _, m := range c.last {
+		to <- m
+	}
+}
+
+func (c *census) count(ctx context.Context) (out []prometheus.Metric, err error) {
+	rows, err := c.program.store.Census(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tell := func(d *prometheus.Desc, v float64, labels ...string) {
+		out = append(out, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
+	}
+	c.tellRows(rows, tell)
+	hosts, err := c.program.services.Hosts.List(ctx, compute.HostFilter{}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	lives, err := c.program.services.Hosts.LivesOf(ctx, hosts)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]int{"up": 0, "down": 0, "fenced": 0}
+	for _, h := range hosts {
+		switch {
+		case h.Fenced:
+			states["fenced"]++
+		case lives[h.ID].Up:
+			states["up"]++
+		default:
+			states["down"]++
+		}
+	}
+	for state, n := range states {
+		tell(hostsGauge, float64(n), state)
+	}
+	conductors, err := c.program.directory.Conductors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[bool]int{}
+	for _, one := range conductors {
+		alive[one.Alive]++
+	}
+	for _, is := range []bool{true, false} {
+		tell(conductorsGauge, float64(alive[is]), strconv.FormatBool(is))
+	}
+	return out, nil
+}
+
+func (c *census) tellRows(rows *store.Census, tell func(*prometheus.Desc, float64, ...string)) {
+	for key, n := range rows.Jobs {
+		tell(jobsGauge, float64(n), key[0], key[1])
+	}
+	for kind, at := range rows.Oldest {
+		tell(oldestGauge, time.Since(at).Seconds(), kind)
+	}
+	maintained := 0
+	for state, n := range rows.Nodes {
+		tell(nodesGauge, float64(n), state)
+		maintained += rows.Maintenance[state]
+	}
+	tell(maintainedGauge, float64(maintained))
+	tell(silentGauge, float64(rows.Silent))
+	for i, n := range rows.Heartbeats {
+		le := "+Inf"
+		if i < len(rows.Ages) {
+			le = strconv.Itoa(int(rows.Ages[i].Seconds()))
+		}
+		tell(heardGauge, float64(n), le)
+	}
+	for state, n := range rows.Servers {
+		tell(serversGauge, float64(n), state)
+	}
+	tell(ordersGauge, float64(rows.Orders))
+}
+
+// metrics is the page for Prometheus.
+func (p *program) metrics() http.Handler {
+	return promhttp.HandlerFor(p.watch.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 20 * time.Second})
+}
+
+// guardedMetrics is that page on the door of the API: for administrators and readers of the whole system.
+func (p *program) guardedMetrics(auth api.Authenticator) http.Handler {
+	page, fail := p.metrics(), api.Faults(p.log, nil, "error")
+	served := api.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+			fail(w, r, problem.NotFoundf("The resource could not be found."))
+			return
+		}
+		api.Routed(r.Context(), "/metrics")
+		who, err := auth.Authenticate(r)
+		switch {
+		case err != nil:
+			fail(w, r, err)
+		case who.Role == access.Admin, who.Role == access.Reader, who.Role == access.Scoped && p.policy().Allows("node:list_all", who, access.Target{}):
+			page.ServeHTTP(w, r)
+		default:
+			fail(w, r, problem.Forbiddenf("The metrics are for administrators and readers; [health]listen opens a listener for them alone."))
+		}
+	}), fail, p.log)
+	return api.Listed{Doors: []api.Door{{Method: http.MethodGet, Path: "/metrics"}}, Handler: bearer(served)}
+}
+
+// bearer lets scrapers show a token as they are used to, in Authorization.
+func bearer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && r.Header.Get("X-Auth-Token") == "" {
+			r = r.Clone(r.Context())
+			r.Header.Set("X-Auth-Token", token)
+			r.Header.Del("Authorization")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

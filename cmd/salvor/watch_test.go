@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"salvor/api"
+	"salvor/config"
+	"salvor/job"
+	"salvor/problem"
+)
+
+const traced = "req-6f1d2a1e-9a52-4f0a-8f43-0d5a0a6a7b11"
+
+func rescueJob() *job.Job {
+	return &job.Job{ID: "0b9a7d3c-5a0e-4a55-9f57-3a0c4d7e8f22", Kind: "rescue", Subject: job.Node("n1"), Action: "power on", RequestID: traced,
+		State: job.Running, CreatedAt: time.Now().Add(-time.Minute), EndedAt: time.Now()}
+}
+
+// TestMetricsNameNoMachine: what a process counts has labels of kinds, never of things.
+func TestMetricsNameNoMachine(t *testing.T) {
+	w := newWatcher(nil)
+	w.request(api.Exchange{ID: "req-1", Method: "GET", Route: "/v1/nodes/{}", Status: 200, Took: time.Millisecond})
+	w.request(api.Exchange{ID: "req-2", Method: "GET", Status: 404})
+	j := rescueJob()
+	_, ended := w.Action(t.Context(), j)
+	ended("done")
+	j.State, j.Problem = job.Undoing, "x"
+	_, ended = w.Action(t.Context(), j)
+	ended("retry")
+	w.Ended(j)
+	w.machine(t.Context(), "redfish", time.Second, problem.Unavailablef("n1 is silent"))
+	p := &program{watch: w}
+	answer := httptest.NewRecorder()
+	p.metrics().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	text := answer.Body.String()
+	for _, want := range []string{
+		`salvor_api_request_seconds_count{method="GET",route="/v1/nodes/{}",status="200"} 1`, `route="none",status="404"`,
+		`salvor_action_seconds_count{action="power on",kind="rescue",outcome="done"} 1`, `action="undo power on",kind="rescue",outcome="retry"`,
+		`salvor_jobs_ended_total{failed="true",kind="rescue"} 1`, `salvor_machine_request_seconds_count{protocol="redfish"} 1`,
+		`salvor_machine_errors_total{error="unavailable",protocol="redfish"} 1`, "go_goroutines",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not told", want)
+		}
+	}
+	for _, never := range []string{"n1", traced, j.ID} {
+		if strings.Contains(text, never) {
+			t.Errorf("%s is a label", never)
+		}
+	}
+}
+
+// collecting takes traces as a collector does.
+type collecting struct {
+	mu    sync.Mutex
+	spans []*otlp.Span
+}
+
+func (c *collecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), 400)
+			return
+		}
+		body = z
+	}
+	b, err := io.ReadAll(body)
+	var request collector.ExportTraceServiceRequest
+	if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(b, &request) != nil {
+		http.Error(w, "no", 400)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range request.ResourceSpans {
+		for _, s := range of.ScopeSpans {
+			c.spans = append(c.spans, s.Spans...)
+		}
+	}
+}
+
+// TestTraceAcrossProcesses: the request in one process, actions in two others, and the job's end are one trace.
+func TestTraceAcrossProcesses(t *testing.T) {
+	to := &collecting{}
+	server := httptest.NewServer(to)
+	defer server.Close()
+	process := func(do func(*tracer)) {
+		tr, err := newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 100}, "h", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(tr)
+		tr.close()
+	}
+	j := rescueJob()
+	run := func(tr *tracer, outcome string) {
+		ctx, end := tr.action(t.Context(), j, "power on")
+		tr.machine(ctx, "redfish", time.Millisecond, nil)
+		end(outcome)
+	}
+	process(func(tr *tracer) {
+		tr.request(api.Exchange{ID: traced, Method: "PUT", Status: 202, Began: time.Now(), Took: time.Millisecond, Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "/v1/nodes/{}/states/provision")
+	})
+	process(func(tr *tracer) { run(tr, "retry") })
+	process(func(tr *tracer) { run(tr, "done"); tr.ended(j) })
+	spans := map[string]*otlp.Span{}
+	for _, s := range to.spans {
+		if id := trace.TraceID(s.TraceId); id != traceOf(traced) || id.String() != strings.ReplaceAll(strings.TrimPrefix(traced, "req-"), "-", "") {
+			t.Errorf("%s is of trace %s", s.Name, id)
+		}
+		spans[s.Name] = s
+	}
+	request, rescue, action, bmc := spans["PUT /v1/nodes/{}/states/provision"], spans["rescue"], spans["power on"], spans["redfish"]
+	if len(to.spans) != 6 || request == nil || rescue == nil || action == nil || bmc == nil {
+		t.Fatalf("%d spans: %v", len(to.spans), spans)
+	}
+	if len(request.ParentSpanId) != 0 || len(request.Links) != 1 || !bytes.Equal(rescue.ParentSpanId, request.SpanId) ||
+		!bytes.Equal(action.ParentSpanId, rescue.SpanId) || !bytes.Equal(bmc.ParentSpanId, action.SpanId) {
+		t.Errorf("request %x, rescue %x under %x, action %x under %x, BMC under %x", request.SpanId, rescue.SpanId, rescue.ParentSpanId, action.SpanId, action.ParentSpanId, bmc.ParentSpanId)
+	}
+	to.spans = nil
+	tr, err := newTracer(t.Context(), config.OTel{Endpoint: server.URL, Ratio: 0}, "h", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(tr, "done")
+	tr.ended(j)
+	if tr.close(); len(to.spans) != 0 {
+		t.Errorf("%d spans of a request that is not traced", len(to.spans))
+	}
+}
+
+// TestLogLines: a line of a request or of an operation says which, once.
+func TestLogLines(t *testing.T) {
+	var out bytes.Buffer
+	cfg := &config.Config{}
+	cfg.Default.UseJSON, cfg.Default.LogLevel = true, "info"
+	log := newLog(cfg, &out)
+	ctx := job.InWork(context.Background(), rescueJob())
+	line := func(do func()) map[string]any {
+		t.Helper()
+		out.Reset()
+		do()
+		var got map[string]any
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || strings.Count(out.String(), traced) > 1 || strings.Count(out.String(), `"job"`) > 1 {
+			t.Fatalf("%v: %s", err, &out)
+		}
+		return got
+	}
+	for _, do := range []func(){
+		func() { log.InfoContext(ctx, "x") },
+		func() { log.InfoContext(ctx, "x", "job", rescueJob().ID) },
+		func() { log.With("job", rescueJob().ID, "request_id", traced).WarnContext(ctx, "x") },
+	} {
+		if got := line(do); got["job"] != rescueJob().ID || got["request_id"] != traced || got["kind"] != "rescue" {
+			t.Errorf("%v", got)
+		}
+	}
+	if got := line(func() { log.Info("x") }); got["job"] != nil || got["request_id"] != nil {
+		t.Errorf("%v", got)
+	}
+}
