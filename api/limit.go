@@ -71,13 +71,14 @@ type visit struct {
 const visitKey contextKey = iota + 100
 
 // Guard counts what h refuses.
-func (l *Limits) Guard(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (l *Limits) Guard(h http.Handler) Listed {
+	doors, _ := h.(Listed)
+	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{limits: l, source: l.source(r)}
 		out := &recorder{ResponseWriter: w}
 		defer func() { l.settle(v, out.status) }()
 		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
-	})
+	})}
 }
 
 // openCost is what a door costs that asks for no credential and answers: little, but not nothing.

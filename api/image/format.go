@@ -17,28 +17,31 @@ const (
 	maxVirtual  = 64 << 40
 )
 
-// disguises are formats that a hypervisor would follow out of the file, by their first bytes.
-var disguises = map[string][]byte{
-	"qcow2": []byte("QFI\xfb"), "qed": []byte("QED\x00"), "vmdk": []byte("KDMV"), "vmdk descriptor": []byte("# Disk DescriptorFile"),
-	"vhdx": []byte("vhdxfile"), "vhd": []byte("conectix"), "vdi": []byte("<<< "), "luks": []byte("LUKS\xba\xbe"), "parallels": []byte("WithoutFreeSpace"),
+const qcowMark = "QFI\xfb"
+
+// disguises are formats that a hypervisor would follow out of the file, by what stands where.
+var disguises = []struct {
+	format string
+	at     int
+	mark   string
+}{
+	{"qcow2", 0, qcowMark}, {"qed", 0, "QED\x00"}, {"vmdk", 0, "KDMV"}, {"vmdk", 0, "COWD"}, {"vmdk descriptor", 0, "# Disk DescriptorFile"}, {"vhdx", 0, "vhdxfile"}, {"vhd", 0, "conectix"},
+	{"vdi", 0, "<<< "}, {"vdi", 0x40, "\x7f\x10\xda\xbe"}, {"luks", 0, "LUKS\xba\xbe"}, {"parallels", 0, "WithoutFreeSpace"}, {"parallels", 0, "WithouFreSpacExt"},
 }
 
 // checkFormat looks whether the first bytes of an image are of the format that it is said to
 // have, and of a kind that needs no other file. virtual is the size of the disk in it; 0: that of the file.
 func checkFormat(format string, head []byte) (virtual int64, err error) {
 	isISO := len(head) >= isoMark+5 && string(head[isoMark:isoMark+5]) == "CD001"
-	switch format {
-	case "qcow2":
+	switch {
+	case format == "qcow2":
 		return checkQcow2(head)
-	case "iso":
-		if !isISO {
-			return 0, problem.Invalidf("The bytes are no ISO 9660 image, as disk_format says.")
-		}
-		return 0, nil
+	case format == "iso" && !isISO:
+		return 0, problem.Invalidf("The bytes are no ISO 9660 image, as disk_format says.")
 	}
-	for name, mark := range disguises {
-		if bytes.HasPrefix(head, mark) {
-			return 0, problem.Invalidf("The bytes are of the format %s, but disk_format says %s.", name, format)
+	for _, d := range disguises {
+		if len(head) > d.at && bytes.HasPrefix(head[d.at:], []byte(d.mark)) {
+			return 0, problem.Invalidf("The bytes are of the format %s, but disk_format says %s.", d.format, format)
 		}
 	}
 	return 0, nil
@@ -53,7 +56,7 @@ func checkQcow2(head []byte) (int64, error) {
 		return 0, problem.Invalidf("The qcow2 image cannot be taken: %s.", why)
 	}
 	be := binary.BigEndian
-	if !bytes.HasPrefix(head, disguises["qcow2"]) {
+	if !bytes.HasPrefix(head, []byte(qcowMark)) {
 		return 0, problem.Invalidf("The bytes are no qcow2 image, as disk_format says.")
 	}
 	if len(head) < qcowHeader2 {

@@ -31,21 +31,16 @@ func (p *program) callbackGuard() fetch.Guard {
 // web is the client for what users name by URL.
 func (p *program) web() *http.Client { return fetch.Client(p.guard(p.cfg.Fetch.Networks)) }
 
-// doors are our own listeners as they are configured. One whose port the system chooses is told by nobody.
-func (p *program) doors() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, text := range listeners(p.cfg) {
-		host, port, err := net.SplitHostPort(text)
-		if host == "" {
-			host = "::"
-		}
-		at, bad := netip.ParseAddrPort(net.JoinHostPort(host, port))
-		if err == nil && bad == nil && at.Port() != 0 {
-			out = append(out, at)
+// noteDoors keeps where we listen, for nobody is to reach our doors through us.
+func (p *program) noteDoors(doors []door) {
+	for _, d := range doors {
+		if at, err := netip.ParseAddrPort(d.Addr().String()); err == nil {
+			p.opened = append(p.opened, at)
 		}
 	}
-	return out
 }
+
+func (p *program) doors() []netip.AddrPort { return p.opened }
 
 func listeners(c *config.Config) []string {
 	out := []string{netip.AddrPortFrom(c.API.HostIP, uint16(c.API.Port)).String()}

@@ -32,7 +32,14 @@ func (p *program) places() []place {
 // redirects of its own, past the dialect's errors. Whoever is refused too often here is held up.
 func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, more ...place) http.Handler {
 	places := append(p.places(), more...)
-	return p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	doors := listed("/", dialect)
+	for path, f := range faces {
+		doors = append(doors, listed(path, f)...)
+	}
+	for _, at := range places {
+		doors = append(doors, listed(at.path, at.handler)...)
+	}
+	return api.Listed{Doors: doors, Handler: api.SameSite(p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, at := range places {
 			if at.holds(r.URL.Path) {
 				at.handler.ServeHTTP(w, r)
@@ -44,7 +51,15 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 			return
 		}
 		dialect.ServeHTTP(w, r)
-	}))
+	})))}
+}
+
+// listed are the doors of what answers at a path; of who does not tell them there is that path.
+func listed(path string, h http.Handler) []api.Door {
+	if l, ok := h.(api.Listed); ok {
+		return l.Doors
+	}
+	return []api.Door{{Method: http.MethodGet, Path: path, Open: true}}
 }
 
 // shown is a door whose paths nobody can guess: they are the proof.

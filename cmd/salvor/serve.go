@@ -136,7 +136,8 @@ type program struct {
 	runner       *job.Runner
 	boot         *netboot.Server
 	limits       *api.Limits
-	self         string // where we ourselves reach our API; set before anything runs
+	opened       []netip.AddrPort // our listeners
+	self         string           // where we ourselves reach our API; set before anything runs
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
@@ -358,6 +359,8 @@ func (p *program) listen() ([]door, error) {
 	for _, d := range doors {
 		d.server.Handler = api.Observed(d.server.Handler, p.watch.request)
 	}
+	out, err := openDoors(doors)
+	p.noteDoors(out)
 	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
 		p.self = "http://" + reachable(out[0].Addr())
 		if p.certificates != nil {

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"salvor/api"
+	"salvor/config"
+	wire "salvor/wire/host"
+)
+
+// openDoors are all that answer without a credential. A door that is missing here has to
+// answer 401, or to be none (404).
+var openDoorsOf = map[string][]string{
+	"ramdisk": {
+		"GET /", "GET /v1", "GET /v1/lookup", "POST /v1/heartbeat/{}", "POST /v1/continue_inspection",
+		"GET /healthz",
+	},
+	"api": {
+		// machines that boot
+		"GET /", "GET /v1", "GET /v1/lookup", "POST /v1/heartbeat/{}", "POST /v1/continue_inspection",
+		// who watches the process
+		"GET /healthz",
+		// the version roots of the other faces
+		"GET /compute", "GET /compute/v2.1", "GET /compute/v2", "GET /cyclades/compute/v2.0", "GET /image", "GET /image/versions", "GET /image/v2",
+		"GET /volume", "GET /volume/v3", "GET /salvor/v1", "GET /identity", "GET /identity/v3",
+		// the issue of tokens, against a password
+		"POST /identity/v3/auth/tokens",
+		// the console's files
+		"GET /console",
+	},
+	"hosts": {"POST " + wire.JoinPath}, // against a join token
+}
+
+// legacyDoors are open too where they are switched on.
+var legacyDoors = []string{"POST /v1/drivers/{}/vendor_passthru/lookup", "POST /v1/nodes/{}/vendor_passthru/heartbeat"}
+
+// TestEveryDoor walks every route of every listener without a credential, by every method.
+func TestEveryDoor(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		t.Run(fmt.Sprint("legacy doors ", legacy), func(t *testing.T) { walkDoors(t, legacy) })
+	}
+}
+
+func walkDoors(t *testing.T, legacy bool) {
+	p := standing(t, fmt.Sprintf("[api]\nlegacy_ramdisk_passthru = %t\n", legacy))
+	main, ramdisk, err := p.handlers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := p.hostsDoor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(h http.Handler) []api.Door {
+		l, ok := h.(api.Listed)
+		if !ok || len(l.Doors) == 0 {
+			t.Fatalf("%T does not tell its doors", h)
+		}
+		return l.Doors
+	}
+	walk := func(listener string, doors []api.Door, ask func(method, path string) int) {
+		w := walker{t: t, listener: listener, ask: ask, allowed: slices.Clone(openDoorsOf[listener])}
+		if legacy && listener != "hosts" {
+			w.allowed = append(w.allowed, legacyDoors...)
+		}
+		w.walk(slices.Concat(doors, strangePaths))
+	}
+	walk("api", list(main), asker(main))
+	walk("ramdisk", append(list(ramdisk), list(main)...), asker(ramdisk)) // what the main listener has and this one must not
+	walk("hosts", list(hosts.server.Handler), overTLS(t, hosts))
+}
+
+// strangePaths are doors that are none, or ways around the ones there are.
+var strangePaths = []api.Door{
+	{Path: "/v1/"}, {Path: "//v1/nodes"}, {Path: "/v1/nodes/"}, {Path: "/v1//nodes"}, {Path: "/V1/nodes"}, {Path: "/nodes"}, {Path: "/v2"}, {Path: "/metrics"}, {Path: "/debug/pprof/"},
+	{Path: "/v1/../v1/nodes"}, {Path: "/boot/../v1/nodes"}, {Path: "/v1/lookup/../nodes"}, {Path: "/console/../v1/nodes"}, {Path: "/console/%2e%2e/v1/nodes"}, {Path: "/healthz/"}, {Path: "/v1/nodes.json"},
+	{Path: "/salvor"}, {Path: "/salvor/v1/nothing"}, {Path: "/identity/v3/users"}, {Path: "/compute/v2.1/servers.json"}, {Path: "/v1/heartbeat"}, {Path: "/v1/lookup/x"}, {Path: "/.git/config"},
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"}
+
+type walker struct {
+	t        *testing.T
+	listener string
+	ask      func(method, path string) int
+	allowed  []string
+	opened   []string
+}
+
+func (w *walker) walk(doors []api.Door) {
+	w.t.Helper()
+	tried := 0
+	for _, d := range doors {
+		path, shape := filled(d.Path)
+		for _, method := range methods {
+			tried++
+			status := w.ask(method, path)
+			name := method + " " + shape
+			if method == "HEAD" { // GET without the body
+				name = "GET " + shape
+			}
+			known := w.opens(name)
+			if status == http.StatusUnauthorized || status == http.StatusNotFound {
+				continue
+			}
+			// Other methods of an open path, or of one where files lie, may be told so.
+			if !known && status == http.StatusMethodNotAllowed && (strings.HasPrefix(shape, "/boot/") || slices.ContainsFunc(methods, func(m string) bool { return w.opens(m + " " + shape) })) {
+				continue
+			}
+			if !known {
+				w.t.Errorf("%s: %s answers %d without a credential", w.listener, name, status)
+			}
+			w.opened = append(w.opened, name)
+		}
+	}
+	w.t.Logf("%s: %d requests at %d doors; open: %s", w.listener, tried, len(doors), strings.Join(slices.Compact(slices.Sorted(slices.Values(w.opened))), ", "))
+	if tried < 100 && w.listener != "hosts" {
+		w.t.Errorf("only %d requests", tried)
+	}
+}
+
+// opens tells whether a door is one of the open ones; where files lie, of which each has a name, whatever lies there is.
+func (w *walker) opens(name string) bool {
+	if trimmed := strings.TrimSuffix(name, "/"); !strings.HasSuffix(trimmed, " ") {
+		name = trimmed
+	}
+	return slices.Contains(w.allowed, name) || w.listener == "api" && strings.HasPrefix(name, "GET /console/")
+}
+
+// filled gives a path with an argument in each place, and its shape.
+func filled(path string) (full, shape string) {
+	var f, s []string
+	for _, part := range strings.Split(path, "/") {
+		if strings.HasPrefix(part, "{") {
+			f, s = append(f, "00000000-0000-4000-8000-000000000001"), append(s, "{}")
+			continue
+		}
+		f, s = append(f, part), append(s, part)
+	}
+	return strings.Join(f, "/"), strings.Join(s, "/")
+}
+
+func asker(h http.Handler) func(method, path string) int {
+	return func(method, path string) int {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+		r.Method, r.Host, r.RemoteAddr = method, "salvor.example", "127.0.0.1:1"
+		if err := setPath(r, path); err != nil {
+			return http.StatusNotFound
+		}
+		r.Header.Set("X-OpenStack-Ironic-API-Version", "latest")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+}
+
+func setPath(r *http.Request, path string) error {
+	u, err := r.URL.Parse("http://salvor.example")
+	if err != nil {
+		return err
+	}
+	u.Path = path
+	if strings.Contains(path, "%") {
+		u.RawPath, u.Path = path, strings.ReplaceAll(path, "%2e", ".")
+	}
+	r.URL = u
+	return nil
+}
+
+// overTLS asks the hosts' listener itself, by a client without a certificate.
+func overTLS(t *testing.T, w wanted) func(method, path string) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = w.server.Serve(tls.NewListener(l, w.tls)) }()
+	t.Cleanup(func() { _ = w.server.Close() })
+	client := &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return func(method, path string) int {
+		r, err := http.NewRequest(method, "https://"+l.Addr().String()+path, strings.NewReader("{}"))
+		if err != nil || method == http.MethodConnect {
+			return http.StatusNotFound
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatalf("%s %s: %v", method, path, err)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+		// A redirect to a clean path opens nothing.
+		if answer.StatusCode == http.StatusMovedPermanently || answer.StatusCode == http.StatusTemporaryRedirect {
+			return http.StatusNotFound
+		}
+		return answer.StatusCode
+	}
+}
+
+// standing is the program put together over a fresh SQLite, as serve does it, before anything runs.
+func standing(t *testing.T, text string) *program {
+	t.Helper()
+	dir := t.TempDir()
+	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, file := filepath.Join(dir, "htpasswd"), filepath.Join(dir, "salvor.conf")
+	for name, content := range map[string]string{users: "admin:" + string(hash) + "\n", file: fmt.Sprintf(
+		"[DEFAULT]\nstate_path = %s\nauth_strategy = http_basic\nhttp_basic_auth_user_file = %s\n[hosts]\nlisten = 127.0.0.1:0\n%s", dir, users, text)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, _, err := config.Load(config.Source{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := assemble(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}

@@ -1,0 +1,172 @@
+package advisory
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestOSSN_0099_DeepJSONWithoutACredential: nested JSON at a door that asks for no
+// credential ended the API. Depth and size are bounded before anything is decoded.
+func TestOSSN_0099_DeepJSONWithoutACredential(t *testing.T) {
+	w := newWorld(t, "[api]\nlegacy_ramdisk_passthru = true\n")
+	id := "00000000-0000-4000-8000-000000000001"
+	deep := strings.Repeat("[", 1<<19) + strings.Repeat("]", 1<<19)
+	for _, door := range []string{
+		"/v1/heartbeat/" + id, "/v1/continue_inspection", "/v1/drivers/redfish/vendor_passthru/lookup", "/v1/nodes/" + id + "/vendor_passthru/heartbeat", "/identity/v3/auth/tokens",
+		"/v1/nodes", "/compute/v2.1/servers", "/salvor/v1/networks",
+	} {
+		for _, body := range []string{
+			deep, `{"inventory":` + deep + `}`, `{"callback_url":` + strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000) + `}`,
+			strings.Repeat("[", 1<<20), `{"a":"` + strings.Repeat("x", 17<<20) + `"}`, strings.Repeat(`{"a":[`, 1000), `{"callback_url":"\ud800","a":1e999999}`, "\x00", "\xff\xfe",
+		} {
+			began := time.Now()
+			if a := w.ask("POST", door, latest, body); a.status < 400 || a.status >= 500 {
+				t.Errorf("%s with %.40q... of %d bytes: %d %.200s", door, body, len(body), a.status, a.body)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%s with %.40q...: %s", door, body, took)
+			}
+		}
+	}
+	w.want(200, "GET", "/healthz", nil)
+	if log := w.server.Log(); strings.Contains(log, "panic") {
+		t.Error("a panic is in the log")
+	}
+}
+
+// TestCVE_2016_4985_LookupTellsNoSecrets: who guessed a MAC was told the whole node by the
+// lookup of agents. Nor does any lookup tell a token twice, as Ironic's does below 1.62.
+func TestCVE_2016_4985_LookupTellsNoSecrets(t *testing.T) {
+	w := newWorld(t, "[api]\nlegacy_ramdisk_passthru = true\n[agent]\nrequire_tls = false\n")
+	m := w.machine(object{"ipmi_password": "canary-ipmi"})
+	old := func() answer {
+		return w.ask("POST", "/v1/drivers/redfish/vendor_passthru/lookup", "1.1", object{"version": "2", "inventory": object{"interfaces": []object{{"mac_address": m.mac}}}})
+	}
+	if a := w.ask("GET", "/v1/lookup?addresses="+m.mac, "1.62", nil); a.status != 404 {
+		t.Errorf("a lookup of a node in use: %d", a.status)
+	}
+	if a := old(); a.status != 404 {
+		t.Errorf("an old lookup of a node in use: %d", a.status)
+	}
+	m.reach("rescue", "rescue wait")
+	token := m.token()
+	var all []answer
+	for _, version := range []string{"1.22", "1.31", "1.61", "1.62", "1.68", latest} {
+		for range 2 {
+			all = append(all, w.ask("GET", "/v1/lookup?addresses="+m.mac, version, nil), w.ask("GET", "/v1/lookup?node_uuid="+m.id, version, nil))
+		}
+	}
+	for _, a := range append(all, old()) {
+		if a.status != 200 {
+			t.Errorf("%d %.300s", a.status, a.body)
+		}
+		for _, secret := range []string{"canary", token, m.bmc.Image(), "redfish_address"} {
+			if strings.Contains(a.body, secret) {
+				t.Errorf("a lookup tells %.12q: %.500s", secret, a.body)
+			}
+		}
+	}
+}
+
+// TestCallbacksLeadNowhereElse: a heartbeat names where the control plane connects to. It
+// goes to the configured networks only, and nowhere before the token was proved.
+func TestCallbacksLeadNowhereElse(t *testing.T) {
+	var calls atomic.Int32
+	agent := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		http.Redirect(rw, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+	}))
+	defer agent.Close()
+	_, port, err := net.SplitHostPort(agent.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, "[agent]\nrequire_tls = false\ncallback_networks = 192.0.2.0/24\n")
+	m := w.machine(nil)
+	m.reach("rescue", "rescue wait")
+	token := m.token()
+	for _, bad := range []string{
+		"http://127.0.0.1:" + port, "http://[::1]:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://0.0.0.0:" + port, "http://169.254.169.254", "http://[fe80::1%25lo]:9999", "http://10.0.0.1:9999", "http://[64:ff9b::7f00:1]:9999",
+		"http://u:p@192.0.2.1:9999", "http://192.0.2.1:22", "http://192.0.2.1:0", "http://192.0.2.1:70000", "http://192.0.2.1:9999/v1/nodes", "http://192.0.2.1:9999?x=y", "http://192.0.2.1:9999#x", "file:///etc/passwd",
+		"gopher://192.0.2.1:9999", "ftp://192.0.2.1", "//192.0.2.1", "192.0.2.1:9999", "http:192.0.2.1", w.server.URL,
+	} {
+		if a := m.beat(bad, token); a.status != 400 {
+			t.Errorf("callback_url %s: %d %.200s", bad, a.status, a.body)
+		}
+	}
+	if n := m.show(); n["provision_state"] != "rescue wait" {
+		t.Fatalf("%v", n["provision_state"])
+	}
+	// A name is looked at when it is connected to.
+	if a := m.beat("http://localhost:"+port, token); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	w.until("the rescue gives up", func() bool { return m.show()["provision_state"] == "rescue failed" }, func() any { return m.show()["last_error"] })
+	if said := fmt.Sprint(m.show()["last_error"]); calls.Load() != 0 || !strings.Contains(said, "127.0.0.1") && !strings.Contains(said, "::1") {
+		t.Errorf("%d calls; %s", calls.Load(), said)
+	}
+}
+
+// TestNothingIsSentBeforeTheTokenIsProved: not even a connection is made to where a
+// heartbeat says that has not the token of this boot, and redirects are not followed.
+func TestNothingIsSentBeforeTheTokenIsProved(t *testing.T) {
+	var calls, stolen atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
+	defer thief.Close()
+	agent := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		http.Redirect(rw, r, thief.URL, http.StatusTemporaryRedirect)
+	}))
+	defer agent.Close()
+	w := newWorld(t, "[agent]\nrequire_tls = false\n")
+	m := w.machine(nil)
+	m.reach("rescue", "rescue wait")
+	for _, token := range []string{"", "wrong", "******", strings.Repeat("x", 43)} {
+		if a := m.beat(agent.URL, token); a.status != 400 {
+			t.Errorf("token %q: %d", token, a.status)
+		}
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("%d calls before the token was proved", n)
+	}
+	if a := m.beat(agent.URL, m.token()); a.status != 202 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	w.until("the agent is called", func() bool { return calls.Load() > 0 }, func() any { return m.show()["last_error"] })
+	if n := stolen.Load(); n != 0 {
+		t.Errorf("a redirect was followed %d times", n)
+	}
+}
+
+// TestNothingIsWrittenIntoTheLog: what a stranger says breaks no line of the log, and no
+// terminal that it is shown on.
+func TestNothingIsWrittenIntoTheLog(t *testing.T) {
+	w := newWorld(t, "[DEFAULT]\nlog_level = debug\n[agent]\nrequire_tls = false\n")
+	const evil = "x\n2026-01-01 level=ERROR msg=forged\r\x1b[2J\x1b]0;title\x07\u202e"
+	m := w.machine(nil)
+	m.reach("rescue", "rescue wait")
+	w.ask("POST", "/v1/heartbeat/"+m.id, latest, object{"callback_url": "http://192.0.2.1:9999", "agent_version": evil, "agent_token": m.token(), "agent_status": "error", "agent_status_message": evil})
+	w.ask("POST", "/v1/nodes", latest, object{"driver": evil})
+	w.ask("POST", "/v1/nodes", latest, object{"driver": "redfish", "name": evil, "extra": object{evil: evil}, "description": evil})
+	w.ask("GET", "/v1/nodes/x%0alevel=ERROR%1b[2J", latest, nil)
+	w.ask("GET", "/boot/x%0alevel=ERROR%1b[2J/boot.iso", latest, nil)
+	w.ask("POST", "/v1/continue_inspection", latest, object{"inventory": object{"interfaces": []object{{"mac_address": evil}}, "bmc_address": evil}})
+	m.set("/instance_info/kernel_append_params", evil)
+	for line := range strings.Lines(w.server.Log()) {
+		if !strings.HasPrefix(line, "time=") && !strings.HasPrefix(line, "{") {
+			t.Errorf("a line of its own: %q", line)
+		}
+		if strings.ContainsAny(line, "\x1b\x07\r") {
+			t.Errorf("a line that moves a terminal: %q", line)
+		}
+	}
+	if !strings.Contains(w.server.Log(), "level=") {
+		t.Error("there is no log")
+	}
+}
