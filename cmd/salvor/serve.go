@@ -188,13 +188,13 @@ func (p *program) wire(ctx context.Context) error {
 	kernel, ramdisk := p.rescueImages()
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.feed = native.NewFeed(p.store, p.log)
-	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
 	traces, err := newTracer(ctx, p.cfg.OTel, p.cfg.Default.Host, p.log)
 	if err != nil {
 		return err
 	}
 	p.watch = newWatcher(traces)
 	p.watch.registry.MustRegister(&census{program: p})
+	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
 	if err := p.wireCompute(ctx); err != nil {
 		return err
 	}
@@ -239,10 +239,10 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 }
 
 func (p *program) close() {
-	if p.blobs != nil {
 	if p.watch != nil {
 		p.watch.tracer.close()
 	}
+	if p.blobs != nil {
 		_ = p.blobs.Close()
 	}
 	if p.store != nil {
@@ -355,7 +355,6 @@ func (p *program) listen() ([]door, error) {
 		}
 		doors = append(doors, hosts)
 	}
-	out, err := openDoors(doors)
 	for _, d := range doors {
 		d.server.Handler = api.Observed(d.server.Handler, p.watch.request)
 	}
