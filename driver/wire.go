@@ -158,11 +158,7 @@ func Said(text string, secrets ...secret.Value) string { return SaidUpTo(maxSaid
 
 // SaidUpTo is Said with a bound of its own, in characters.
 func SaidUpTo(most int, text string, secrets ...secret.Value) string {
-	for _, s := range secrets {
-		if !s.Empty() {
-			text = strings.ReplaceAll(text, s.Reveal(), secret.Mask)
-		}
-	}
+	text = secret.Hide(text, secrets...)
 	text = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
 			return ' '

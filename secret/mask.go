@@ -1,6 +1,11 @@
 package secret
 
-import "strings"
+import (
+	"encoding/base64"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // markers are the parts of a key's name by which Ironic and its clients know a
 // secret; the same rule seals keys of driver_info one by one and masks them in answers.
@@ -24,8 +29,57 @@ func IsKey(key string) bool {
 	return false
 }
 
+// encoded is a word that may be base64, as in a header of HTTP with user and password.
+var encoded = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}={0,2}`)
+
+// Hide masks secrets in a text of somebody who was sent them: as they are, and inside of base64.
+func Hide(text string, secrets ...Value) string {
+	secrets = slices.DeleteFunc(slices.Clone(secrets), Value.Empty)
+	if len(secrets) == 0 {
+		return text
+	}
+	for _, s := range secrets {
+		text = strings.ReplaceAll(text, s.plain, Mask)
+	}
+	return encoded.ReplaceAllStringFunc(text, func(word string) string {
+		plain := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(word, "="))
+		b, err := base64.RawStdEncoding.DecodeString(plain)
+		if err != nil {
+			return word
+		}
+		for _, s := range secrets {
+			if strings.Contains(string(b), s.plain) {
+				return Mask
+			}
+		}
+		return word
+	})
+}
+
+// InURL masks the password of a text that is a URL with one; other texts stay as they are.
+func InURL(text string) string {
+	at := strings.Index(text, "://")
+	if at < 0 {
+		return text
+	}
+	rest := text[at+3:]
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	user := strings.LastIndexByte(rest[:end], '@')
+	if user < 0 {
+		return text
+	}
+	name, _, ok := strings.Cut(rest[:user], ":")
+	if !ok {
+		return text
+	}
+	return text[:at+3] + name + ":" + Mask + rest[user:]
+}
+
 // Masked copies a decoded JSON value with every secret key's value replaced by
-// Mask, at any depth.
+// Mask, and the password in every URL, at any depth.
 func Masked(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -44,6 +98,8 @@ func Masked(v any) any {
 			out[i] = Masked(e)
 		}
 		return out
+	case string:
+		return InURL(v)
 	}
 	return v
 }

@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,8 +95,29 @@ func TestTokensDifferByEveryWord(t *testing.T) {
 	}
 }
 
+func TestHide(t *testing.T) {
+	for _, text := range []string{canary, "Basic " + base64.StdEncoding.EncodeToString([]byte("someone:"+canary)), `{"x":"` + base64.RawURLEncoding.EncodeToString([]byte("a?>"+canary+"??>")) + `"}`} {
+		if got := Hide("said: "+text+" is refused", New(""), New(canary)); !strings.Contains(got, Mask) || strings.Contains(got, text) || !strings.HasSuffix(got, " is refused") {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	const plain = "GET /redfish/v1/Systems/437XR1138R2 is refused by c2FsdmFnZXI="
+	if got := Hide(plain, New(canary)); got != plain {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestMasked(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://u:p@h/x?q#f": "http://u:" + Mask + "@h/x?q#f", "http://u@h/": "http://u@h/", "http://h/a:b@c": "http://h/a:b@c", "a://b:c@d@e": "a://b:" + Mask + "@e",
+		"://": "://", "x:y@z": "x:y@z", "http://u:@h": "http://u:" + Mask + "@h",
+	} {
+		if have := InURL(in); have != want {
+			t.Errorf("%s: %s, want %s", in, have, want)
+		}
+	}
 	in := map[string]any{
+		"deploy_kernel": "http://u:" + canary + "@h/k", "urls": []any{"http://u:" + canary + "@h/k"},
 		"redfish_password": canary, "redfish_username": "admin", "list": []any{map[string]any{"auth_token": canary}},
 		"deep": map[string]any{"SNMP_Community": canary, "empty_password": nil}, "number_secret": 7.0,
 	}

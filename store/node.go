@@ -44,9 +44,68 @@ type nodeBody struct {
 	BootMode          string            `json:"boot_mode,omitempty"`
 	SecureBoot        *bool             `json:"secure_boot,omitempty"`
 	BootNumber        int64             `json:"boot_number,omitempty"`
-	Plan              *metal.BootPlan   `json:"plan,omitempty"`
+	Plan              any               `json:"plan,omitempty"`
 	Rescue            *rescue.Session   `json:"rescue,omitempty"`
 	Hold              string            `json:"hold,omitempty"`
+}
+
+// nodeSecret tells the keys of a node's objects whose values are sealed: secrets, and what may carry one inside, such as a URL that is
+// signed or has a password. These are shown to whoever may see the node, but no copy of the database has to tell them.
+func nodeSecret(key string) bool {
+	if secret.IsKey(key) {
+		return true
+	}
+	switch key {
+	case "configdrive", "image_url", "image_source", "image_checksum", "kernel", "ramdisk", "bootloader":
+		return true
+	}
+	return strings.HasSuffix(key, "_kernel") || strings.HasSuffix(key, "_ramdisk") || strings.HasSuffix(key, "_iso") || strings.HasSuffix(key, "_params") ||
+		strings.HasSuffix(key, "_url")
+}
+
+// planSecret is the same of a boot plan: what a machine fetches, and with which parameters it starts.
+func planSecret(key string) bool {
+	return key == "Kernel" || key == "Ramdisk" || key == "Params" || key == "Image"
+}
+
+const planName = "plan"
+
+// sealPlan makes a plan what its row holds.
+func (s *Store) sealPlan(n *metal.Node) (any, error) {
+	if n.Plan == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(n.Plan)
+	if err != nil {
+		return nil, err
+	}
+	var plain map[string]any
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return nil, err
+	}
+	for k, v := range plain {
+		if v == "" || v == nil {
+			delete(plain, k)
+		}
+	}
+	return s.seal(plain, nodePlace(n.ID, planName), planSecret)
+}
+
+// openPlan is the reverse.
+func (s *Store) openPlan(id string, row any) (*metal.BootPlan, error) {
+	if row == nil {
+		return nil, nil
+	}
+	plain, err := s.open(row, nodePlace(id, planName), planSecret)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(plain)
+	if err != nil {
+		return nil, err
+	}
+	plan := &metal.BootPlan{}
+	return plan, json.Unmarshal(text, plan)
 }
 
 // sealed pairs the objects that may hold secrets in the record with those in the body.
@@ -71,12 +130,16 @@ func (s *Store) encodeNode(n *metal.Node) (string, error) {
 	b := nodeBody{Extra: n.Extra, RAIDConfig: n.RAIDConfig, TargetRAID: n.TargetRAID, NetworkData: n.NetworkData, Traits: n.Traits,
 		AutomatedClean: n.AutomatedClean, MaintenanceReason: n.MaintenanceReason, ProtectedReason: n.ProtectedReason,
 		RetiredReason: n.RetiredReason, Interfaces: n.Interfaces, CleanStep: n.CleanStep, DeployStep: n.DeployStep,
-		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Plan: n.Plan, Rescue: n.Rescue, Hold: n.Hold}
+		ServiceStep: n.ServiceStep, BootMode: n.BootMode, SecureBoot: n.SecureBoot, BootNumber: n.BootNumber, Rescue: n.Rescue, Hold: n.Hold}
+	var err error
+	if b.Plan, err = s.sealPlan(n); err != nil {
+		return "", problem.Invalidf("node %s: %w", n.ID, err)
+	}
 	for _, o := range b.sealed(n) {
 		if len(*o.plain) == 0 {
 			continue
 		}
-		sealed, err := s.seal(*o.plain, nodePlace(n.ID, o.name), secret.IsKey)
+		sealed, err := s.seal(*o.plain, nodePlace(n.ID, o.name), nodeSecret)
 		if err != nil {
 			return "", err
 		}
@@ -98,9 +161,13 @@ func (s *Store) decodeNode(n *metal.Node, text string) error {
 	n.Traits, n.AutomatedClean, n.Interfaces = b.Traits, b.AutomatedClean, b.Interfaces
 	n.MaintenanceReason, n.ProtectedReason, n.RetiredReason = b.MaintenanceReason, b.ProtectedReason, b.RetiredReason
 	n.CleanStep, n.DeployStep, n.ServiceStep, n.BootMode, n.SecureBoot = b.CleanStep, b.DeployStep, b.ServiceStep, b.BootMode, b.SecureBoot
-	n.BootNumber, n.Plan, n.Rescue, n.Hold = b.BootNumber, b.Plan, b.Rescue, b.Hold
+	n.BootNumber, n.Rescue, n.Hold = b.BootNumber, b.Rescue, b.Hold
+	var err error
+	if n.Plan, err = s.openPlan(n.ID, b.Plan); err != nil {
+		return err
+	}
 	for _, o := range b.sealed(n) {
-		plain, err := s.open(*o.row, nodePlace(n.ID, o.name), secret.IsKey)
+		plain, err := s.open(*o.row, nodePlace(n.ID, o.name), nodeSecret)
 		if err != nil {
 			return err
 		}

@@ -137,11 +137,18 @@ func (s *Store) resealNode(id, text string) (string, error) {
 			if body[o.name] == nil {
 				continue
 			}
-			again, err := s.resealWalk(body[o.name], nodePlace(id, o.name), secret.IsKey)
+			again, err := s.resealWalk(body[o.name], nodePlace(id, o.name), nodeSecret)
 			if err != nil {
 				return nil, err
 			}
 			body[o.name] = again
+		}
+		if body[planName] != nil {
+			again, err := s.resealWalk(body[planName], nodePlace(id, planName), planSecret)
+			if err != nil {
+				return nil, err
+			}
+			body[planName] = again
 		}
 		return body, nil
 	})

@@ -255,12 +255,9 @@ func (c *Client) refusal(code int, what string, answer []byte) error {
 	return problem.New(kind, "RAPI of %s: %s: %d: %s%s", c.base.Host, what, code, words, hint)
 }
 
-// hide is text of the wire without the password.
+// hide is text of the wire without the password, also where it quotes the header that holds it.
 func (c *Client) hide(text string) string {
-	if p := c.conf.Password.Reveal(); p != "" {
-		text = strings.ReplaceAll(text, p, secret.Mask)
-	}
-	return said(text)
+	return said(secret.Hide(text, c.conf.Password))
 }
 
 // said is foreign text for an error of ours: short and in one line.
