@@ -200,3 +200,42 @@ func parked(t *testing.T, s *store.Store) job.Job {
 	}
 	return j
 }
+
+// TestPostgresCutInTheMiddle: wherever in a transaction the line is cut, asking again may help, and nothing is written by halves.
+func TestPostgresCutInTheMiddle(t *testing.T) {
+	d := storetest.OnPostgres(t)
+	s := storetest.Open(t, d)
+	insert := func(tx job.Tx, id string) error {
+		return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll})
+	}
+	for where := range 3 {
+		err := s.Do(t.Context(), func(tx job.Tx) error {
+			for i, id := range []string{"a", "b"} {
+				if i == where {
+					storetest.Disconnect(t, d)
+				}
+				if err := insert(tx, id); err != nil {
+					return err
+				}
+			}
+			if where == 2 {
+				storetest.Disconnect(t, d)
+			}
+			return nil
+		})
+		if !problem.Is(err, problem.Unavailable) {
+			t.Errorf("cut before write %d: %v", where+1, err)
+		}
+	}
+	// The connections that were cut beside it are found out one by one.
+	err := errors.New("not asked yet")
+	for n := 0; err != nil && n < 40; n++ {
+		err = s.Do(t.Context(), func(tx job.Tx) error { return insert(tx, "a") })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Node(t.Context(), nil, "b"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("half of it was written: %v", err)
+	}
+}
