@@ -56,8 +56,13 @@ export async function ask(path, {method = "GET", body, signal} = {}) {
     init.headers["Content-Type"] = "application/json";
   }
   const answer = await open(path, init);
-  const text = await answer.text();
-  return text ? JSON.parse(text) : undefined;
+  try {
+    const text = await answer.text();
+    return text ? JSON.parse(text) : undefined;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refused(0, "The answer of the server ended too early, or is none that is understood here.");
+  }
 }
 
 // words finds what a refusal says: each of the faces has a form of its own.

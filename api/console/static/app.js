@@ -23,6 +23,7 @@ const leave = document.getElementById("leave");
 const live = document.getElementById("live");
 let current = new AbortController(); // ends all that belongs to the view before
 let known = false; // the server has said who may come in, and we may
+let asking = false; // the form is shown
 
 // find gives the view of a place, and its arguments.
 function find(hash) {
@@ -40,6 +41,7 @@ async function show() {
   current.abort();
   current = new AbortController();
   const {signal} = current;
+  asking = false;
   tell("none");
   if (!known && !await enter(signal)) return;
   const place = find(location.hash);
@@ -69,7 +71,7 @@ function title(text) {
   say(text);
   queueMicrotask(() => {
     const active = document.activeElement;
-    if (!active || active === document.body || !main.contains(active)) (main.querySelector("h1") ?? main).focus({preventScroll: true});
+    if (!active || active === document.body || active === main || !main.contains(active)) (main.querySelector("h1") ?? main).focus({preventScroll: true});
   });
 }
 
@@ -93,6 +95,8 @@ async function enter(signal) {
 
 // The server does not know us: the form, with what it said where a token was refused.
 document.addEventListener("unknown", (event) => {
+  if (asking) return; // another request was refused too
+  asking = true;
   const had = token.get() !== "";
   out();
   current.abort();

@@ -8,7 +8,13 @@ let number = 0;
 function modal(title, ...body) {
   const id = `dialog-${++number}`;
   const dialog = h("dialog", {"aria-labelledby": id}, h("h2", {id}, title), ...body);
-  dialog.addEventListener("close", () => dialog.remove());
+  const opener = document.activeElement;
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    const key = opener?.dataset?.key; // the page may have been drawn anew meanwhile
+    const back = opener?.isConnected ? opener : key && document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    (back || document.querySelector("h1"))?.focus();
+  });
   document.body.append(dialog);
   dialog.showModal();
   return dialog;

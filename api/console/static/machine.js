@@ -43,6 +43,7 @@ export async function machine(view) {
   const drawn = h("div");
   const about = h("div");
   let pictured = "";
+  let offered = "";
   let look;
 
   const put = (what, body) => ask(path("/v1/nodes", [node.uuid, "states", what]), {method: "PUT", body});
@@ -55,7 +56,7 @@ export async function machine(view) {
     return h("button", {type: "button", "data-key": key, class: kind, on: {click}}, label);
   }
 
-  function offer(verb) {
+  function offer(verb, _, all) {
     if (verb === "rescue") {
       return button("rescue", "Rescue …", () => rescue({
         name: name(), text: "It is switched off, and boots a rescue system from the network or a virtual medium. Its disks are left as they are.",
@@ -63,7 +64,7 @@ export async function machine(view) {
           await put("provision", {target: "rescue", rescue_password: password});
           asked(`Rescue of ${name()} is asked for`);
         },
-      }), "primary");
+      }), all.includes("unrescue") ? "" : "primary");
     }
     const o = verbs[verb];
     return o && button(verb, o.label, () => confirm({
@@ -81,12 +82,13 @@ export async function machine(view) {
 
   function draw() {
     fill(strip, badge(kindOf(node.provision_state), node.provision_state), node.target_provision_state && h("span", {class: "aim"}, "→ " + node.target_provision_state),
-      h("span", null, "for ", moment(node.provision_updated_at)), h("span", null, mark(node.power_state === "power on" ? "work" : "still"), " ", power(node)),
+      h("span", null, "changed ", moment(node.provision_updated_at)), h("span", null, mark(node.power_state === "power on" ? "work" : "still"), " ", power(node)),
       node.maintenance && badge("warn", "maintenance"), node.fault && badge("bad", node.fault), node.reservation && h("span", null, mark("work"), " locked by ", node.reservation));
     fill(notes, node.last_error && h("p", {class: "note bad"}, mark("bad"), " ", node.last_error),
       node.maintenance && node.maintenance_reason && h("p", {class: "note warn"}, mark("warn"), " In maintenance: ", node.maintenance_reason));
-    const open = ways(table, node.provision_state).flatMap((one) => one.verbs);
-    fill(actions, [...new Set(open)].map(offer), open.length === 0 && h("span", {class: "sub"}, "Nothing may be asked of it in this state."));
+    const open = [...new Set(ways(table, node.provision_state).flatMap((one) => one.verbs))];
+    if (offered !== "" + open) fill(actions, open.map(offer));
+    offered = "" + open;
     const drawing = node.provision_state + "\n" + node.target_provision_state;
     if (drawing !== pictured) fill(drawn, picture(table, node.provision_state, node.target_provision_state));
     pictured = drawing;

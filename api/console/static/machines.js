@@ -66,7 +66,7 @@ export async function machines(view) {
     if (found.nodes.length) fill(list, table(found.nodes));
     else if (all === 0) fill(list, empty(h("h2", null, "No machines yet"), h("p", null, "Enrol one: ", h("code", null, "salvor node create --driver redfish --name rack1-01"))));
     else fill(list, empty(h("p", null, "No machine is like that. "), link(["machines"], null, "Show all machines")));
-    const step = (text, label, key, fn) => h("button", {type: "button", "data-key": key, "aria-label": label, disabled: !fn, on: {click: fn ?? (() => {})}}, text);
+    const step = (text, label, key, fn) => h("button", {type: "button", "data-key": key, "aria-label": label, disabled: !fn, on: {click: fn || (() => {})}}, text);
     const turn = (fn) => async () => { fn(); await look(); say(shown); document.getElementById("list-top")?.scrollIntoView({block: "nearest"}); };
     fill(pager, step("← Back", "Previous page", "back", markers.length > 1 && turn(() => markers.pop())),
       h("span", null, shown), step("On →", "Next page", "on", found.more && turn(() => markers.push(found.nodes.at(-1).uuid))));
@@ -100,7 +100,7 @@ export async function machines(view) {
 
 function table(nodes) {
   return h("table", {class: "list"}, h("caption", {class: "unseen"}, "Machines"),
-    h("thead", null, h("tr", null, ["Machine", "State", "Power", "In the state since", "Group"].map((t) => h("th", {scope: "col"}, t)))),
+    h("thead", null, h("tr", null, ["Machine", "State", "Power", "Changed", "Group"].map((t) => h("th", {scope: "col"}, t)))),
     h("tbody", null, nodes.map(row)));
 }
 
@@ -111,7 +111,7 @@ function row(n) {
       n.target_provision_state && h("span", {class: "aim"}, "→ " + n.target_provision_state),
       n.maintenance && badge("warn", "maintenance"), n.fault && badge("bad", n.fault), n.failed && !n.fault && badge("bad", "last operation failed")),
     h("td", {"data-label": "Power"}, power(n)),
-    h("td", {"data-label": "Since"}, moment(n.since)),
+    h("td", {"data-label": "Changed"}, moment(n.since)),
     h("td", {"data-label": "Group"}, n.conductor_group || "–"));
 }
 

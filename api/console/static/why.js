@@ -32,12 +32,12 @@ export class Why {
 function show(why) {
   const [kind, mood] = moods[why.mood] ?? moods.idle;
   return [
-    h("p", {class: "mood"}, badge(kind, mood), why.waits_for && h("span", null, " for ", why.waits_for), why.waits_since && h("span", {class: "since"}, " since ", moment(why.waits_since))),
+    h("p", {class: "mood"}, badge(kind, mood), why.waits_for && h("span", null, " for ", why.waits_for), why.waits_since && h("span", {class: "since"}, ", since ", moment(why.waits_since))),
     h("p", {class: "why-text"}, why.text),
     why.trouble?.length > 0 && h("ul", {class: "trouble"}, why.trouble.map((t) => h("li", null, mark("bad"), " ", t))),
     why.deadline && h("p", null, mark("wait"), ` ${why.deadline.what} ends in ${seconds(why.deadline.seconds)}`, why.deadline.running ? "" : " (the clock stands: no conductor lives)",
       why.deadline.then && `; then ${why.deadline.then}`, "."),
-    why.words?.length > 0 && h("details", {"data-key": "words"}, h("summary", {"data-key": "heard"}, "Last heard"), h("ul", {class: "heard"}, why.words.map((w) => h("li", null,
+    why.words?.length > 0 && h("details", {"data-key": "words", "aria-label": "Last heard"}, h("summary", {"data-key": "heard"}, "Last heard"), h("ul", {class: "heard"}, why.words.map((w) => h("li", null,
       mark(w.ok ? "good" : "bad"), " ", h("b", null, w.from), " ", w.at && moment(w.at), " ", w.text)))),
     why.next?.length > 0 && [h("h3", null, "What to do next"), h("ul", {class: "commands"}, why.next.map((c) => h("li", null, h("code", null, c.run), copier(c.run, "command"), h("span", null, c.for))))],
   ];
