@@ -188,7 +188,7 @@ func TestSweepRamdisk(t *testing.T) {
 				}
 				return b
 			}
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				b := fresh(t)
 				return b.world(c.kind, func(t *testing.T) { b.withSteps(t, c.verb, c.steps) }, func(t *testing.T) {
 					n := b.noSecretLeft(t)

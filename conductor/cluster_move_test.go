@@ -123,7 +123,7 @@ func TestSweepClusterEvacuation(t *testing.T) {
 	for name, state := range map[string]compute.VMState{"running": compute.Active, "off": compute.Stopped} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				s, h := newHerd(t, state)
 				s.fenceBy(t, compute.PowerCut)
 				w := s.world(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) {

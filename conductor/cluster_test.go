@@ -21,7 +21,6 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
-	"salvor/store/storetest"
 )
 
 // cloud is a cluster in memory beside a real store and a conductor that watches it.
@@ -43,7 +42,7 @@ var operator = compute.Who{Admin: true}
 
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
-	st, key := storetest.SQLite(t)
+	st, key := standOn(t)
 	c := &cloud{T: t, store: st, hosts: []hypervisor.ClusterHost{node("n1"), node("n2")}}
 	c.services = compute.New(st, st, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now)
 	c.con = New(Config{Store: st, Compute: c.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Clusters: c})
@@ -165,7 +164,7 @@ func (c *cloud) turn() {
 func (c *cloud) conduct() (stop func()) {
 	c.Helper()
 	r, err := job.NewRunner(job.Config{
-		Store: c.store, Definitions: c.con.Definitions(), Workers: 2, Now: time.Now, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
+		Store: c.store, Definitions: c.con.Definitions(), Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ func TestSweepServerRescue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			off := q.kind == compute.GanetiHost
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				h := newHouse(t, q)
 				before, _ := h.hv.State(h.server)
 				return h.world(compute.JobRescue, func(t *testing.T) { startRescue(t, h, off) }, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSweepServerUnrescue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			off := q.kind == compute.GanetiHost
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				h := newHouse(t, q)
 				startRescue(t, h, off)
 				h.work(t)
@@ -142,7 +142,7 @@ func TestSweepServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				h := newHouse(t, c.quarters)
 				w := h.world(c.kind, nil, func(t *testing.T) {
 					if s := h.undamaged(t); !c.left(s) {
@@ -180,10 +180,29 @@ func (h *house) create(t *testing.T) {
 	h.server = made[0].ID
 }
 
+// TestSweepDetach: a volume is given back once, or is still the server's.
+func TestSweepDetach(t *testing.T) {
+	t.Parallel()
+	sweep(t, func(t *testing.T) *jobtest.World {
+		h := newHouse(t, quarters{state: compute.Active})
+		h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
+		h.work(t)
+		return h.world(compute.JobDetach, func(t *testing.T) {
+			h.act(t, compute.Act{Action: compute.DetachVolume, VolumeID: h.volume})
+		}, func(t *testing.T) {
+			s := h.undamaged(t)
+			v, err := h.store.Volumes().Get(context.Background(), nil, h.volume)
+			if err != nil || s.State != compute.Active || (v.ServerID == s.ID) != (len(s.Disks) == 3) {
+				t.Errorf("volume of %q, %v; left as %s", v.ServerID, err, h.picture(t))
+			}
+		})
+	})
+}
+
 // TestSweepReconcile: what a host lost is started again, once.
 func TestSweepReconcile(t *testing.T) {
 	t.Parallel()
-	jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+	sweep(t, func(t *testing.T) *jobtest.World {
 		h := newHouse(t, quarters{state: compute.Active})
 		state, _ := h.hv.State(h.server)
 		state.Power, state.Runs = compute.PowerOff, nil

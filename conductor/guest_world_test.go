@@ -23,7 +23,6 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
-	"salvor/store/storetest"
 )
 
 // house is a VM host in memory beside a real store: its hypervisor, its files, and an agent that takes orders from the
@@ -63,7 +62,7 @@ func (h *house) Of(context.Context, *compute.Host) (hypervisor.Hypervisor, error
 
 func newHouse(t *testing.T, q quarters) *house {
 	t.Helper()
-	st, key := storetest.SQLite(t)
+	st, key := standOn(t)
 	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
 	h.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
 	h.con = New(Config{Store: st, Compute: h.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
@@ -386,7 +385,7 @@ func (h *house) world(kind job.Kind, start, broken func(t *testing.T)) *jobtest.
 func (h *house) conduct(t *testing.T) (stop func()) {
 	t.Helper()
 	r, err := job.NewRunner(job.Config{
-		Store: h.store, Definitions: h.con.Definitions(), Workers: 2, Now: time.Now, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
+		Store: h.store, Definitions: h.con.Definitions(), Workers: 2, Log: slog.New(slog.DiscardHandler), Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 	})
 	if err != nil {

@@ -157,7 +157,7 @@ func TestSweepHardware(t *testing.T) {
 		told("set indicator", metal.IndicatorArgs{Component: "system", Name: "led", State: "on"}),
 	} {
 		t.Run(string(q.Kind), func(t *testing.T) {
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				w := b.world(q.Kind, func(t *testing.T) {
 					if _, err := b.nodes.Ask(context.Background(), b.node, q, record.Asker{}); err != nil {

@@ -53,7 +53,7 @@ func (s *street) runPlan(t *testing.T, p *compute.Plan) {
 // TestSweepEvacuate: the plan of a host is worked off, whatever befalls its conductor.
 func TestSweepEvacuate(t *testing.T) {
 	t.Parallel()
-	jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+	sweep(t, func(t *testing.T) *jobtest.World {
 		s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
 		p := s.plan(t, compute.PlanWish{})
 		if len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || p.Items[0].DestID == "" || !p.OneMore || !strings.Contains(p.Missing, "salvor fence") {

@@ -24,7 +24,6 @@ import (
 	"salvor/secret"
 	"salvor/storage"
 	"salvor/store"
-	"salvor/store/storetest"
 )
 
 // depot is an endpoint of the Bare Metal API in memory, beside a real store. What is asked of a machine goes one step on at each look.
@@ -57,7 +56,7 @@ type begin struct {
 
 func newDepot(t *testing.T, b begin) *depot {
 	t.Helper()
-	st, key := storetest.SQLite(t)
+	st, key := standOn(t)
 	y := &depot{store: st, machines: map[string]*hypervisor.Machine{}, runs: map[string]string{}, password: map[string]string{}, targets: map[string][]string{}, leaves: map[string]bool{}, breaks: map[hypervisor.Verb]string{}}
 	y.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second}, time.Now)
 	y.con = New(Config{Store: st, Compute: y.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Metals: y, FirstLook: time.Millisecond,
@@ -422,7 +421,7 @@ func TestMetalSurvives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				y := newDepot(t, c.begin)
 				return y.world(c.kind, func(t *testing.T) { y.act(t, c.act(y)) }, func(t *testing.T) {
 					if s := y.now(t); s.Task != compute.NoTask && s.State != compute.Deleted || s.Fault == nil && s.State != compute.Deleted {
@@ -435,7 +434,7 @@ func TestMetalSurvives(t *testing.T) {
 	for _, volume := range []bool{false, true} {
 		t.Run(fmt.Sprintf("create volume=%v", volume), func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				y := newDepot(t, begin{none: true})
 				w := y.world(compute.JobMetalCreate, nil, func(t *testing.T) {
 					if s := y.now(t); s.State != compute.Errored {

@@ -21,7 +21,7 @@ import (
 func (b *bench) run(t *testing.T) {
 	t.Helper()
 	r, err := job.NewRunner(job.Config{
-		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Now: time.Now, Log: b.con.Log, Die: func(why string) { panic(why) },
+		Store: b.store, Definitions: b.con.Definitions(), Workers: 4, Log: b.con.Log, Die: func(why string) { panic(why) },
 		Conductor: job.Conductor{ID: "c", Incarnation: uuid.NewString(), Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
 	})
 	if err != nil {

@@ -171,7 +171,7 @@ func TestSweepServerMigrate(t *testing.T) {
 		c := ways[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				l := newLane(t, yard{quarters: quarters{state: c.state}})
 				if c.bent != nil {
 					c.bent(l)

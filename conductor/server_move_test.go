@@ -80,7 +80,7 @@ func TestSweepMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				s := newStreet(t, y)
 				s.fence(t)
 				return s.moveWorld(compute.JobMove, func(t *testing.T) { s.evacuate(t) }, func(t *testing.T) { s.undivided(t) })
@@ -129,7 +129,7 @@ func (s *street) undivided(t *testing.T) {
 // TestSweepMoveInRescue: a server in its rescue stays in it.
 func TestSweepMoveInRescue(t *testing.T) {
 	t.Parallel()
-	jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+	sweep(t, func(t *testing.T) *jobtest.World {
 		s := newStreet(t, yard{quarters: quarters{state: compute.Active}, others: 1})
 		startRescue(t, s.house, false)
 		s.work(t)

@@ -17,7 +17,7 @@ import (
 
 func TestSweepRescue(t *testing.T) {
 	t.Parallel()
-	jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+	sweep(t, func(t *testing.T) *jobtest.World {
 		b := newBench(t, metal.Active)
 		return b.world("rescue", func(t *testing.T) { b.start(t, metal.ToRescue) }, func(t *testing.T) {
 			n := b.noSecretLeft(t)
@@ -39,7 +39,7 @@ func TestSweepRescue(t *testing.T) {
 
 func TestSweepUnrescue(t *testing.T) {
 	t.Parallel()
-	jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+	sweep(t, func(t *testing.T) *jobtest.World {
 		b := newBench(t, metal.Rescue)
 		b.running, b.device, b.credential = "ramdisk", rescue.Boot{}, "$5$x"
 		change(t, b, func(n *metal.Node) {
@@ -77,7 +77,7 @@ func TestSweepOthers(t *testing.T) {
 		{"delete", metal.Active, metal.Delete, metal.Error},
 	} {
 		t.Run(string(c.kind), func(t *testing.T) {
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, c.from)
 				return b.world(c.kind, func(t *testing.T) { b.start(t, c.verb) }, func(t *testing.T) {
 					n := b.noSecretLeft(t)
@@ -94,7 +94,7 @@ func TestSweepPower(t *testing.T) {
 	t.Parallel()
 	for _, target := range []metal.PowerTarget{metal.TurnOff, metal.Reboot, metal.SoftReboot} {
 		t.Run(string(target), func(t *testing.T) {
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				b := newBench(t, metal.Active)
 				return b.world("power", func(t *testing.T) {
 					if err := b.nodes.SetPower(context.Background(), b.node, target, time.Minute, record.Asker{}); err != nil {

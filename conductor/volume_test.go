@@ -193,7 +193,7 @@ func TestSweepVolumes(t *testing.T) {
 		{"delete", metal.Active, metal.Delete, metal.Error},
 	} {
 		t.Run(string(c.kind), func(t *testing.T) {
-			jobtest.Sweep(t, func(t *testing.T) *jobtest.World {
+			sweep(t, func(t *testing.T) *jobtest.World {
 				b := newVolumeBench(t, c.from)
 				return b.world(c.kind, func(t *testing.T) { b.start(t, c.verb) }, func(t *testing.T) {
 					n := b.noSecretLeft(t)

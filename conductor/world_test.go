@@ -22,7 +22,6 @@ import (
 	"salvor/rescue"
 	"salvor/secret"
 	"salvor/store"
-	"salvor/store/storetest"
 )
 
 // bench is a machine in memory behind every interface of a driver, with an agent in
@@ -180,7 +179,7 @@ const timeout = 5 * time.Minute
 func newBench(t *testing.T, state metal.State) *bench {
 	t.Helper()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	st, key := storetest.SQLite(t)
+	st, key := standOn(t)
 	b := &bench{power: metal.PowerOn, running: "system", device: rescue.Boot{Device: "disk", Persistent: true}, networks: map[driver.Net]bool{driver.Tenant: true}, refuses: map[driver.Net]error{}, store: st, key: key}
 	directory := metal.NewDirectory(st, time.Now, 0, 0)
 	b.nodes = metal.NewNodes(st, st, key, directory, metal.Options{RestrictLookup: true}, time.Now)

@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,14 +47,47 @@ const patience = 30 * time.Second
 // Sweep runs every disturbance of the operation that fresh makes worlds for; under the
 // race detector every fourth.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
+	tries := 0
+	sweep(t, fresh, func() bool { tries++; return tries%stride == 0 })
+}
+
+// Sample runs one disturbance in oneIn, by SALVOR_SEED or by chance, and all of them with SALVOR_SOAK: for worlds on a
+// store that takes long to make. Under the race detector it runs none, for there Sweep runs the same code.
+func Sample(t *testing.T, oneIn int, fresh func(t *testing.T) *World) {
+	switch {
+	case os.Getenv("SALVOR_SOAK") != "":
+		oneIn = 1
+	case stride > 1:
+		return
+	}
+	name := fnv.New64a()
+	_, _ = name.Write([]byte(t.Name()))
+	chance := rand.New(rand.NewPCG(seed(t), name.Sum64()))
+	sweep(t, fresh, func() bool { return chance.IntN(oneIn) == 0 })
+}
+
+var randomSeed = uint64(time.Now().UnixNano())
+
+func seed(t *testing.T) uint64 {
+	s := randomSeed
+	if text := os.Getenv("SALVOR_SEED"); text != "" {
+		var err error
+		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SALVOR_SEED: %v", err)
+		}
+	}
+	t.Logf("SALVOR_SEED=%d", s)
+	return s
+}
+
+func sweep(t *testing.T, fresh func(t *testing.T) *World, chosen func() bool) {
 	clean := fresh(t)
 	counted := &mortal{Store: clean.Store}
 	run(t, clean, counted)
 	want := clean.Picture(t)
 	writes := int(counted.writes.Load())
-	tries := 0
 	try := func(name string, disturb func(t *testing.T)) {
-		if tries++; tries%stride == 0 {
+		if chosen() {
 			t.Run(name, disturb)
 		}
 	}

@@ -1,0 +1,63 @@
+package conductor
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/job/jobtest"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// onPostgres is the name of the tests whose worlds stand on PostgreSQL.
+const onPostgres = "on PostgreSQL"
+
+// standOn gives the store that a world stands on. Which engine it is of is said by the test's name, so that no world has to be told.
+func standOn(t *testing.T) (*store.Store, *secret.Key) {
+	t.Helper()
+	if strings.Contains(t.Name(), strings.ReplaceAll(onPostgres, " ", "_")) {
+		return storetest.PostgresStore(t)
+	}
+	return storetest.SQLite(t)
+}
+
+// swept are the kinds of operations that were swept.
+var swept sync.Map
+
+// sweep sweeps an operation on SQLite, and by samples on PostgreSQL.
+func sweep(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
+	noted := func(t *testing.T) *jobtest.World {
+		w := fresh(t)
+		swept.Store(w.Kind, true)
+		return w
+	}
+	jobtest.Sweep(t, noted)
+	t.Run(onPostgres, func(t *testing.T) { jobtest.Sample(t, 40, noted) })
+}
+
+// unswept are the operations that are not swept, and why.
+var unswept = map[job.Kind]string{
+	compute.JobDrain: "it has the actions of an evacuation, which is swept",
+	compute.JobWatch: "it has no end while there is its cluster; TestStaleLooksChangeNothing and TestJobsAreToldOnce hold what it writes",
+}
+
+// TestMain proves in the end, where all tests have run, that every other operation was swept.
+func TestMain(m *testing.M) {
+	code := storetest.Main(m)
+	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" {
+		for _, d := range New(Config{}).Definitions() {
+			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation && unswept[d.Kind] == "" {
+				fmt.Printf("operation %s was never swept\n", d.Kind)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
