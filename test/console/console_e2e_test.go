@@ -76,6 +76,8 @@ func testRescue(t *testing.T, w *world, b *browser, id string) {
 	if strings.Contains(kept, password) {
 		t.Error("the password is still in the page")
 	}
+	p.size(1280, 1560)
+	p.shot("rescued")
 	looks(p, "machine")
 
 	p.click("button", "Unrescue")
@@ -231,6 +233,16 @@ func testHosts(t *testing.T, w *world, b *browser) {
 	p.until(`document.querySelectorAll("svg.plan .way.there").length === 3`)
 	p.sees("3 of 3 moved")
 	looks(p, "plan")
+	p.eval(everyWay)
+	if got := p.text("#every .legend"); got != "5 servers of rack7-vm3, to 2 hosts: 2 keep their disks, 1 has its volumes attached anew, 1 has its disk made anew: data lost, 1 cannot move. 1 of 5 moved." {
+		t.Errorf("the picture says %q", got)
+	}
+	for _, stage := range []string{"keep there", "keep going", "reattach waiting", "reimage consent", "cannot stays"} {
+		if p.eval(`document.querySelectorAll("#every .way.`+strings.ReplaceAll(stage, " ", ".")+`").length`) != 1.0 {
+			t.Errorf("no server is drawn as %s", stage)
+		}
+	}
+	p.shot("every-way")
 	p.open(w.url() + "#/hosts/vm1")
 	p.sees("the cable is pulled")
 	p.find("link", "Plan 1")
@@ -238,6 +250,20 @@ func testHosts(t *testing.T, w *world, b *browser) {
 	p.harmless()
 	p.atHome(w)
 }
+
+// everyWay draws a plan with servers of every kind and stage, by the console's own hand.
+const everyWay = `import("/console/plans.js").then(({drawing}) => {
+	const item = (name, disposition, destination, more) => ({server_id: name, name, disposition, destination, ...more});
+	const card = document.createElement("section");
+	card.id = "every";
+	card.className = "card";
+	card.append(...drawing({host: "rack7-vm3", state: "running", dispositions: {keep: 2, reattach: 1, reimage: 1, cannot: 1}, items: [
+		item("web1", "keep", "rack7-vm4", {move_state: "completed"}), item("web2", "keep", "rack7-vm4", {move_state: "running"}),
+		item("db1", "reattach", "rack8-vm1", {}), item("cache1", "reimage", "rack8-vm1", {needs_consent: true}),
+		item("build1", "cannot", "", {why: "its disk was rack7-vm3's own, and it has no image"})]}).filter(Boolean));
+	document.querySelector("main").replaceChildren(card);
+	scrollTo(0, 0);
+})`
 
 // testAway tells that the server is away, and goes on when it is back.
 func testAway(t *testing.T, w *world, b *browser) {

@@ -44,8 +44,9 @@ const most = 48;
 // crowd draws a small square for each server.
 function crowd(n) {
   const shown = Math.min(n, most);
-  const rows = Math.max(1, Math.ceil(shown / 16));
-  return s("svg", {class: "crowd", viewBox: `0 0 160 ${rows * 10}`, width: 160, height: rows * 10, "aria-hidden": "true"},
+  const width = Math.min(shown, 16) * 10;
+  const height = Math.ceil(shown / 16) * 10;
+  return shown > 0 && s("svg", {class: "crowd", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true"},
     Array.from({length: shown}, (_, i) => s("rect", {x: i % 16 * 10, y: Math.floor(i / 16) * 10, width: 7, height: 7, rx: 1.5})));
 }
 

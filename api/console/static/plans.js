@@ -57,7 +57,7 @@ function tally(p) {
 
 export async function plan(view) {
   const {id, signal} = view;
-  const body = h("div");
+  const body = h("div", {class: "stack"});
   const strip = h("div", {class: "strip"});
   const read = () => ask(path("/salvor/v1/plans", [id]), {signal});
   const draw = (p) => {
@@ -146,7 +146,7 @@ function way(item, y) {
     s("title", null, `${item.name}: ${word}; ${label}${item.destination ? `; to ${item.destination}` : ""}${item.problem ? `; ${item.problem}` : ""}`),
     at !== "stays" && s("path", {class: "line", d: `M${size.side + 4} ${middle}H${size.side + size.lane - 4}`, "marker-end": "url(#plan-arrow)"}),
     x !== 10 && chip(10, "ghost"), at !== "there" && at !== "stays" && chip(size.side + size.lane + 8, "ghost"), chip(x, at),
-    s("text", {x: x + 8, y: middle + 4}, cut(`${{there: "✓ ", failed: "✕ ", going: "▸ ", consent: "? "}[at] ?? ""}${item.name}`, 24)),
+    s("text", {x: x + 8, y: middle + 4}, cut(`${{there: "✓ ", failed: "✕ ", going: "▸ ", consent: "? "}[at] ?? ""}${item.name}`, 22)),
     at === "going" ? null : s("text", {class: "label", x: at === "stays" ? size.side + 12 : size.side + size.lane / 2, y: middle - 4, "text-anchor": at === "stays" ? "start" : "middle"}, cut(label, at === "stays" ? 60 : 40)));
 }
 

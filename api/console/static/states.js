@@ -141,10 +141,10 @@ export function picture(table, now, aim) {
   }, s("defs", null, head("arrow", "faint"), head("arrow-lit", "lit")), faint, lit,
   [...table.at.values()].map((place) => node(place, now, aim, reach.get(place.name))));
   const frame = h("div", {class: "scroll", tabindex: 0, role: "group", "aria-label": "Picture of the provision states; it may be scrolled"}, svg);
-  queueMicrotask(() => { // where the picture is wider than the screen, the live state is in sight
+  new ResizeObserver(() => { // where the picture is wider than the screen, the live state is in sight
     const place = table.at.get(now);
-    if (place) frame.scrollLeft = place.middle.x - frame.clientWidth / 2;
-  });
+    if (place) frame.scrollLeft = place.middle.x * svg.clientWidth / table.width - frame.clientWidth / 2;
+  }).observe(frame);
   return [frame, h("p", {class: "legend"}, sentence(now, open))];
 }
 

@@ -99,7 +99,7 @@ function row(e, from, span) {
   }
   const failed = e.severity === "error";
   const timed = e.type === "action" && !failed && (e.text === e.action || e.text === "undo " + e.action); // it has ended
-  return h("li", {class: "row " + (failed ? "failed" : e.type)},
+  return h("li", {class: "row " + (failed ? "failed" : timed ? "action" : "word")},
     h("span", {class: "what"}, mark(failed ? "bad" : timed ? "good" : e.type === "action" ? "wait" : "still"), e.text),
     timed && bar(begin(e), Date.parse(e.at), from, span),
     h("span", {class: "secs"}, timed ? seconds(e.seconds ?? 0) : clock(e.at)));

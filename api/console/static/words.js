@@ -33,7 +33,7 @@ export function moment(text) {
 export function clock(text) {
   const at = new Date(text);
   const today = at.toDateString() === new Date().toDateString();
-  return h("time", {datetime: text, title: at.toLocaleString()}, today ? at.toLocaleTimeString() : at.toLocaleString());
+  return h("time", {datetime: text, title: at.toLocaleString()}, today ? at.toLocaleTimeString([], {hour12: false}) : at.toLocaleString([], {hour12: false}));
 }
 
 setInterval(() => {
