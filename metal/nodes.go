@@ -79,8 +79,8 @@ func (s *Nodes) Marks(ctx context.Context, f NodeFilter, p record.Page) ([]NodeM
 }
 
 // Marked reads the nodes of marks, by their Num.
-func (s *Nodes) Marked(ctx context.Context, nums []int64) (map[int64]*Node, error) {
-	return s.store.MarkedNodes(ctx, nums)
+func (s *Nodes) Marked(ctx context.Context, nums []int64, part NodePart) (map[int64]*Node, error) {
+	return s.store.MarkedNodes(ctx, nums, part)
 }
 
 var (

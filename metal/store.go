@@ -54,8 +54,8 @@ type NodeMarks interface {
 	NodeMark(ctx context.Context, ident string) (NodeMark, error)
 	// ListNodeMarks is Nodes without the records themselves.
 	ListNodeMarks(ctx context.Context, f NodeFilter, p record.Page) ([]NodeMark, error)
-	// MarkedNodes reads nodes by the Num of their marks; those that are gone meanwhile are left out.
-	MarkedNodes(ctx context.Context, nums []int64) (map[int64]*Node, error)
+	// MarkedNodes reads nodes by the Num of their marks, or of each what the part has; those that are gone meanwhile are left out.
+	MarkedNodes(ctx context.Context, nums []int64, part NodePart) (map[int64]*Node, error)
 }
 
 // NodeMark is a Mark with all that a view of a node shows beside its record: Heard is the Revision of the
@@ -104,6 +104,16 @@ type ContactStore interface {
 	// SavePower notes readings that say nothing new, many at once; of a node that is gone nothing.
 	SavePower(ctx context.Context, readings []PowerReading) error
 }
+
+// NodePart is how much of a node is read.
+type NodePart int
+
+const (
+	// WholeNode is all of it.
+	WholeNode NodePart = iota
+	// NodeRow leaves out what is kept as JSON: objects, lists, interfaces, reasons, the boot and the rescue.
+	NodeRow
+)
 
 // PowerTurn is whose power is read, and when again.
 type PowerTurn struct {

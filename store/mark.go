@@ -55,15 +55,19 @@ func (s *Store) ListNodeMarks(ctx context.Context, f metal.NodeFilter, p record.
 const markSlice = 500
 
 // MarkedNodes is metal.NodeMarks's.
-func (s *Store) MarkedNodes(ctx context.Context, nums []int64) (map[int64]*metal.Node, error) {
+func (s *Store) MarkedNodes(ctx context.Context, nums []int64, part metal.NodePart) (map[int64]*metal.Node, error) {
 	out := make(map[int64]*metal.Node, len(nums))
+	columns := `n.` + strings.Join(nodeFields, ", n.")
+	if part == metal.NodeRow {
+		columns = strings.TrimSuffix(columns, "n.body") + "'{}'"
+	}
 	err := inSlices(nums, func(list string, args []any) error {
 		return s.read(ctx, nil, func(r *sql.Rows) error {
 			var num int64
 			n, err := s.scanNode(r, &num)
 			out[num] = n
 			return err
-		}, `SELECT n.`+strings.Join(nodeFields, ", n.")+lockAndConductor+`, n.num FROM node n`+joinLockAndConductor+` WHERE n.num IN (`+list+`)`, args...)
+		}, `SELECT `+columns+lockAndConductor+`, n.num FROM node n`+joinLockAndConductor+` WHERE n.num IN (`+list+`)`, args...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read marked nodes: %w", err)

@@ -84,7 +84,7 @@ func TestNoScan(t *testing.T) {
 	for _, read := range []func() error{
 		func() error { _, err := s.Node(ctx, nil, "n"); return err },
 		func() error { _, err := s.NodeMark(ctx, "n"); return err },
-		func() error { _, err := s.MarkedNodes(ctx, []int64{1, 2}); return err },
+		func() error { _, err := s.MarkedNodes(ctx, []int64{1, 2}, metal.WholeNode); return err },
 		func() error { _, err := s.PortTable().Marked(ctx, []int64{1, 2}); return err },
 		func() error {
 			_, err := s.ListNodeMarks(ctx, metal.NodeFilter{InstanceUUID: "i"}, record.Page{})
@@ -132,6 +132,11 @@ func TestNoScan(t *testing.T) {
 			return err
 		},
 		func() error { _, err := s.NextDue(ctx, []string{"", "north"}, map[job.Kind]int{"work": 1}); return err },
+		func() error {
+			_, err := s.ClaimPower(ctx, metal.PowerTurn{Groups: []string{"", "north"}, Now: time.Now(), Next: time.Now().Add(time.Hour)}, 9)
+			return err
+		},
+		func() error { return s.SavePower(ctx, []metal.PowerReading{{NodeID: "n"}}) },
 		func() error { _, err := s.Release(ctx, []string{"c/1"}); return err },
 		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },
 	} {
@@ -147,7 +152,7 @@ func TestNoScan(t *testing.T) {
 	}
 	for text, args := range r.sent {
 		for _, step := range explain(t, s, text, args) {
-			for _, table := range []string{"n", "node", "job", "l", "port", "t", "event", "e", "contact", "k", "boot_mac", "b"} {
+			for _, table := range []string{"n", "node", "job", "l", "port", "t", "event", "e", "contact", "k", "boot_mac", "b", "power_turn"} {
 				if strings.HasPrefix(step+" ", "SCAN "+table+" ") && !strings.Contains(step, "INDEX job_claim") {
 					t.Errorf("%s:\n%s", step, text)
 				}

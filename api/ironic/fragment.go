@@ -70,7 +70,7 @@ func (c *call) nodeTexts(marks []metal.NodeMark, fields []*nodeField) ([]string,
 	}
 	v := view{path: "nodes", drivers: generation, fields: namesOf(fields, func(f *nodeField) string { return f.name })}
 	return c.texts(v, marks, c.seesAll(wholeNode), func(nums []int64) (map[int64]fragment, error) {
-		found, err := c.s.Nodes.Marked(ctx, nums)
+		found, err := c.s.Nodes.Marked(ctx, nums, partOf(fields))
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package ironic
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"salvor/metal"
 	"salvor/secret"
@@ -251,6 +252,26 @@ func (c *call) views(ctx context.Context, nodes []*metal.Node, fields []*nodeFie
 // showsContact tells whether a field shows what was heard of the node.
 func showsContact(fields []*nodeField) bool {
 	return slices.ContainsFunc(fields, func(f *nodeField) bool { return f.name == "driver_internal_info" })
+}
+
+// rowFields are shown without what is kept of a node as JSON, so that lists of them read none.
+var rowFields = func() map[string]bool {
+	m := map[string]bool{}
+	for _, name := range strings.Fields(`uuid name driver instance_uuid chassis_uuid power_state target_power_state provision_state
+		target_provision_state provision_updated_at last_error reservation maintenance fault console_enabled inspection_started_at
+		inspection_finished_at resource_class conductor_group protected conductor owner description allocation_uuid retired lessee shard
+		parent_node disable_power_off instance_name health created_at updated_at links ports states portgroups volume`) {
+		m[name] = true
+	}
+	return m
+}()
+
+// partOf is how much of a node the fields show.
+func partOf(fields []*nodeField) metal.NodePart {
+	if slices.ContainsFunc(fields, func(f *nodeField) bool { return !rowFields[f.name] }) {
+		return metal.WholeNode
+	}
+	return metal.NodeRow
 }
 
 // drivers gives what conductors say of each hardware type.

@@ -200,7 +200,7 @@ func testNodeMarks(b *bench) {
 	if m.Reservation != "salvor" && m.Reservation != "host-b" || m.Conductor != "host-b" {
 		b.Errorf("mark %+v", m)
 	}
-	found, err := b.s.MarkedNodes(b.ctx, []int64{m.Num, -1})
+	found, err := b.s.MarkedNodes(b.ctx, []int64{m.Num, -1}, metal.WholeNode)
 	b.ok(err)
 	whole, err := b.s.Node(b.ctx, nil, "a")
 	b.ok(err)
