@@ -78,7 +78,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"flavor", testFlavors}, {"image", testImages}, {"keypair", testKeypairs}, {"volume", testVolumes}, {"host", testHosts},
 		{"join token once", testJoinTokenOnce}, {"server", testServers}, {"server lists", testServerLists}, {"server secrets", testServerSecrets},
 		{"network", testNetworks}, {"allocate", testAllocate}, {"allocate race", testAllocateRace}, {"allocate many", testAllocateMany}, {"allocate model", testAllocateModel},
-		{"token", testTokens}, {"token use", testTokenUse}, {"ended tokens", testEndedTokens},
+		{"token", testTokens}, {"site", testSites}, {"planned nodes", testPlannedNodes}, {"token use", testTokenUse}, {"ended tokens", testEndedTokens},
 		{"rescue image", testRescueImages}, {"rescue against remove", testRescueAgainstRemove},
 		{"order", testOrders}, {"order result", testOrderResult}, {"orders move", testOrdersMove}, {"order once", testOrderOnce},
 		{"orders woken", testOrdersWoken}, {"lease", testLeases},
