@@ -14,8 +14,14 @@ import (
 
 // guard lets the program connect to what is configured, and to its own machine where nobody comes from another.
 func (p *program) guard(n config.Networks) fetch.Guard {
-	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Doors: p.doors}
-	if n.Others && len(n.Listed) == 0 && alone(p.cfg) {
+	g := guardOf(p.cfg, n)
+	g.Doors = p.doors
+	return g
+}
+
+func guardOf(c *config.Config, n config.Networks) fetch.Guard {
+	g := fetch.Guard{Networks: n.Listed, Only: !n.Others}
+	if n.Others && len(n.Listed) == 0 && alone(c) {
 		g.Networks = fetch.Loopback.Networks
 	}
 	return g

@@ -85,8 +85,7 @@ func only(method string, h http.HandlerFunc) http.Handler {
 	})
 }
 
-func (p *program) newLimits() *api.Limits {
-	c := p.cfg.Limits
+func newLimits(c config.Limits) *api.Limits {
 	return api.NewLimits(api.LimitConfig{
 		Refusals: c.Refusals, AllRefusals: c.AllRefusals, Logins: c.Logins, AllLogins: c.AllLogins, Patience: c.Patience, Proxies: c.Proxies,
 	})

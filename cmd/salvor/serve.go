@@ -163,7 +163,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 // assemble opens what lasts (state directory, key, store) and wires the floors.
 func assemble(ctx context.Context, cfg *config.Config, log *slog.Logger) (*program, error) {
 	p := &program{cfg: cfg, log: log}
-	p.limits = p.newLimits()
+	p.limits = newLimits(cfg.Limits)
 	var err error
 	if p.state, err = openStateDir(cfg.Default.StatePath); err != nil {
 		return nil, err

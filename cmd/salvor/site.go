@@ -26,6 +26,7 @@ import (
 	"salvor/boot/net"
 	"salvor/client"
 	"salvor/config"
+	"salvor/fetch"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
@@ -55,7 +56,7 @@ func serveSite(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
-	wants := []wanted{{"ramdisk", cfg.Ramdisk.Listen, api.NewServer(s, log), nil}}
+	wants := []wanted{{"ramdisk", cfg.Ramdisk.Listen, api.NewServer(newLimits(cfg.Limits).Guard(s), log), nil}}
 	if at := cfg.Health.Listen; at != "" {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /healthz", s.health)
@@ -120,7 +121,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 		return nil, problem.Invalidf("[ramdisk]listen: %w", err)
 	}
 	c := netboot.Config{
-		Plans: s.site, Roots: []string{s.site.Dir()}, TFTPDir: cfg.Netboot.TFTPRoot, HTTPPort: number, CacheDir: filepath.Join(dir, cacheFolder), Log: log,
+		Plans: s.site, Roots: []string{s.site.Dir()}, TFTPDir: cfg.Netboot.TFTPRoot, HTTPPort: number, CacheDir: filepath.Join(dir, cacheFolder), Client: fetch.Client(guardOf(cfg, cfg.Fetch.Networks)), Log: log,
 		Token: s.site.Token, Seen: s.site.Saw, Volumes: s.site.Volumes, Failed: s.site.Failed,
 	}
 	for _, i := range cfg.Netboot.Interfaces {
@@ -129,7 +130,7 @@ func newSiteDoor(cfg *config.Config, dir string, token secret.Value, log *slog.L
 	if s.boot, err = netboot.New(c); err != nil {
 		return nil, err
 	}
-	s.files = s.site.Handler(s.boot.Handler())
+	s.files = shown(s.site.Handler(s.boot.Handler()))
 	return s, nil
 }
 
