@@ -65,7 +65,7 @@ func testRescue(t *testing.T, w *world, b *browser, id string) {
 	}
 	p.click("button", "I have it")
 	p.until(`!document.querySelector("dialog")`)
-	p.until(`["rescuing", "rescue wait"].includes(document.querySelector("svg.states .live")?.dataset.state)`)
+	p.until(`["rescuing", "rescue wait", "rescue"].includes(document.querySelector("svg.states .live")?.dataset.state)`)
 	p.shot("rescuing")
 	p.until(`document.querySelector("svg.states .live")?.dataset.state === "rescue"`)
 	w.reach(id, "rescue")
