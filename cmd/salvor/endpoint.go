@@ -163,7 +163,7 @@ func advice(err error, where string) string {
 	case status == 0 && problem.Is(err, problem.Unavailable) && !strings.Contains(err.Error(), "gave up waiting"):
 		return "no usable answer from " + where + ": is \"salvor serve\" running there? Name another API by --url or SALVOR_URL"
 	case status == http.StatusUnauthorized:
-		return "set SALVOR_TOKEN (\"salvor token create\" makes a token), or SALVOR_USER and SALVOR_PASSWORD, or where Keystone is asked OS_TOKEN (\"openstack token issue -f value -c id\" makes one)"
+		return "set SALVOR_USER and SALVOR_PASSWORD, or SALVOR_TOKEN or OS_TOKEN (\"salvor token create\" makes a token, or where Keystone is asked \"openstack token issue -f value -c id\")"
 	case status == http.StatusServiceUnavailable:
 		return "asking again later may help: see \"salvor conductor list\""
 	}
