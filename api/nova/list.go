@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
@@ -20,6 +21,7 @@ type view struct {
 	minor         int
 	base          string
 	names         int64 // generation of the names of hosts and networks
+	ruler         bool  // it tells what is for those who may change all servers
 }
 
 // window is the page that a request asks for.
@@ -192,7 +194,7 @@ func (c *call) serverTexts(marks []record.Mark, detail bool, dir *directory) ([]
 	if !detail {
 		fields = serverFields[:briefFields]
 	}
-	v := view{detail: detail, admin: c.admin, minor: c.Minor, base: c.Base, names: dir.generation}
+	v := view{detail: detail, admin: c.admin, ruler: c.Who.Rank(false) == access.Oversight, minor: c.Minor, base: c.Base, names: dir.generation}
 	return c.s.written.Texts(v, marks, func(nums []int64) (map[int64]api.Fragment[record.Mark], error) {
 		found, err := c.s.Services.Servers.Marked(c.R.Context(), nums)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 )
@@ -41,6 +42,9 @@ type serverField struct {
 func (f *serverField) shown(v *serverView) bool {
 	return v.c.Minor >= f.since && (f.until == 0 || v.c.Minor <= f.until) && (!f.admin || v.c.admin) && (!f.one || v.one) && (!v.changed || v.c.Minor >= f.whole) && (f.when == nil || f.when(v))
 }
+
+// tellsUserData: what a server was given may hold secrets, so it is for who administers servers, and not for who only looks at them.
+func tellsUserData(v *serverView) bool { return !v.rebuilt && v.c.Who.Rank(false) == access.Oversight }
 
 // serverFields are in the order of answers; a list that is brief shows the first briefFields.
 var serverFields = []serverField{
@@ -96,7 +100,7 @@ var serverFields = []serverField{
 	{name: "OS-EXT-SRV-ATTR:hostname", whole: 75, since: 3, admin: true, write: textField(func(v *serverView) string { return hostname(v.Name) })},
 	{name: "OS-EXT-SRV-ATTR:kernel_id", whole: 75, since: 3, admin: true, write: noText}, {name: "OS-EXT-SRV-ATTR:ramdisk_id", whole: 75, since: 3, admin: true, write: noText},
 	{name: "OS-EXT-SRV-ATTR:root_device_name", whole: 75, since: 3, admin: true, write: orNull(rootDevice)},
-	{name: "OS-EXT-SRV-ATTR:user_data", whole: 75, since: 3, admin: true, when: func(v *serverView) bool { return !v.rebuilt }, write: orNull(func(v *serverView) string { return v.UserData.Reveal() })},
+	{name: "OS-EXT-SRV-ATTR:user_data", whole: 75, since: 3, admin: true, when: tellsUserData, write: orNull(func(v *serverView) string { return v.UserData.Reveal() })},
 	{name: "OS-EXT-STS:task_state", whole: 75, write: orNull(func(v *serverView) string {
 		if hiddenTasks[v.Task] {
 			return ""
