@@ -278,15 +278,22 @@ func testAway(t *testing.T, w *world, b *browser) {
 	p.until(`document.getElementById("live").dataset.state === "live"`)
 }
 
+// token makes one of the API, by the command line.
+func (w *world) token(name string, more ...string) string {
+	w.Helper()
+	args := append([]string{"token", "create", name, "--local", "--state-dir", w.server.State, "--config", filepath.Join(w.server.State, "salvor.conf"),
+		"--url", w.server.URL, "-f", "value", "-c", "token"}, more...)
+	out, err := exec.CommandContext(w.Context(), program.Path(w, "salvor"), args...).Output()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // TestSignIn: nothing is shown to whom the server does not know; the token lies in the tab and goes with it.
 func TestSignIn(t *testing.T) {
 	w := newWorld(t, "[DEFAULT]\nauth_strategy = token\n")
-	out, err := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "token", "create", "eve", "--role", "admin", "--local",
-		"--state-dir", w.server.State, "--config", filepath.Join(w.server.State, "salvor.conf"), "--url", w.server.URL, "-f", "value", "-c", "token").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := strings.TrimSpace(string(out))
+	token, member := w.token("eve", "--role", "admin"), w.token("mallory", "--role", "member", "--project", "lab")
 	p := newPage(t, newBrowser(t), 1280, 900)
 	p.mayBe = []string{"Failed to load resource", "401"}
 	p.open(w.url() + "#/hosts")
@@ -308,4 +315,11 @@ func TestSignIn(t *testing.T) {
 	if p.eval(`sessionStorage.length`) != 0.0 {
 		t.Error("the token is still there")
 	}
+	// A member of a project sees what is the project's, and is told what is not for members.
+	p.write(member)
+	p.key("Enter")
+	p.sees("No machines yet")
+	p.sees("Looking every few seconds")
+	p.click("link", "Hosts")
+	p.sees("This is for administrators.")
 }
