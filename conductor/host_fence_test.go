@@ -215,26 +215,6 @@ func TestSweepFence(t *testing.T) {
 	}
 }
 
-// TestSweepRestore: a host comes back: its node is let go and asked to be on, once.
-func TestSweepRestore(t *testing.T) {
-	t.Parallel()
-	sweep(t, func(t *testing.T) *jobtest.World {
-		y := newLot(t, site{node: true})
-		change(t, y.bench, func(n *metal.Node) { n.Hold = "it was fenced" })
-		w := y.world(func(t *testing.T) {
-			if _, err := y.services.Hosts.Restore(context.Background(), y.host.ID, compute.Who{Admin: true}); err != nil {
-				t.Fatal(err)
-			}
-		}, func(t *testing.T) {
-			if h, err := y.services.Hosts.Host(context.Background(), y.host.ID); err != nil || h.Disabled {
-				t.Errorf("host %+v: %v", h, err)
-			}
-		})
-		w.Kind, w.Picture = compute.JobRestore, func(t *testing.T) string { return fmt.Sprintf("held %q", y.held(t)) }
-		return w
-	})
-}
-
 // fenced runs a fence to its end.
 func (y *lot) fenced(t *testing.T, a compute.FenceArgs) (job.Job, time.Duration) {
 	t.Helper()
