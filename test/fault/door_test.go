@@ -103,9 +103,12 @@ func TestRamdiskDoor(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/boot/x/kernel", "/boot/../../etc/passwd", "/boot/%2e%2e/%2e%2e/etc/passwd", "/boot/", "/boot//", "/boot/" + strings.Repeat("a", 32) + "/boot.iso",
-		"/boot/" + strings.Repeat("a", 32) + "/../x", "/boot/%00/kernel", "/boot/" + strings.Repeat("x", 5000), "/tftpboot/ipxe.efi", "/debug/pprof/", "/metrics", "/secrets.key"} {
+		"/boot/" + strings.Repeat("a", 32) + "/../x", "/boot/%00/kernel", "/boot/" + strings.Repeat("x", 5000), "/tftpboot/ipxe.efi", "/debug/pprof/", "/secrets.key", "/metrics"} {
 		for _, method := range []string{"GET", "HEAD", "PUT", "POST"} {
 			for _, door := range []string{base, w.server.URL} {
+				if path == "/metrics" && door != base { // of the API, where without authentication everybody may read them
+					continue
+				}
 				if err := notServed(method, door, path); err != nil {
 					t.Error(err)
 				}
