@@ -218,9 +218,7 @@ func (p pouring) rows(ctx context.Context, table string, codec rowCodec) (Copied
 	err := p.from.each(ctx, table, codec, func(row []any) error {
 		out.Rows++
 		sum.add(row)
-		for _, v := range row {
-			args = append(args, v)
-		}
+		args = append(args, row...)
 		if len(args) == batch*n {
 			return flush()
 		}
