@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/config"
+)
+
+// The levels of findings.
+const (
+	levelOK   = "ok"
+	levelWarn = "warn"
+	levelFail = "fail"
+)
+
+// finding is one line of the doctor's.
+type finding struct {
+	Level string `json:"level"`
+	Check string `json:"check"`
+	Text  string `json:"text"`
+	Do    string `json:"do,omitempty"` // what to do about it
+}
+
+// doctor looks at a configuration and at the machine that is to serve it.
+type doctor struct {
+	cfg      *config.Config
+	file     string
+	findings []finding
+	// runs: a salvor serve of this configuration is running.
+	runs bool
+	// addresses gives those of an interface; of the machine, unless a test has others.
+	addresses func(name string) (addresses, error)
+}
+
+func (d *doctor) say(level, check, do, format string, args ...any) {
+	d.findings = append(d.findings, finding{level, check, fmt.Sprintf(format, args...), do})
+}
+
+func (d *doctor) ok(check, format string, args ...any) { d.say(levelOK, check, "", format, args...) }
+
+// checkWithin bounds one check: one that hangs must not hide the others.
+const checkWithin = 20 * time.Second
+
+// examinations in the order in which they are told.
+var examinations = []func(*doctor, context.Context){
+	(*doctor).configFile, (*doctor).stateDirectory, (*doctor).keyFile, (*doctor).running, (*doctor).diskSpace, (*doctor).clock, (*doctor).database,
+	(*doctor).ports, (*doctor).certificate, (*doctor).ramdisk, (*doctor).netboot, (*doctor).loaders, (*doctor).endpoint, (*doctor).images, (*doctor).controllers,
+}
+
+func newDoctorCommand() *cobra.Command {
+	var file, state, format string
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serves", Args: cobra.NoArgs,
+		Long: `Checks the configuration of salvor serve and the machine that it is called on: files and their rights, the key, the database and its
+tables, the clock, disk space, ports, certificates, the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
+images, and whether the BMCs of some nodes answer. It changes nothing and sends no credential. Each line is ok, warn or fail, and says what to
+do. The exit status is 1 if anything fails.`,
+		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "text" && format != "json" {
+				return usagef(cmd, "-f %s: want text or json", format)
+			}
+			source := config.Source{File: file, Env: os.Environ()}
+			if state != "" {
+				abs, err := filepath.Abs(state)
+				if err != nil {
+					return err
+				}
+				source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
+			}
+			return examine(cmd.Context(), source, format, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file of salvor serve")
+	cmd.Flags().StringVar(&state, "state-dir", "", "state directory of salvor serve")
+	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")
+	return cmd
+}
+
+func examine(ctx context.Context, source config.Source, format string, out io.Writer) error {
+	d := &doctor{file: source.File, addresses: interfaceAddresses}
+	cfg, warnings, err := config.Load(source)
+	for _, w := range warnings {
+		d.say(levelWarn, "configuration", "change it in the configuration file", "%s", w)
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			d.say(levelFail, "configuration", "correct it; salvor config sample explains every option", "%s", strings.TrimSpace(line))
+		}
+	} else {
+		d.cfg = cfg
+		for _, look := range examinations {
+			bounded, cancel := context.WithTimeout(ctx, checkWithin)
+			look(d, bounded)
+			cancel()
+		}
+	}
+	return d.report(format, out)
+}
+
+func (d *doctor) report(format string, out io.Writer) error {
+	failed := 0
+	for _, f := range d.findings {
+		if f.Level == levelFail {
+			failed++
+		}
+	}
+	if format == "json" {
+		if err := writeJSON(out, d.findings); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range d.findings {
+			fmt.Fprintf(out, "%-4s  %s: %s\n", f.Level, f.Check, harmless(f.Text))
+			if f.Do != "" {
+				fmt.Fprintf(out, "      -> %s\n", f.Do)
+			}
+		}
+	}
+	if failed > 0 {
+		return withStatus(statusFailed, fmt.Errorf("%d of %d checks failed", failed, len(d.findings)))
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"salvor/boot/ramdisk"
+	"salvor/problem"
+	"salvor/store"
+)
+
+// What the doctor looks at on its own machine.
+
+func (d *doctor) configFile(context.Context) {
+	const check = "configuration"
+	if d.file == "" {
+		d.ok(check, "no file: every option is at its default, or from the environment")
+		return
+	}
+	info, err := os.Stat(d.file)
+	switch {
+	case err != nil:
+		d.say(levelFail, check, "name a file that is there by --config", "%v", err)
+	case info.Mode().Perm()&0o007 != 0:
+		d.say(levelWarn, check, "chmod o= "+d.file, "%s can be read by every user of this machine, and may hold passwords", d.file)
+	default:
+		d.ok(check, "%s is understood", d.file)
+	}
+}
+
+func (d *doctor) stateDirectory(context.Context) {
+	const check = "state directory"
+	dir := d.cfg.Default.StatePath
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.say(levelWarn, check, "nothing, if salvor serve may make it: it does at its first start", "%s is not there yet", dir)
+	case err != nil:
+		d.say(levelFail, check, "let the user that salvor serve runs as read and write it", "%v", err)
+	case !info.IsDir():
+		d.say(levelFail, check, "name a directory by [DEFAULT]state_path", "%s is no directory", dir)
+	case unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK) != nil:
+		d.say(levelFail, check, fmt.Sprintf("chown it to the user that salvor serve runs as (this is uid %d)", os.Getuid()), "%s cannot be written", dir)
+	case info.Mode().Perm()&0o077 != 0:
+		d.say(levelWarn, check, "chmod 700 "+dir, "%s is open to other users of this machine", dir)
+	default:
+		d.ok(check, "%s is there, and ours alone", dir)
+	}
+}
+
+func (d *doctor) keyFile(context.Context) {
+	const check = "key"
+	if d.cfg.Secrets.KeyCommand != "" {
+		d.ok(check, "[secrets]key_command prints it; it was not run")
+		return
+	}
+	file := firstOf(d.cfg.Secrets.KeyFile, filepath.Join(d.cfg.Default.StatePath, "secrets.key"))
+	info, err := os.Stat(file)
+	_, dbErr := os.Stat(filepath.Join(d.cfg.Default.StatePath, "salvor.db"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (dbErr == nil || !isSQLite(d.cfg.Database.Connection.Reveal())):
+		d.say(levelFail, check, "put the key file there that was used with this database: without it nothing that is sealed can be opened", "%s is not there", file)
+	case errors.Is(err, fs.ErrNotExist):
+		d.say(levelWarn, check, "nothing: the first start makes it; then keep a copy apart from the database", "%s is not there yet", file)
+	case err != nil || unix.Access(file, unix.R_OK) != nil:
+		d.say(levelFail, check, "let the user that salvor serve runs as read it", "%s cannot be read", file)
+	case info.Mode().Perm()&0o077 != 0:
+		d.say(levelFail, check, "chmod 600 "+file, "%s can be read by other users of this machine", file)
+	default:
+		d.ok(check, "%s is there, and ours alone", file)
+	}
+}
+
+// running tells whether salvor serve of this state directory runs: it holds the lock.
+func (d *doctor) running(context.Context) {
+	f, err := os.Open(filepath.Join(d.cfg.Default.StatePath, "lock"))
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if d.runs = errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK); d.runs {
+		d.ok("process", "a salvor serve with this state directory runs")
+	}
+}
+
+// Bounds of free space.
+const (
+	littleSpace = 2 << 30
+	noSpace     = 200 << 20
+)
+
+func (d *doctor) diskSpace(context.Context) {
+	seen := map[string]bool{}
+	for _, dir := range []string{d.cfg.Default.StatePath, imageDirectory(d.cfg)} {
+		var at unix.Statfs_t
+		for dir != "/" && unix.Statfs(dir, &at) != nil {
+			dir = filepath.Dir(dir)
+		}
+		if seen[dir] || unix.Statfs(dir, &at) != nil {
+			continue
+		}
+		seen[dir] = true
+		free := at.Bavail * uint64(at.Bsize)
+		text := fmt.Sprintf("%s has %.1f GiB free", dir, float64(free)/(1<<30))
+		const do = "make room: a full disk stops every change"
+		switch {
+		case free < noSpace:
+			d.say(levelFail, "disk space", do, "%s", text)
+		case free < littleSpace || at.Files > 0 && at.Ffree < 1000:
+			d.say(levelWarn, "disk space", do, "%s, and room for %d more files", text, at.Ffree)
+		default:
+			d.ok("disk space", "%s", text)
+		}
+	}
+}
+
+func (d *doctor) clock(context.Context) {
+	const check, do = "clock", "let chrony, ntpd or systemd-timesyncd keep it: agents' certificates and tokens have times in them"
+	var state unix.Timex
+	status, err := unix.Adjtimex(&state)
+	switch {
+	case err == nil && status == unix.TIME_ERROR:
+		d.say(levelWarn, check, do, "nobody keeps it: the kernel calls it unsynchronized")
+	case time.Now().Year() < 2025:
+		d.say(levelFail, check, do, "it says %s", time.Now().UTC().Format(time.RFC3339))
+	default:
+		d.ok(check, "it is kept")
+	}
+}
+
+func (d *doctor) database(ctx context.Context) {
+	const check = "database"
+	base, err := store.OpenDatabase(ctx, d.cfg.Database.Connection.Reveal(), store.Look)
+	if problem.Is(err, problem.NotFound) {
+		d.say(levelWarn, check, "nothing: salvor serve makes it at its first start", "%v", err)
+		return
+	}
+	if err != nil {
+		d.say(levelFail, check, "see that the server runs, and user, password and name in [database]connection", "%v", err)
+		return
+	}
+	defer base.Close()
+	s, err := base.Schema(ctx)
+	if err != nil {
+		d.say(levelFail, check, "look at it with salvor db status", "%v", err)
+		return
+	}
+	text := fmt.Sprintf("%s answers; its tables are %s (schema %d, this program knows %d)", base.URL(), s.State(), s.Version, s.Program)
+	switch {
+	case s.Serveable() != nil:
+		d.say(levelFail, check, "run the newer release of salvor", "%s", text)
+	case len(s.Pending) > 0:
+		d.say(levelWarn, check, "salvor db migrate", "%s", text)
+	default:
+		d.ok(check, "%s", text)
+	}
+	if at, err := base.Clock(ctx); err == nil && !at.IsZero() && time.Since(at).Abs() > 2*time.Second {
+		d.say(levelWarn, "clock", "let both clocks be kept", "it differs from the database server's by %s", time.Since(at).Round(time.Second))
+	}
+}
+
+// ports tells whether the addresses that are to be listened on can be had, or are ours already.
+func (d *doctor) ports(ctx context.Context) {
+	c := d.cfg
+	for _, at := range []struct{ name, address string }{
+		{"api", net.JoinHostPort(c.API.HostIP.String(), fmt.Sprint(c.API.Port))}, {"ramdisk", c.Ramdisk.Listen}, {"hosts", c.Hosts.Listen}, {"health", c.Health.Listen},
+	} {
+		if at.address == "" {
+			continue
+		}
+		check := "port of the " + at.name + " door"
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
+		switch {
+		case err == nil:
+			_ = l.Close()
+			d.ok(check, "%s can be had", at.address)
+		case errors.Is(err, syscall.EADDRINUSE) && d.runs:
+			d.ok(check, "%s is in use, as it should be while salvor serve runs", at.address)
+		case errors.Is(err, syscall.EADDRINUSE):
+			d.say(levelFail, check, "stop what listens there (ss -ltnp), or choose another port", "%s is in use, and not by this salvor serve", at.address)
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			d.say(levelFail, check, "give this machine the address, or name another", "%s is no address of this machine", at.address)
+		default:
+			d.say(levelFail, check, "see that this user may listen there", "%v", err)
+		}
+	}
+}
+
+const certificateSoon = 14 * 24 * time.Hour
+
+func (d *doctor) certificate(context.Context) {
+	const check = "certificate"
+	c := d.cfg.API.TLS
+	if !c.Enabled {
+		if ip := d.cfg.API.HostIP; !ip.IsLoopback() {
+			d.say(levelWarn, check, "set [api]enable_ssl_api, or end TLS in a proxy in front", "the API speaks plain HTTP on %s", ip)
+		}
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		d.say(levelFail, check, "see [api]cert_file and [api]key_file", "%v", err)
+		return
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		d.say(levelFail, check, "see [api]cert_file", "%v", err)
+		return
+	}
+	left := time.Until(leaf.NotAfter)
+	text := fmt.Sprintf("%s ends at %s", c.CertFile, leaf.NotAfter.UTC().Format(time.RFC3339))
+	switch {
+	case left <= 0:
+		d.say(levelFail, check, "renew it: it is read again without a restart", "%s: that is over", text)
+	case left < certificateSoon:
+		d.say(levelWarn, check, "renew it: it is read again without a restart", "%s", text)
+	default:
+		d.ok(check, "%s", text)
+	}
+}
+
+func (d *doctor) ramdisk(context.Context) {
+	const check = "ramdisk"
+	kernel, image := (&program{cfg: d.cfg, state: &stateDir{path: d.cfg.Default.StatePath}}).rescueImages()
+	if kernel == "" && image == "" {
+		d.say(levelWarn, check, "salvor ramdisk build, or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
+		return
+	}
+	for _, file := range []string{kernel, image} {
+		if !filepath.IsAbs(file) {
+			continue // a URL: whoever boots asks for it
+		}
+		if err := unix.Access(file, unix.R_OK); err != nil {
+			d.say(levelFail, check, "salvor ramdisk build, or correct [conductor]rescue_kernel and rescue_ramdisk", "%s: %v", file, err)
+			return
+		}
+	}
+	if m, err := ramdisk.ReadManifest(filepath.Dir(image)); err == nil && len(m.Files) == 0 {
+		d.say(levelWarn, check, "salvor ramdisk build", "the manifest beside %s names no files", image)
+		return
+	}
+	d.ok(check, "%s and %s can be read", kernel, image)
+}
+
+// Numbers of file systems that several machines may share (statfs(2)).
+var sharedSystems = map[int64]string{
+	0x6969: "NFS", 0xff534d42: "CIFS", 0xfe534d42: "SMB2", 0x00c36400: "Ceph", 0x65735546: "FUSE", 0x01161970: "GFS2", 0x7461636f: "OCFS2", 0x0bd00bd0: "Lustre",
+}
+
+func (d *doctor) images(context.Context) {
+	const check = "images"
+	dir := imageDirectory(d.cfg)
+	if isSQLite(d.cfg.Database.Connection.Reveal()) {
+		d.ok(check, "%s; one process serves a SQLite database, so nobody else needs to see it", dir)
+		return
+	}
+	var at unix.Statfs_t
+	if err := unix.Statfs(dir, &at); err != nil {
+		d.say(levelWarn, check, "make it, on storage that all processes of the database share", "[image]path %s: %v", dir, err)
+		return
+	}
+	if name := sharedSystems[int64(at.Type)]; name != "" {
+		d.ok(check, "%s lies on %s", dir, name)
+		return
+	}
+	d.say(levelWarn, check, "put [image]path on storage that all processes of the database see, or give images as URLs; one process alone needs nothing",
+		"%s lies on a disk of this machine: other processes of this database do not see it", dir)
+}
+
+// endpoint asks the address that ramdisks call.
+func (d *doctor) endpoint(ctx context.Context) {
+	const check = "address for ramdisks"
+	url := (&program{cfg: d.cfg}).ramdiskURL()
+	if url == "" {
+		d.say(levelWarn, check, "set [service_catalog]endpoint_override to the URL under which machines reach this one", "nothing says under which address booting machines reach salvor")
+		return
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", nil)
+	if err != nil {
+		d.say(levelFail, check, "correct [service_catalog]endpoint_override", "%q is no URL", url)
+		return
+	}
+	if host := request.URL.Hostname(); host == "localhost" || loopback(host) {
+		d.say(levelWarn, check, "set [service_catalog]endpoint_override to an address that machines reach", "%s is this machine's own: no other reaches it", url)
+		return
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
+	answer, err := client.Do(request)
+	level := levelFail
+	if !d.runs {
+		level = levelWarn // nobody need answer yet
+	}
+	switch {
+	case err != nil:
+		d.say(level, check, "see that it leads to the door for ramdisks ([ramdisk]listen), past every firewall", "%s does not answer: %v", url, bare(err))
+	case answer.StatusCode != http.StatusOK:
+		answer.Body.Close()
+		d.say(level, check, "see that it leads to salvor", "%s/healthz answers %s", url, answer.Status)
+	default:
+		answer.Body.Close()
+		d.ok(check, "%s answers", url)
+	}
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
