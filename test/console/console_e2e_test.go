@@ -244,7 +244,7 @@ func testHosts(t *testing.T, w *world, b *browser) {
 	}
 	p.shot("every-way")
 	p.open(w.url() + "#/hosts/vm1")
-	p.sees("the cable is pulled")
+	p.sees("fenced by attestation") // the words are those of the fence, or of who said that it is down: whichever was first
 	p.find("link", "Plan 1")
 	looks(p, "host")
 	p.harmless()
