@@ -103,12 +103,12 @@ func newWorld(t testing.TB, planes, nodes int) *world {
 	return w
 }
 
-// each does something for every node, eight at a time.
+// each does something for every node, some at a time.
 func (w *world) each(do func(i int) error) {
 	w.t.Helper()
 	var all sync.WaitGroup
 	next := make(chan int)
-	for range 8 {
+	for range 32 {
 		all.Go(func() {
 			for i := range next {
 				if err := do(i); err != nil {
