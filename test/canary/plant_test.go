@@ -14,7 +14,7 @@ import (
 )
 
 // ids are what was made, by kind.
-type ids struct{ node, rescued, quoting, server, volume, image string }
+type ids struct{ node, server, volume, image string }
 
 // plantMetal puts birds into the records of machines.
 func (w *world) plantMetal() (made ids) {
