@@ -210,7 +210,7 @@ func (w *world) traffic(ctx context.Context, chance *rand.Rand, mine []string) {
 		w.mu.Lock()
 		w.reads = append(w.reads, read{node, from, to, saw})
 		w.mu.Unlock()
-		wish := object{}
+		var wish object
 		switch {
 		case saw.locked:
 			continue
