@@ -19,13 +19,13 @@ type Exchange struct {
 	Parent string
 }
 
-const exchangeKey contextKey = iota + 100
+type exchangeKey struct{}
 
 // Observed tells of each request that a dialect served, when it has been answered. Streams, which last, are not told of.
 func Observed(next http.Handler, tell func(Exchange)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := &Exchange{Method: r.Method, Began: time.Now(), Parent: r.Header.Get("Traceparent")}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey, e)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
 		if e.ID == "" || w.Header().Get("Content-Type") == "text/event-stream" {
 			return
 		}
@@ -35,7 +35,7 @@ func Observed(next http.Handler, tell func(Exchange)) http.Handler {
 }
 
 func exchangeOf(ctx context.Context) *Exchange {
-	if e, ok := ctx.Value(exchangeKey).(*Exchange); ok {
+	if e, ok := ctx.Value(exchangeKey{}).(*Exchange); ok {
 		return e
 	}
 	return &Exchange{}
