@@ -132,7 +132,7 @@ func TestErrors(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"mistyped", "[conductor]\nrescue_calback_timeout = 1\n", `salvor.conf:2: [conductor]"rescue_calback_timeout" is not an option; did you mean rescue_callback_timeout?`},
 		{"elsewhere", "[conductor]\nmax_limit = 1\n", `it belongs into [api]`},
-		{"far off", "[secrets]\nzzzzzzzzzzzz = 1\n", `this section has: key_file`},
+		{"far off", "[secrets]\nzzzzzzzzzzzz = 1\n", `this section has: key_command`},
 		{"number", "\n[api]\nport = http\n", `salvor.conf:3: [api]port: the value "http" is not allowed; allowed: a whole number from 0 to 65535`},
 		{"range", "[api]\nport = 65536\n", `from 0 to 65535`},
 		{"negative", "[conductor]\nrescue_callback_timeout = -1\n", `whole seconds, at least 0`},
