@@ -217,7 +217,7 @@ var storageOptions = []Option{
 // ignored lists options of Ironic's that a configuration brought from there may hold
 // and that mean nothing here, because there is nothing for them to tune.
 var ignored = map[string]string{
-	"DEFAULT": `transport_url rpc_transport control_exchange log_file log_dir log_config_append log_date_format use_stderr use_syslog use_journal use_json
+	"DEFAULT": `transport_url rpc_transport control_exchange log_file log_dir log_config_append log_date_format use_stderr use_syslog use_journal
 		syslog_log_facility default_log_levels publish_errors rate_limit_interval instance_format my_ip my_ipv6 pybasedir bindir tempdir
 		hash_partition_exponent hash_ring_reset_interval hash_distribution_replicas executor_thread_pool_size rpc_response_timeout
 		fatal_exception_format_errors parallel_image_downloads image_download_concurrency force_raw_images raw_image_growth_factor
