@@ -84,7 +84,7 @@ func (f *returning) moves(m compute.MoveFilter) []*compute.Move {
 
 // speak renews, and does what the answer says.
 func (f *returning) speak(m *machine, cleans bool) {
-	before, jobs := f.hostRow(m.host), f.allJobs()
+	before, jobs, fence := f.hostRow(m.host), f.allJobs(), f.openReceipt(m.host)
 	r := compute.Renewal{BootID: m.bootID(), Watchdog: "dog", Stopped: m.stop, Cleaned: m.cleaned, HasGuests: true, Guests: m.guests()}
 	silent, _, _ := f.Hosts.Silence(m.host.ID)
 	out, err := f.Hosts.Renew(f.ctx, m.host.ID, "01", r)
@@ -102,13 +102,24 @@ func (f *returning) speak(m *machine, cleans bool) {
 			f.rt.Fatalf("it is given orders: %v", err)
 		}
 	}
-	if now, _, _ := f.Hosts.Silence(m.host.ID); out.Hold && before.Fenced && now < silent {
+	// A fence that it contradicted may be followed at once by another one, by its own word; meanwhile it held the lease.
+	if now, _, _ := f.Hosts.Silence(m.host.ID); fence != "" && fence == f.openReceipt(m.host) && now < silent {
 		f.rt.Fatalf("a host that is held was given the lease")
 	}
 	if before.Fenced && !after.Fenced {
 		f.admitted(before)
 	}
 	m.obey(f, out, cleans)
+}
+
+// openReceipt is the id of the open receipt of a host; empty: it has none.
+func (f *returning) openReceipt(h *compute.Host) string {
+	open, err := f.Hosts.Receipts(f.ctx, compute.ReceiptFilter{HostID: h.ID, Open: true}, record.Page{})
+	f.no(err)
+	if len(open) == 0 {
+		return ""
+	}
+	return open[0].ID
 }
 
 // admitted holds what must be true when a fence is over.

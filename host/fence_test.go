@@ -324,9 +324,7 @@ func TestWatchdogIsNamedWhileItCounts(t *testing.T) {
 	now.add(doubtLasts)
 	answer(t, a, wire.Renewed{})
 	await(t, "that it is disarmed", func() bool { return d.at() == 0 })
-	if a.fences() {
-		t.Error("it still ends its guests")
-	}
+	await(t, "that it ends its guests no more", func() bool { return !a.fences() })
 }
 
 // TestWatchdogOfAKilledAgent: the next agent of the boot goes on with it, or ends it where nobody asks for it any more.

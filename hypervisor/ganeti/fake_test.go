@@ -51,6 +51,7 @@ type rapi struct {
 	stubborn  bool            // a guest does not shut down
 	offline   map[string]bool // nodes
 	dead      map[string]bool // nodes whose daemons are silent
+	hangs     bool            // who asks for a dead node gets no answer
 }
 
 type fakeInstance struct {
@@ -90,10 +91,25 @@ func newRAPI(t testing.TB) *rapi {
 	}))
 	mux.HandleFunc("GET /2/nodes", f.read(func(*http.Request) any { return []any{f.nodeDoc(firstNode), f.nodeDoc(secondNode)} }))
 	mux.HandleFunc("GET /2/nodes/{name}", f.read(func(r *http.Request) any {
-		if n := r.PathValue("name"); n == firstNode || n == secondNode {
-			return f.nodeDoc(n)
+		n := r.PathValue("name")
+		if n != firstNode && n != secondNode {
+			return nil
 		}
-		return nil
+		if f.hangs && f.dead[n] && !f.offline[n] {
+			f.mu.Unlock()
+			<-r.Context().Done()
+			f.mu.Lock()
+		}
+		return f.nodeDoc(n)
+	}))
+	mux.HandleFunc("GET /2/nodes/{name}/role", f.read(func(r *http.Request) any {
+		switch n := r.PathValue("name"); {
+		case n != firstNode && n != secondNode:
+			return nil
+		case f.offline[n]:
+			return "offline"
+		}
+		return "regular"
 	}))
 	mux.HandleFunc("GET /2/instances", f.read(func(*http.Request) any {
 		out := []any{}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/hypervisor"
 	"salvor/problem"
@@ -33,8 +34,8 @@ const mirrored = "drbd"
 // SetOffline marks a node as dead, or takes that back. A master node cannot be marked: the cluster needs another master first, which
 // only its own tools can make.
 func (h Host) SetOffline(ctx context.Context, host string, offline bool) error {
-	n, err := h.node(ctx, host)
-	if err != nil || n.Offline == offline {
+	now, err := h.role(ctx, host)
+	if err != nil || (now == roleOffline) == offline {
 		return err
 	}
 	role, query := roleRegular, url.Values(nil)
@@ -44,19 +45,41 @@ func (h Host) SetOffline(ctx context.Context, host string, offline bool) error {
 	if err := h.do(ctx, http.MethodPut, role, query, "nodes", host, "role"); err != nil {
 		return problem.New(problem.KindOf(err), "make node %s %s: %w", said(host), role, err)
 	}
-	if n, err = h.node(ctx, host); err == nil && n.Offline != offline {
+	if now, err = h.role(ctx, host); err == nil && (now == roleOffline) != offline {
 		err = problem.Conflictf("make node %s %s: Ganeti says that it did, but it is not so", said(host), role)
 	}
 	return err
 }
 
 // Reaches tells whether the node's daemon answers: Ganeti asks it at each reading what it has, and knows nothing of that if it is silent.
+// Ganeti waits a minute for a daemon that takes its question and gives no answer; so long a silence is no sign of life.
 func (h Host) Reaches(ctx context.Context, host string) (answers, offline bool, err error) {
-	n, err := h.node(ctx, host)
+	now, err := h.role(ctx, host)
+	if err != nil || now == roleOffline {
+		return false, err == nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, min(wordWithin, h.conf.Timeout))
+	defer cancel()
+	n, err := h.node(bounded, host)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return false, false, nil // RAPI itself has just answered
+	}
 	if err != nil {
 		return false, false, err
 	}
 	return !n.Offline && (n.Memory != nil || n.Free != nil || n.VCPUs != nil || n.DiskTotal != nil), n.Offline, nil
+}
+
+// wordWithin is how long a living node may take to tell what it has. Ganeti gives up after 5 s where it finds nobody to connect to.
+const wordWithin = 8 * time.Second
+
+// role is what the cluster takes a node for; the node itself is not asked, so a dead one delays nothing.
+func (c *Client) role(ctx context.Context, name string) (role string, err error) {
+	err = c.get(ctx, maxOne, &role, nil, "nodes", name, "role")
+	if problem.Is(err, problem.NotFound) {
+		err = problem.NotFoundf("the cluster of %s has no node %s", c.base.Host, said(name))
+	}
+	return role, err
 }
 
 func (c *Client) node(ctx context.Context, name string) (*node, error) {

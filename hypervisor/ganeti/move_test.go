@@ -1,10 +1,12 @@
 package ganeti
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"salvor/compute"
 	"salvor/problem"
@@ -92,6 +94,27 @@ func TestReaches(t *testing.T) {
 	}
 	if _, _, err := h.Reaches(t.Context(), "other.example.test"); !problem.Is(err, problem.NotFound) {
 		t.Errorf("a node that is none: %v", err)
+	}
+	// Ganeti itself waits for the node: that is its silence, and it does not keep us from marking it.
+	h.conf.Timeout = 20 * time.Millisecond
+	f.with(func() { f.dead[firstNode], f.offline[firstNode], f.hangs = true, false, true })
+	if answers, offline, err := h.Reaches(t.Context(), firstNode); err != nil || answers || offline {
+		t.Errorf("a node that takes questions only: answers %v, offline %v: %v", answers, offline, err)
+	}
+	if err := h.SetOffline(t.Context(), firstNode, true); err != nil || !f.offline[firstNode] {
+		t.Errorf("a node that takes questions only: %v", err)
+	}
+	// Who is stopped meanwhile has heard nothing; nor has who asks a cluster that does not answer.
+	f.with(func() { f.offline[firstNode] = false })
+	h.conf.Timeout = time.Minute
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, _, err := h.Reaches(ctx, firstNode); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("stopped: %v", err)
+	}
+	f.with(func() { f.silent = 503 })
+	if _, _, err := h.Reaches(t.Context(), firstNode); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("a cluster that does not answer: %v", err)
 	}
 }
 

@@ -37,6 +37,7 @@ func TestRescueOnGaneti(t *testing.T) {
 	}{
 		{"rescue and back", rescueAndBack}, {"wrong path", wrongPath}, {"foreign changes", foreignChanges},
 		{"reconcile", reconcile}, {"RAPI away", rapiAway}, {"create and delete", createAndDelete}, {"let go", letGo},
+		{"evacuate", evacuate},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			start := time.Now()

@@ -110,6 +110,7 @@ func (w *world) conduct() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = r.Run(ctx, 0) })
+	ended.Go(func() { w.services.Hosts.RunLeases(ctx, func(err error) { log.Error("leases", "error", err) }) })
 	w.Cleanup(func() { cancel(); ended.Wait() })
 }
 

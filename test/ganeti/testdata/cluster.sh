@@ -4,7 +4,7 @@
 set -eu -o pipefail
 dir=$1
 zone=gnt.example.test
-mkdir -p "$dir"/{lib,run,log,srv,etc,ssh,isos}
+mkdir -p "$dir"/{lib,run,log,srv,shared,etc,ssh,isos}
 chmod 755 "$dir" "$dir"/*
 chmod 700 "$dir/ssh"
 
@@ -19,6 +19,7 @@ cat > "$dir/hosts" <<HOSTS
 127.0.0.1 localhost
 10.79.0.1 node1.$zone node1
 10.79.0.100 cluster.$zone cluster
+10.79.0.2 node2.$zone node2
 10.79.0.10 web.$zone
 10.79.0.11 db.$zone
 HOSTS
@@ -28,7 +29,7 @@ mount --bind "$dir/lib" /var/lib/ganeti
 mount --bind "$dir/log" /var/log/ganeti
 mount --bind "$dir/run" /run/ganeti
 cp -a /etc/ganeti/. "$dir/etc/" 2>/dev/null || true
-echo "$dir/srv" > "$dir/etc/file-storage-paths"
+printf "%s\n" "$dir/srv" "$dir/shared" > "$dir/etc/file-storage-paths"
 mkdir -p /etc/ganeti /srv
 mount --bind "$dir/etc" /etc/ganeti
 mkdir -p "$dir/home"
@@ -66,7 +67,7 @@ exec /usr/bin/qemu-system-x86_64 "${args[@]}"
 QEMU
 chmod +x "$dir/qemu"
 
-gnt-cluster init --enabled-hypervisors=kvm --enabled-disk-templates=diskless,file --file-storage-dir="$dir/srv" \
+gnt-cluster init --enabled-hypervisors=kvm --enabled-disk-templates=diskless,file,sharedfile --file-storage-dir="$dir/srv" --shared-file-storage-dir="$dir/shared" \
 	-H "kvm:kernel_path=,initrd_path=,kvm_path=$dir/qemu,kvm_flag=disabled,vnc_bind_address=,serial_console=True,disk_aio=threads" \
 	--no-etc-hosts --no-ssh-init --master-netdev=gnt0 --nic-parameters link=gnt0 cluster.$zone
 mkdir -p /var/lib/ganeti/rapi
