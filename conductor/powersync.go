@@ -44,9 +44,7 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 	if err != nil || m.power == nil {
 		return err
 	}
-	if c.Alive != nil {
-		ctx = driver.WithGate(ctx, c.Alive)
-	}
+	ctx = c.guarded(ctx)
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	state, health, readErr := vitals(bounded, m)
 	cancel()

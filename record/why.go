@@ -184,12 +184,8 @@ func (w *Why) bound(crew Crew) {
 func (w *Why) Text(kind, name string, now time.Time) string {
 	said := []string{fmt.Sprintf("%s %s is in state %q", kind, name, w.State) + since(w.Since, now)}
 	said = append(said, w.work(now)...)
-	for _, t := range w.Notes {
-		said = append(said, t)
-	}
-	for _, t := range w.Trouble {
-		said = append(said, t)
-	}
+	said = append(said, w.Notes...)
+	said = append(said, w.Trouble...)
 	if len(w.Words) > 0 {
 		var heard []string
 		for _, word := range w.Words {
