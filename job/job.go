@@ -188,6 +188,9 @@ type Leases interface {
 	Conductors(ctx context.Context) ([]Conductor, error)
 	// Retire removes the row if it still is of this incarnation, and frees its jobs.
 	Retire(ctx context.Context, c Conductor) error
+	// ReleaseOrphans frees, as Release does, the jobs whose owner has no row: a claim may be committed after the end of the incarnation
+	// in whose name it was begun. It returns how many.
+	ReleaseOrphans(ctx context.Context) (int, error)
 }
 
 // Event is one row of a subject's timeline.

@@ -112,8 +112,12 @@ type sighting struct {
 	moved   time.Time
 }
 
-// buryPeers frees the jobs of conductors whose counter stands still on our clock.
+// buryPeers frees the jobs of conductors whose counter stands still on our clock, and of those that were buried already.
 func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
+	if n, err := r.store.ReleaseOrphans(ctx); err == nil && n > 0 {
+		r.log.Warn("jobs were claimed in the name of a conductor that had ended; they are free", "jobs", n)
+	}
+	asked := time.Now() // what is read is as old as the question, however late the answer comes
 	all, err := r.store.Conductors(ctx)
 	if err != nil {
 		return
@@ -124,7 +128,7 @@ func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
 			seen[c.Owner()] = sighting{c.Counter, time.Now()}
 			continue
 		}
-		if c.ID == r.me.ID || time.Since(s.moved) < peerDead {
+		if c.ID == r.me.ID || asked.Sub(s.moved) < peerDead {
 			continue
 		}
 		// Its row goes too: should it only have been frozen, its next beat finds itself void.

@@ -119,6 +119,30 @@ func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
 	return nil
 }
 
+// orphaned is true of jobs whose owner's row is gone. A row that shows an owner was written after that of the owner, so whoever sees the
+// one and not the other sees a dead one.
+const orphaned = `owner <> '' AND NOT EXISTS (SELECT 1 FROM conductor c WHERE c.owner = job.owner)`
+
+// ReleaseOrphans is job.Leases's.
+func (s *Store) ReleaseOrphans(ctx context.Context) (int, error) {
+	// Most looks find nothing, and a look is cheaper than a transaction.
+	var n int64
+	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+orphaned+` LIMIT 1`)
+	if err == nil && n > 0 {
+		err = s.Do(ctx, func(t job.Tx) error {
+			tx, err := s.tx(t)
+			if err == nil {
+				n, err = tx.release(orphaned, []any{micros(s.stamp())})
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("release jobs without an owner that lives: %w", err)
+	}
+	return int(n), nil
+}
+
 // Ticks is job.Clock's.
 func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, error) {
 	out := make(map[string]int64, len(groups))

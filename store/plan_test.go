@@ -138,6 +138,7 @@ func TestNoScan(t *testing.T) {
 		},
 		func() error { return s.SavePower(ctx, []metal.PowerReading{{NodeID: "n"}}) },
 		func() error { _, err := s.Release(ctx, []string{"c/1"}); return err },
+		func() error { _, err := s.ReleaseOrphans(ctx); return err },
 		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },
 	} {
 		if err := read(); err != nil {

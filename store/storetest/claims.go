@@ -185,6 +185,16 @@ func testLease(b *bench) {
 	if all, err = b.s.Conductors(b.ctx); err != nil || len(all) != 1 {
 		b.Fatalf("conductors %+v %v", all, err)
 	}
+	// A claim that was begun before its conductor ended, and is committed after that.
+	late := b.claim(c.Owner())
+	if n, err := b.s.ReleaseOrphans(b.ctx); n != 1 || err != nil || len(late) != 1 {
+		b.Fatalf("%d jobs, %d freed: %v", len(late), n, err)
+	}
+	b.inState(late[0].ID, job.Ready)
+	b.inState(others[0].ID, job.Running) // its owner lives
+	if n, err := b.s.ReleaseOrphans(b.ctx); n != 0 || err != nil {
+		b.Fatalf("%d freed once more: %v", n, err)
+	}
 }
 
 func testClock(b *bench) {

@@ -154,8 +154,17 @@ func testFeed(b *bench) {
 		b.Errorf("after the third: %q", got)
 	}
 	_, newest := texts(job.FeedFilter{}, 10)
-	if at := settled(b); at < newest {
-		b.Errorf("settled up to %d of %d", at, newest)
+	settles(b, newest)
+}
+
+// settles waits until the events up to a number are settled: transactions of other databases on the server count as well.
+func settles(b *bench, num int64) {
+	at := settled(b)
+	for end := time.Now().Add(30 * time.Second); at < num && time.Now().Before(end); at = settled(b) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if at < num {
+		b.Errorf("settled up to %d of %d", at, num)
 	}
 }
 
@@ -202,13 +211,7 @@ func testFeedOvertaken(b *bench) {
 	}
 	close(goOn)
 	b.ok(<-done)
-	at := settled(b)
-	for end := time.Now().Add(30 * time.Second); at < seen[0].Num && time.Now().Before(end); at = settled(b) {
-		time.Sleep(10 * time.Millisecond) // transactions of other databases on the server count as well
-	}
-	if at < seen[0].Num {
-		b.Errorf("settled up to %d only", at)
-	}
+	settles(b, seen[0].Num)
 	if seen, err = other.Feed(b.ctx, job.FeedFilter{}, 10); err != nil || len(seen) != 2 || seen[0].Subject.ID != "slow" {
 		b.Errorf("%+v %v", seen, err)
 	}
