@@ -391,6 +391,48 @@ func TestLostLease(t *testing.T) {
 	})
 }
 
+// late is a store in which the claim that finds something comes through only when its conductor has joined again.
+type late struct {
+	job.Store
+	on     atomic.Bool
+	joined chan struct{}
+}
+
+func (l *late) Beat(ctx context.Context, c job.Conductor) error {
+	if l.on.Load() {
+		return job.ErrFenced
+	}
+	return l.Store.Beat(ctx, c)
+}
+
+func (l *late) Register(ctx context.Context, c job.Conductor) error {
+	err := l.Store.Register(ctx, c)
+	if err == nil && l.on.CompareAndSwap(true, false) {
+		close(l.joined)
+	}
+	return err
+}
+
+func (l *late) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
+	if due, err := l.NextDue(ctx, groups, kinds); err == nil && !due.IsZero() && l.on.Load() {
+		<-l.joined
+	}
+	return l.Store.Claim(ctx, owner, now, groups, kinds, limit)
+}
+
+// TestClaimOfAFormerIncarnation: what was claimed in the name of an incarnation that had ended by then is not locked for good.
+func TestClaimOfAFormerIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		l := &late{Store: h.Store, joined: make(chan struct{})}
+		defer h.runner("a", l, true, definition("work", job.Action{Name: "do", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome { return job.Done() }}))()
+		l.on.Store(true)
+		id := h.insert("work")
+		h.await(id, 10*time.Second, ended)
+	})
+}
+
 // TestDeafActionEndsTheProcess: one that outlives its context, whatever ended that, is not waited for.
 func TestDeafActionEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
