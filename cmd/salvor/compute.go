@@ -119,7 +119,7 @@ func head(web *http.Client, url string) error {
 // offerRescue makes the ramdisk that was built here the rescue image of servers that have no other. Without it servers are served all
 // the same, and a rescue says what it lacks.
 func (p *program) offerRescue(ctx context.Context) {
-	kernel, image := p.rescueImages()
+	kernel, image := rescueImages(p.cfg)
 	if !filepath.IsAbs(kernel) || !filepath.IsAbs(image) {
 		return
 	}

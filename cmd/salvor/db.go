@@ -39,7 +39,7 @@ func (p *program) storeOptions(url string) store.Options {
 // buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
 // do not serve this one. On PostgreSQL their silence tells.
 func (p *program) buryOthers(ctx context.Context) error {
-	if !isSQLite(p.databaseURL()) {
+	if !isSQLite(p.cfg.Database.Connection.Reveal()) {
 		return nil
 	}
 	all, err := p.store.Conductors(ctx)

@@ -16,7 +16,7 @@ func (p *program) deployImages(rescueKernel, rescueImage string) (kernel, image 
 
 // inspectionURL is where the ramdisk of an inspection brings its findings; empty if nowhere.
 func (p *program) inspectionURL() string {
-	if url := p.ramdiskURL(); url != "" {
+	if url := ramdiskURL(p.cfg); url != "" {
 		return url + "/v1/continue_inspection"
 	}
 	return ""

@@ -55,6 +55,12 @@ var examinations = []func(*doctor, context.Context){
 	(*doctor).ports, (*doctor).certificate, (*doctor).ramdisk, (*doctor).netboot, (*doctor).loaders, (*doctor).endpoint, (*doctor).images, (*doctor).controllers,
 }
 
+// siteExaminations are those of a site's boot service, which has neither key nor database, and reaches no BMC.
+var siteExaminations = []func(*doctor, context.Context){
+	(*doctor).configFile, (*doctor).stateDirectory, (*doctor).running, (*doctor).diskSpace, (*doctor).clock,
+	(*doctor).centre, (*doctor).ports, (*doctor).netboot, (*doctor).loaders,
+}
+
 func newDoctorCommand() *cobra.Command {
 	var file, state, format string
 	cmd := &cobra.Command{
@@ -97,7 +103,11 @@ func examine(ctx context.Context, source config.Source, format string, out io.Wr
 		}
 	} else {
 		d.cfg = cfg
-		for _, look := range examinations {
+		looks := examinations
+		if cfg.Site.Centre != "" {
+			looks = siteExaminations
+		}
+		for _, look := range looks {
 			bounded, cancel := context.WithTimeout(ctx, checkWithin)
 			look(d, bounded)
 			cancel()

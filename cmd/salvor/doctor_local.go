@@ -9,15 +9,17 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"salvor/boot/ramdisk"
+	"salvor/config"
 	"salvor/problem"
 	"salvor/store"
 )
@@ -67,11 +69,12 @@ func (d *doctor) keyFile(context.Context) {
 		d.ok(check, "[secrets]key_command prints it; it was not run")
 		return
 	}
-	file := firstOf(d.cfg.Secrets.KeyFile, filepath.Join(d.cfg.Default.StatePath, "secrets.key"))
+	file := d.cfg.Secrets.KeyFile
 	info, err := os.Stat(file)
-	_, dbErr := os.Stat(filepath.Join(d.cfg.Default.StatePath, "salvor.db"))
+	database, single := strings.CutPrefix(d.cfg.Database.Connection.Reveal(), "sqlite:")
+	_, dbErr := os.Stat(database)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && (dbErr == nil || !isSQLite(d.cfg.Database.Connection.Reveal())):
+	case errors.Is(err, fs.ErrNotExist) && (dbErr == nil || !single):
 		d.say(levelFail, check, "put the key file there that was used with this database: without it nothing that is sealed can be opened", "%s is not there", file)
 	case errors.Is(err, fs.ErrNotExist):
 		d.say(levelWarn, check, "nothing: the first start makes it; then keep a copy apart from the database", "%s is not there yet", file)
@@ -174,11 +177,8 @@ func (d *doctor) database(ctx context.Context) {
 
 // ports tells whether the addresses that are to be listened on can be had, or are ours already.
 func (d *doctor) ports(ctx context.Context) {
-	c := d.cfg
-	for _, at := range []struct{ name, address string }{
-		{"api", net.JoinHostPort(c.API.HostIP.String(), fmt.Sprint(c.API.Port))}, {"ramdisk", c.Ramdisk.Listen}, {"hosts", c.Hosts.Listen}, {"health", c.Health.Listen},
-	} {
-		if at.address == "" {
+	for _, at := range listeners(d.cfg) {
+		if at.role != "" && !has(d.cfg, at.role) {
 			continue
 		}
 		check := "port of the " + at.name + " door"
@@ -204,6 +204,9 @@ const certificateSoon = 14 * 24 * time.Hour
 func (d *doctor) certificate(context.Context) {
 	const check = "certificate"
 	c := d.cfg.API.TLS
+	if !has(d.cfg, config.RoleAPI) {
+		return
+	}
 	if !c.Enabled {
 		if ip := d.cfg.API.HostIP; !ip.IsLoopback() {
 			d.say(levelWarn, check, "set [api]enable_ssl_api, or end TLS in a proxy in front", "the API speaks plain HTTP on %s", ip)
@@ -234,7 +237,7 @@ func (d *doctor) certificate(context.Context) {
 
 func (d *doctor) ramdisk(context.Context) {
 	const check = "ramdisk"
-	kernel, image := (&program{cfg: d.cfg, state: &stateDir{path: d.cfg.Default.StatePath}}).rescueImages()
+	kernel, image := rescueImages(d.cfg)
 	if kernel == "" && image == "" {
 		d.say(levelWarn, check, "salvor ramdisk build, or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
 		return
@@ -283,39 +286,19 @@ func (d *doctor) images(context.Context) {
 // endpoint asks the address that ramdisks call.
 func (d *doctor) endpoint(ctx context.Context) {
 	const check = "address for ramdisks"
-	url := (&program{cfg: d.cfg}).ramdiskURL()
-	if url == "" {
+	at := ramdiskURL(d.cfg)
+	if at == "" {
 		d.say(levelWarn, check, "set [service_catalog]endpoint_override to the URL under which machines reach this one", "nothing says under which address booting machines reach salvor")
 		return
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", nil)
-	if err != nil {
-		d.say(levelFail, check, "correct [service_catalog]endpoint_override", "%q is no URL", url)
+	if u, err := url.Parse(at); err == nil && isLoopback(u.Hostname()) {
+		d.say(levelWarn, check, "set [service_catalog]endpoint_override to an address that machines reach", "%s is this machine's own: no other reaches it", at)
 		return
 	}
-	if host := request.URL.Hostname(); host == "localhost" || loopback(host) {
-		d.say(levelWarn, check, "set [service_catalog]endpoint_override to an address that machines reach", "%s is this machine's own: no other reaches it", url)
-		return
-	}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
-	answer, err := client.Do(request)
 	level := levelFail
 	if !d.runs {
 		level = levelWarn // nobody need answer yet
 	}
-	switch {
-	case err != nil:
-		d.say(level, check, "see that it leads to the door for ramdisks ([ramdisk]listen), past every firewall", "%s does not answer: %v", url, bare(err))
-	case answer.StatusCode != http.StatusOK:
-		answer.Body.Close()
-		d.say(level, check, "see that it leads to salvor", "%s/healthz answers %s", url, answer.Status)
-	default:
-		answer.Body.Close()
-		d.ok(check, "%s answers", url)
-	}
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
+	d.asks(ctx, client, check, "see that [service_catalog]endpoint_override leads to the door for ramdisks ([ramdisk]listen), past every firewall", at, level)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os/exec"
@@ -49,7 +50,7 @@ func interfaceAddresses(name string) (addresses, error) {
 
 func (d *doctor) netboot(ctx context.Context) {
 	const check = "boot network"
-	if !(&program{cfg: d.cfg}).has(config.RoleNetboot) {
+	if !has(d.cfg, config.RoleNetboot) {
 		return
 	}
 	if len(d.cfg.Netboot.Interfaces) == 0 {
@@ -105,7 +106,7 @@ func within(all []netip.Prefix, from, to netip.Addr) bool {
 // loaders are the files that firmware fetches over TFTP, as Debian's package ipxe has them.
 func (d *doctor) loaders(context.Context) {
 	const check = "boot loaders"
-	if len(d.cfg.Netboot.Interfaces) == 0 {
+	if len(d.cfg.Netboot.Interfaces) == 0 || !has(d.cfg, config.RoleNetboot) {
 		return
 	}
 	for _, name := range []string{"undionly.kpxe", "snponly.efi"} {
@@ -225,4 +226,38 @@ func pingIPMI(ctx context.Context, at string) error {
 			return fmt.Errorf("no answer to a ping: %w", bare(err))
 		}
 	}
+}
+
+// centre looks at what a site's boot service proves itself by, and whether the centre answers.
+func (d *doctor) centre(ctx context.Context) {
+	const check = "centre"
+	if _, err := readSiteToken(d.cfg.Site.TokenFile); err != nil {
+		d.say(levelFail, check, "salvor site create, at the centre, prints one: put it into a file for the user of salvor serve alone", "%v", err)
+	}
+	client, err := centreClient(d.cfg.Site)
+	if err != nil {
+		d.say(levelFail, check, "correct [site]centre or [site]ca_file", "%v", err)
+		return
+	}
+	d.asks(ctx, client, check, "see [site]centre and [site]ca_file, and every firewall on the way", strings.TrimRight(d.cfg.Site.Centre, "/"), levelFail)
+}
+
+// asks tells whether salvor answers there: /v1 needs no credential, on the doors of ramdisks neither.
+func (d *doctor) asks(ctx context.Context, client *http.Client, check, do, at, level string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/v1", nil)
+	if err != nil {
+		d.say(levelFail, check, do, "%q is no URL", at)
+		return
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		d.say(level, check, do, "%s does not answer: %v", at, bare(err))
+		return
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		d.say(level, check, do, "%s/v1 answers %s", at, answer.Status)
+		return
+	}
+	d.ok(check, "%s answers", at)
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -89,6 +92,7 @@ func TestDoctorOfFiles(t *testing.T) {
 	if err := os.WriteFile(key, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	d.cfg.Secrets.KeyFile = key
 	d.keyFile(t.Context())
 	if err := os.Chmod(key, 0o600); err != nil {
 		t.Fatal(err)
@@ -98,11 +102,63 @@ func TestDoctorOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.stateDirectory(t.Context())
+	// A database that lies elsewhere, and has lost its key.
+	d.cfg.Secrets.KeyFile += ".lost"
+	d.cfg.Database.Connection = secret.New("sqlite:" + key)
+	d.keyFile(t.Context())
 	var got []string
 	for _, f := range d.findings {
 		got = append(got, f.Level)
 	}
-	if strings.Join(got, " ") != "fail ok warn" {
+	if strings.Join(got, " ") != "fail ok warn fail" {
+		t.Errorf("%+v", d.findings)
+	}
+}
+
+// TestDoctorOfRoles: a process is judged by what it does.
+func TestDoctorOfRoles(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	api := "[api]\nport = " + strings.TrimPrefix(taken.Addr().String(), "127.0.0.1:") + "\nenable_ssl_api = true\ncert_file = $DIR/none\nkey_file = $DIR/none\n"
+	by, _ := examined(t, "[DEFAULT]\nstate_path = $DIR/state\nroles = conductor\n[database]\nconnection = postgres://nobody@127.0.0.1:1/none\n[netboot]\ninterfaces = nowhere0:proxy\n"+api)
+	for _, check := range []string{"port of the api door", "certificate", "boot network", "boot loaders"} {
+		if len(by[check]) > 0 {
+			t.Errorf("a conductor is judged by %+v", by[check])
+		}
+	}
+	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1" || r.Header.Get("Authorization") != "" {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	site := "[DEFAULT]\nstate_path = $DIR/state\nroles = netboot\n[ramdisk]\nlisten = 127.0.0.1:0\n[site]\ncentre = " + centre.URL + "\ntoken_file = $DIR/salvor.conf\n" + api
+	by, err = examined(t, site)
+	if err == nil {
+		t.Error("a site without a token passes")
+	}
+	level(t, by, "centre", levelFail, "holds no site token")
+	level(t, by, "centre", levelOK, "answers")
+	level(t, by, "port of the ramdisk door", levelOK, "")
+	for _, check := range []string{"key", "database", "images", "port of the api door", "certificate"} {
+		if len(by[check]) > 0 {
+			t.Errorf("a site is judged by %+v", by[check])
+		}
+	}
+	centre.Close()
+	by, _ = examined(t, site)
+	level(t, by, "centre", levelFail, "does not answer")
+}
+
+// TestDoctorAsksDoors: a site's door knows no /healthz, and is well.
+func TestDoctorAsksDoors(t *testing.T) {
+	door := httptest.NewServer(&siteDoor{client: http.DefaultClient, log: slog.New(slog.DiscardHandler)})
+	defer door.Close()
+	d := &doctor{cfg: &config.Config{}}
+	d.asks(t.Context(), door.Client(), "door", "nothing", door.URL, levelFail)
+	if len(d.findings) != 1 || !strings.Contains(d.findings[0].Text, "/v1 answers 503") {
 		t.Errorf("%+v", d.findings)
 	}
 }

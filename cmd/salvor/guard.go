@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"salvor/config"
@@ -48,21 +49,21 @@ func (p *program) noteDoors(doors []door) {
 
 func (p *program) doors() []netip.AddrPort { return p.opened }
 
-func listeners(c *config.Config) []string {
-	out := []string{netip.AddrPortFrom(c.API.HostIP, uint16(c.API.Port)).String()}
-	for _, at := range []string{c.Ramdisk.Listen, c.Hosts.Listen} {
-		if at != "" {
-			out = append(out, at)
-		}
-	}
-	return out
+// listening is where processes with a role listen; with any role, where none is named.
+type listening struct{ name, address, role string }
+
+func listeners(c *config.Config) []listening {
+	return slices.DeleteFunc([]listening{
+		{"api", netip.AddrPortFrom(c.API.HostIP, uint16(c.API.Port)).String(), config.RoleAPI},
+		{"ramdisk", c.Ramdisk.Listen, config.RoleNetboot}, {"hosts", c.Hosts.Listen, config.RoleAPI}, {"health", c.Health.Listen, ""},
+	}, func(l listening) bool { return l.address == "" })
 }
 
 // alone tells whether nobody can come from another machine: every listener, and every URL under which others are told to come,
 // is this machine's own. Then agents and web servers are here too, as on a developer's machine.
 func alone(c *config.Config) bool {
 	for _, at := range listeners(c) {
-		if host, _, err := net.SplitHostPort(at); err != nil || !isLoopback(host) {
+		if host, _, err := net.SplitHostPort(at.address); err != nil || !isLoopback(host) {
 			return false
 		}
 	}

@@ -21,7 +21,7 @@ const (
 
 // lendImage makes the address of an image's bytes; empty: machines reach us nowhere.
 func (p *program) lendImage(digest string) string {
-	base := p.ramdiskURL()
+	base := ramdiskURL(p.cfg)
 	if base == "" {
 		base = strings.TrimRight(p.cfg.API.PublicEndpoint, "/")
 	}

@@ -17,7 +17,9 @@ import (
 
 // What a process does and does not do, by its roles.
 
-func (p *program) has(role string) bool { return slices.Contains(p.cfg.Default.Roles, role) }
+func (p *program) has(role string) bool { return has(p.cfg, role) }
+
+func has(c *config.Config, role string) bool { return slices.Contains(c.Default.Roles, role) }
 
 // groups are the conductor groups that this process works for.
 func (p *program) groups() []string {

@@ -180,12 +180,12 @@ func (p *program) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	url := p.databaseURL()
+	url := p.cfg.Database.Connection.Reveal()
 	if p.store, err = store.Open(ctx, url, p.key, p.storeOptions(url)); err != nil {
 		return err
 	}
 	p.rotation = newRotation(source, p.key, p.store, p.cfg.Default.Host, isSQLite(url), p.log)
-	kernel, ramdisk := p.rescueImages()
+	kernel, ramdisk := rescueImages(p.cfg)
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.feed = native.NewFeed(p.store, p.log)
 	traces, err := newTracer(ctx, p.cfg.OTel, p.cfg.Default.Host, p.log)

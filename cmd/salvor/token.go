@@ -144,8 +144,8 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 	if _, err := p.readKeys(ctx); err != nil {
 		return nil, err
 	}
-	s, err := store.Open(ctx, p.databaseURL(), p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate)})
-	if problem.Is(err, problem.Conflict) && isSQLite(p.databaseURL()) {
+	s, err := store.Open(ctx, p.cfg.Database.Connection.Reveal(), p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate)})
+	if problem.Is(err, problem.Conflict) && isSQLite(p.cfg.Database.Connection.Reveal()) {
 		return w.askLocally(ctx, p, e, name, ttl)
 	}
 	if err != nil {

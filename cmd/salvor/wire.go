@@ -40,20 +40,13 @@ func silence(url string) time.Duration {
 	return metal.ConductorSilence
 }
 
-func (p *program) databaseURL() string {
-	if url := p.cfg.Database.Connection.Reveal(); url != "" {
-		return url
-	}
-	return "sqlite:" + filepath.Join(p.state.path, "salvor.db")
-}
-
 // rescueImages are the kernel and ramdisk for nodes that name none: configured, or
 // built by "salvor ramdisk build" into the state directory.
-func (p *program) rescueImages() (kernel, image string) {
-	if c := p.cfg.Conductor; c.RescueKernel != "" || c.RescueRamdisk != "" {
+func rescueImages(cfg *config.Config) (kernel, image string) {
+	if c := cfg.Conductor; c.RescueKernel != "" || c.RescueRamdisk != "" {
 		return c.RescueKernel, c.RescueRamdisk
 	}
-	dir := p.ramdiskDir()
+	dir := ramdiskDir(cfg)
 	kernel, image = filepath.Join(dir, ramdisk.FileKernel), filepath.Join(dir, ramdisk.FileInitramfs)
 	for _, f := range []string{kernel, image} {
 		if _, err := os.Stat(f); err != nil {
@@ -63,11 +56,11 @@ func (p *program) rescueImages() (kernel, image string) {
 	return kernel, image
 }
 
-func (p *program) ramdiskDir() string { return filepath.Join(p.state.path, "ramdisk") }
+func ramdiskDir(c *config.Config) string { return filepath.Join(c.Default.StatePath, "ramdisk") }
 
 // imageRoots are the directories whose files machines may be given.
 func (p *program) imageRoots(files ...string) []string {
-	roots := append([]string{p.ramdiskDir()}, p.cfg.Conductor.FileURLAllowedPaths...)
+	roots := append([]string{ramdiskDir(p.cfg)}, p.cfg.Conductor.FileURLAllowedPaths...)
 	for _, f := range append(files, p.cfg.Conductor.DeployKernel, p.cfg.Conductor.DeployRamdisk) {
 		if filepath.IsAbs(f) {
 			roots = append(roots, filepath.Dir(f))
@@ -77,22 +70,22 @@ func (p *program) imageRoots(files ...string) []string {
 }
 
 // ramdiskURL is where ramdisks reach us: as configured, or the ramdisk door unless it is a wildcard.
-func (p *program) ramdiskURL() string {
-	if url := p.cfg.ServiceCatalog.EndpointOverride; url != "" {
+func ramdiskURL(c *config.Config) string {
+	if url := c.ServiceCatalog.EndpointOverride; url != "" {
 		return strings.TrimRight(url, "/")
 	}
-	host, _, err := net.SplitHostPort(p.cfg.Ramdisk.Listen)
+	host, _, err := net.SplitHostPort(c.Ramdisk.Listen)
 	if err != nil {
 		return ""
 	}
 	if a, err := netip.ParseAddr(host); host == "" || err == nil && a.IsUnspecified() {
 		return ""
 	}
-	return "http://" + p.cfg.Ramdisk.Listen
+	return "http://" + c.Ramdisk.Listen
 }
 
 func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
-	url := p.ramdiskURL()
+	url := ramdiskURL(p.cfg)
 	deployKernel, deployImage := p.deployImages(kernel, image)
 	cloud, err := cloud(p.cfg.Neutron)
 	if err != nil {
