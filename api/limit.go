@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -76,8 +77,10 @@ func (l *Limits) Guard(h http.Handler) Listed {
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{limits: l, source: l.source(r)}
 		out := &recorder{ResponseWriter: w}
-		defer func() { l.settle(v, out.status) }()
+		status := http.StatusNotFound // whoever is answered by silence was refused
+		defer func() { l.settle(v, cmp.Or(out.status, status)) }()
 		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
+		status = http.StatusOK
 	})}
 }
 

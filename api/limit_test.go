@@ -41,6 +41,11 @@ func newGate(t *testing.T, c api.LimitConfig) *gate {
 					return &api.Error{Status: http.StatusBadRequest}
 				}
 				return nil
+			case "/boot":
+				if err := api.Admit(r, r.URL.RawQuery); err != nil {
+					return err
+				}
+				panic(http.ErrAbortHandler)
 			case "/lookup":
 				if err := api.Admit(r, ""); err != nil {
 					return err
@@ -244,5 +249,23 @@ func TestNoBounds(t *testing.T) {
 	g := newGate(t, api.LimitConfig{})
 	if n := g.spend(5000, office, "/lookup"); n < 5000 {
 		t.Errorf("held up after %d", n)
+	}
+}
+
+// TestSilenceIsARefusal: who is answered by a connection that ends pays for it, and what he showed is not believed.
+func TestSilenceIsARefusal(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Refusals: 10, Patience: 2 * time.Second})
+	guess := func(path string) (held bool) {
+		defer func() { _ = recover() }()
+		return g.ask(office, "/boot?"+path).Code == http.StatusTooManyRequests
+	}
+	n := 0
+	for ; n < 100 && !guess("path"+strconv.Itoa(n)); n++ {
+	}
+	if n < 20 || n > 22 {
+		t.Fatalf("%d guesses before the first wait, want 20", n)
+	}
+	if !guess("path0") {
+		t.Error("a path that led nowhere is taken for a proof")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -192,10 +193,10 @@ func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool)
 	if s.away {
 		return
 	}
-	for id, p := range s.kept.Plans {
-		if is(p.SitePlan) {
-			delete(s.kept.Plans, id)
-		}
+	before := len(s.kept.Plans)
+	maps.DeleteFunc(s.kept.Plans, func(_ string, p keptPlan) bool { return is(p.SitePlan) })
+	if err != nil && len(s.kept.Plans) == before {
+		return // a guess changes nothing
 	}
 	if err == nil {
 		s.kept.Plans[told.NodeID] = keptPlan{told, s.now()}

@@ -35,6 +35,7 @@ type centre struct {
 	file   string // what is told of each boot file
 	length int    // that it is said to have
 	words  []wire.SiteWord
+	mark   string // of all plans
 }
 
 func (c *centre) set(change func(*centre)) {
@@ -56,6 +57,7 @@ func (c *centre) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.URL.Path == wire.SitePlansPath:
+		w.Header().Set("Etag", c.mark)
 		_ = json.NewEncoder(w).Encode(wire.SitePlans{Group: "oslo", Plans: c.plans})
 	case r.URL.Path == wire.SitePlanPath:
 		for _, p := range c.plans {
@@ -217,4 +219,24 @@ func mustServer(t *testing.T, s *Site) *Server {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestAGuessCostsNoReading: a question for what does not exist leaves what is known of all plans as it is.
+func TestAGuessCostsNoReading(t *testing.T) {
+	c := &centre{plans: []wire.SitePlan{volumePlan()}, mark: "\"m1\""}
+	s := openSite(t, t.TempDir(), goodToken, c)
+	s.Sync(t.Context())
+	if s.mark == "" {
+		t.Fatal("no mark after a reading")
+	}
+	if _, err := s.NodeByBootPath(t.Context(), "aaaaaaaa1"); !problem.Is(err, problem.NotFound) {
+		t.Fatal(err)
+	}
+	if s.mark == "" {
+		t.Error("a guess has all plans read anew")
+	}
+	c.set(func(c *centre) { c.plans = nil })
+	if _, err := s.NodeByMAC(t.Context(), siteMAC); !problem.Is(err, problem.NotFound) || s.mark != "" {
+		t.Errorf("a plan that is gone: %v, mark %q", err, s.mark)
+	}
 }

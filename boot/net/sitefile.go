@@ -188,7 +188,10 @@ func (s *Site) Handler(next http.Handler) http.Handler {
 			if err == nil {
 				err = s.fetched(r.Context(), n, name)
 			}
-			if err != nil && !problem.Is(err, problem.NotFound) {
+			if problem.Is(err, problem.NotFound) {
+				panic(http.ErrAbortHandler) // next would ask the centre once more
+			}
+			if err != nil {
 				s.cfg.Log.Warn("boot file cannot be fetched from the centre", "file", name, "error", err)
 				plainError(w, http.StatusServiceUnavailable)
 				return
