@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -67,6 +66,9 @@ type visit struct {
 	login  bool   // a credential was shown, or is what is asked for
 	open   bool   // it went through a door that asks for none
 	proved bool
+	// held are the counters that count it until it is answered.
+	held    []*counters
+	settled bool
 }
 
 const visitKey contextKey = iota + 100
@@ -76,21 +78,46 @@ func (l *Limits) Guard(h http.Handler) Listed {
 	doors, _ := h.(Listed)
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{limits: l, source: l.source(r)}
-		out := &recorder{ResponseWriter: w}
+		out := &gauge{recorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
-		defer func() { l.settle(v, cmp.Or(out.status, status)) }()
+		defer func() { v.settle(status) }()
 		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
 		status = http.StatusOK
 	})}
 }
 
+// gauge settles a visit as soon as its answer begins: a long one holds nobody up.
+type gauge struct {
+	recorder
+	visit *visit
+}
+
+func (w *gauge) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		w.visit.settle(status)
+	}
+	w.recorder.WriteHeader(status)
+}
+
+func (w *gauge) Write(b []byte) (int, error) {
+	w.visit.settle(http.StatusOK)
+	return w.recorder.Write(b)
+}
+
 // openCost is what a door costs that asks for no credential and answers: little, but not nothing.
 const openCost = 0.1
 
-func (l *Limits) settle(v *visit, status int) {
+// settle charges what the first answer says.
+func (v *visit) settle(status int) {
+	l := v.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if v.settled {
+		return
+	}
+	v.settled = true
 	now := l.config.Now()
+	defer v.release(now)
 	switch {
 	case v.proved || status == http.StatusTooManyRequests:
 	case blames(status) && v.login:
@@ -102,6 +129,14 @@ func (l *Limits) settle(v *visit, status int) {
 	case v.open && status < http.StatusInternalServerError && v.proof == 0:
 		l.refused.charge(v.source, openCost, now)
 	}
+}
+
+// release ends what is held of the limits, whose lock is held.
+func (v *visit) release(now time.Time) {
+	for _, c := range v.held {
+		c.release(v.source, now)
+	}
+	v.held = nil
 }
 
 // blames tells whether an answer says that its asker did something wrong. A locked or
@@ -135,7 +170,10 @@ func AdmitLogin(r *http.Request, proof string) error {
 // Prove says that the request's asker is known: nothing that it is refused counts.
 func Prove(r *http.Request) {
 	if v := visitOf(r); v != nil {
+		v.limits.mu.Lock()
+		defer v.limits.mu.Unlock()
 		v.proved = true
+		v.release(v.limits.config.Now())
 	}
 }
 
@@ -154,8 +192,12 @@ func (v *visit) admit(c *counters, proof string) error {
 			return nil
 		}
 	}
-	wait := c.wait(v.source, l.config.Now())
+	if v.settled || slices.Contains(v.held, c) {
+		return nil
+	}
+	wait := c.take(v.source, l.config.Now())
 	if wait <= 0 {
+		v.held = append(v.held, c)
 		return nil
 	}
 	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))
@@ -246,10 +288,13 @@ func (c counted) known(r *http.Request) {
 	if v == nil {
 		return
 	}
+	l := v.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	v.proved = true
-	if l := v.limits; v.proof != 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.proven.put(v.proof, l.config.Now())
+	now := l.config.Now()
+	v.release(now)
+	if v.proof != 0 {
+		l.proven.put(v.proof, now)
 	}
 }

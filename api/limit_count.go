@@ -10,8 +10,9 @@ const maxSources = 1 << 16
 
 // bucket fills by a rate and is emptied by refusals; below zero its owner waits.
 type bucket struct {
-	left float64
-	at   time.Time
+	left  float64
+	at    time.Time
+	taken int // by requests that have no answer yet, each of which may be a refusal
 }
 
 // counters are the buckets of one kind of refusal.
@@ -37,35 +38,71 @@ func (b bucket) fill(rate, patience float64, now time.Time) bucket {
 	return b
 }
 
-// wait is how long the source has to; 0: not at all.
-func (c *counters) wait(source netip.Addr, now time.Time) time.Duration {
+// take lets a request of the source in and counts it until release, or tells how long the source has to wait.
+func (c *counters) take(source netip.Addr, now time.Time) time.Duration {
 	longest := 0.0
 	if c.allRate > 0 {
 		longest = lacking(c.all.fill(c.allRate, c.patience, now), c.allRate)
 	}
-	if b, ok := c.sources[source]; ok && c.rate > 0 {
-		longest = max(longest, lacking(b.fill(c.rate, c.patience, now), c.rate))
+	b, own := c.source(source, now)
+	if own {
+		longest = max(longest, lacking(b, c.rate))
 	}
-	return time.Duration(longest * float64(time.Second))
+	if longest > 0 {
+		return time.Duration(longest * float64(time.Second))
+	}
+	c.all.taken++
+	if own {
+		b.taken++
+		c.put(source, b, now)
+	}
+	return 0
 }
 
-func lacking(b bucket, rate float64) float64 { return max(0, (1-b.left)/rate) }
+// release ends what take began.
+func (c *counters) release(source netip.Addr, now time.Time) {
+	c.all.taken = max(0, c.all.taken-1)
+	b, own := c.source(source, now)
+	if !own {
+		return
+	}
+	if b.taken = max(0, b.taken-1); b.taken == 0 && b.left >= c.rate*c.patience {
+		delete(c.sources, source) // a full bucket says nothing
+		return
+	}
+	c.put(source, b, now)
+}
 
-// charge takes from the source and from all. A proxy on this machine, and the operator's own
-// programs, have no bucket of their own: they would be one source for everybody.
+func lacking(b bucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
+
+// source gives the bucket of a source as it is now. A proxy on this machine, and the operator's own
+// programs, have none of their own: they would be one source for everybody.
+func (c *counters) source(source netip.Addr, now time.Time) (b bucket, own bool) {
+	if c.rate <= 0 || source.IsLoopback() || source == loopbackNet {
+		return b, false
+	}
+	b, ok := c.sources[source]
+	if !ok {
+		b = bucket{left: c.rate * c.patience, at: now}
+	}
+	return b.fill(c.rate, c.patience, now), true
+}
+
+func (c *counters) put(source netip.Addr, b bucket, now time.Time) {
+	if _, ok := c.sources[source]; !ok {
+		c.makeRoom(now)
+	}
+	c.sources[source] = b
+}
+
+// charge takes from the source and from all.
 func (c *counters) charge(source netip.Addr, cost float64, now time.Time) {
 	if c.allRate > 0 {
 		c.all = c.all.fill(c.allRate, c.patience, now).less(cost, c.allRate)
 	}
-	if c.rate <= 0 || source.IsLoopback() || source == loopbackNet {
-		return
+	if b, own := c.source(source, now); own {
+		c.put(source, b.less(cost, c.rate), now)
 	}
-	b, ok := c.sources[source]
-	if !ok {
-		c.makeRoom(now)
-		b = bucket{c.rate * c.patience, now}
-	}
-	c.sources[source] = b.fill(c.rate, c.patience, now).less(cost, c.rate)
 }
 
 // loopbackNet is the network of ::1.

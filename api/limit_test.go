@@ -21,7 +21,8 @@ type gate struct {
 	t    *testing.T
 	now  time.Time
 	h    http.Handler
-	asks int // how often a credential was compared
+	asks int           // how often a credential was compared
+	slow chan struct{} // not nil: what a comparison waits for
 }
 
 func newGate(t *testing.T, c api.LimitConfig) *gate {
@@ -75,7 +76,11 @@ func newGate(t *testing.T, c api.LimitConfig) *gate {
 }
 
 func (g *gate) Authenticate(r *http.Request) (access.Principal, error) {
-	g.asks++
+	if g.slow != nil {
+		<-g.slow
+	} else {
+		g.asks++
+	}
 	if r.Header.Get("X-Auth-Token") != "right" {
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized}
 	}
@@ -267,5 +272,34 @@ func TestSilenceIsARefusal(t *testing.T) {
 	}
 	if !guess("path0") {
 		t.Error("a path that led nowhere is taken for a proof")
+	}
+}
+
+// TestManyAtOnceAreNoMoreThanOneAfterTheOther: what is not answered yet counts as if it were refused.
+func TestManyAtOnceAreNoMoreThanOneAfterTheOther(t *testing.T) {
+	g := newGate(t, api.LimitConfig{Logins: 5, AllLogins: 100, Patience: 10 * time.Second})
+	g.slow = make(chan struct{})
+	const guesses = 1000
+	answers := make(chan int, guesses)
+	for i := range guesses {
+		go func() { answers <- g.ask(office, "/nodes", "X-Auth-Token", "wrong"+strconv.Itoa(i)).Code }()
+	}
+	for range guesses - 50 {
+		if code := <-answers; code != http.StatusTooManyRequests {
+			t.Fatalf("%d before one was compared", code)
+		}
+	}
+	close(g.slow)
+	for range 50 {
+		if code := <-answers; code != http.StatusUnauthorized {
+			t.Errorf("%d for one that was let in", code)
+		}
+	}
+	// Who is right has taken nothing.
+	for range 500 {
+		g.want(http.StatusNotFound, abroad, "/nodes", "X-Auth-Token", "right")
+	}
+	if n := g.spend(1000, abroad, "/nodes", "X-Auth-Token", "wrong"); n < 50 || n > 52 {
+		t.Errorf("%d guesses before the first wait, want 50", n)
 	}
 }
