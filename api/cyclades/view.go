@@ -300,7 +300,7 @@ func (c *call) listImages(detail bool) error {
 }
 
 func (c *call) sees(i *compute.Image) bool {
-	return c.who.Admin || i.Owner == c.who.Project || i.Visibility == "public" || i.Visibility == "community"
+	return c.who.Admin || i.Owner != "" && i.Owner == c.who.Project || i.Visibility == "public" || i.Visibility == "community"
 }
 
 func (c *call) getImage() error {

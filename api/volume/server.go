@@ -145,9 +145,12 @@ func (s *server) speak(c *api.Call) error {
 }
 
 // inProject holds the project in the path to the one that the asker works in; an
-// administrator without one works in that of the path.
+// administrator without one works in that of the path. Whoever else works in no project has no volumes, and sees none.
 func inProject(c *api.Call) error {
 	project := strings.ToLower(c.Arg("project"))
+	if !c.Admin() && c.Project() == "" {
+		return problem.Forbiddenf("Volumes belong to projects, and the token is for none: ask for one that is for a project.")
+	}
 	if project == "" || project == c.Project() {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/boot/net"
 	"salvor/boot/ramdisk"
@@ -296,6 +297,11 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	main, ramdisks = p.handlersFor(auth)
+	return main, ramdisks, nil
+}
+
+func (p *program) handlersFor(auth api.Authenticator) (main, ramdisks http.Handler) {
 	if p.cfg.API.LegacyRamdiskPassthru {
 		p.log.Warn("[api]legacy_ramdisk_passthru is deprecated and will go: build ramdisks whose agent uses /v1/lookup and /v1/heartbeat")
 	}
@@ -308,7 +314,7 @@ func (p *program) handlers() (main, ramdisks http.Handler, err error) {
 		Auth: p.counted(auth), Policy: p.policy(), LockPatience: time.Duration(p.cfg.Conductor.NodeLockedRetryAttempts) * p.cfg.Conductor.NodeLockedRetryInterval, MaxLimit: p.cfg.API.MaxLimit, PublicEndpoint: p.cfg.API.PublicEndpoint,
 		HeartbeatTimeout: int(p.cfg.API.RamdiskHeartbeatTimeout / time.Second), ImageFormats: p.cfg.Conductor.PermittedImageFormats, LegacyPassthru: p.cfg.API.LegacyRamdiskPassthru, Log: p.log,
 	}
-	return p.mount(ironic.New(cfg), p.faces(auth), place{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil), nil
+	return p.mount(ironic.New(cfg), p.faces(auth), place{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
 }
 
 func (p *program) health(w http.ResponseWriter, r *http.Request) {
