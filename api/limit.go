@@ -67,8 +67,14 @@ type visit struct {
 	open   bool   // it went through a door that asks for none
 	proved bool
 	// held are the counters that count it until it is answered.
-	held    []*counters
+	held    []hold
 	settled bool
+}
+
+// hold is one request that is counted, and what it shares with others.
+type hold struct {
+	by     *counters
+	shared *bucket
 }
 
 const visitKey contextKey = iota + 100
@@ -133,8 +139,8 @@ func (v *visit) settle(status int) {
 
 // release ends what is held of the limits, whose lock is held.
 func (v *visit) release(now time.Time) {
-	for _, c := range v.held {
-		c.release(v.source, now)
+	for _, h := range v.held {
+		h.by.release(v.source, h.shared, now)
 	}
 	v.held = nil
 }
@@ -192,12 +198,12 @@ func (v *visit) admit(c *counters, proof string) error {
 			return nil
 		}
 	}
-	if v.settled || slices.Contains(v.held, c) {
+	if v.settled || slices.ContainsFunc(v.held, func(h hold) bool { return h.by == c }) {
 		return nil
 	}
-	wait := c.take(v.source, l.config.Now())
-	if wait <= 0 {
-		v.held = append(v.held, c)
+	shared, wait := c.take(v.source, l.config.Now())
+	if shared != nil {
+		v.held = append(v.held, hold{c, shared})
 		return nil
 	}
 	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))

@@ -19,14 +19,42 @@ type bucket struct {
 type counters struct {
 	rate, allRate float64 // per second; 0: no bound
 	patience      float64 // seconds' worth that a bucket holds
-	all           bucket
-	sources       map[netip.Addr]bucket
+	// all is what those share who were refused lately, first what the others do: they shall not wait for what they did not do.
+	all, first bucket
+	sources    map[netip.Prefix]bucket
 }
 
 func newCounters(each, all int, patience time.Duration) counters {
-	c := counters{rate: float64(each), allRate: float64(all), patience: patience.Seconds(), sources: map[netip.Addr]bucket{}}
+	c := counters{rate: float64(each), allRate: float64(all), patience: patience.Seconds(), sources: map[netip.Prefix]bucket{}}
 	c.all.left = c.allRate * c.patience
+	c.first.left = c.all.left
 	return c
+}
+
+// network is one that a source is of, and how many times the rate of one source it has.
+type network struct {
+	netip.Prefix
+	times float64
+}
+
+// networks are those of a source, the narrowest first. Of version 6 customers have 256 networks of 64 bits, or 65,536.
+// A proxy on this machine, and the operator's own programs, have none: they would be one source for everybody.
+func networks(source netip.Addr) []network {
+	switch {
+	case source.IsLoopback() || source == loopbackNet:
+		return nil
+	case source.Is4():
+		return []network{{netip.PrefixFrom(source, 32), 1}}
+	}
+	out := make([]network, 0, 3)
+	for _, n := range []struct {
+		bits  int
+		times float64
+	}{{64, 1}, {56, 4}, {48, 8}} {
+		p, _ := source.Prefix(n.bits)
+		out = append(out, network{p, n.times})
+	}
+	return out
 }
 
 // fill gives a bucket as it is now. A clock that was set back fills nothing.
@@ -38,71 +66,75 @@ func (b bucket) fill(rate, patience float64, now time.Time) bucket {
 	return b
 }
 
-// take lets a request of the source in and counts it until release, or tells how long the source has to wait.
-func (c *counters) take(source netip.Addr, now time.Time) time.Duration {
+// take lets a request of the source in and counts it until release; no shared bucket: the source has to wait so long.
+func (c *counters) take(source netip.Addr, now time.Time) (shared *bucket, wait time.Duration) {
 	longest := 0.0
-	if c.allRate > 0 {
-		longest = lacking(c.all.fill(c.allRate, c.patience, now), c.allRate)
+	if shared = c.shared(source, now); c.allRate > 0 {
+		longest = lacking(shared.fill(c.allRate, c.patience, now), c.allRate)
 	}
-	b, own := c.source(source, now)
-	if own {
-		longest = max(longest, lacking(b, c.rate))
-	}
+	c.each(source, now, func(b bucket, rate float64) bucket {
+		longest = max(longest, lacking(b, rate))
+		return b
+	})
 	if longest > 0 {
-		return time.Duration(longest * float64(time.Second))
+		return nil, time.Duration(longest * float64(time.Second))
 	}
-	c.all.taken++
-	if own {
-		b.taken++
-		c.put(source, b, now)
-	}
-	return 0
+	shared.taken++
+	c.each(source, now, func(b bucket, _ float64) bucket { b.taken++; return b })
+	return shared, 0
 }
 
 // release ends what take began.
-func (c *counters) release(source netip.Addr, now time.Time) {
-	c.all.taken = max(0, c.all.taken-1)
-	b, own := c.source(source, now)
-	if !own {
-		return
-	}
-	if b.taken = max(0, b.taken-1); b.taken == 0 && b.left >= c.rate*c.patience {
-		delete(c.sources, source) // a full bucket says nothing
-		return
-	}
-	c.put(source, b, now)
+func (c *counters) release(source netip.Addr, shared *bucket, now time.Time) {
+	shared.taken = max(0, shared.taken-1)
+	c.each(source, now, func(b bucket, _ float64) bucket { b.taken = max(0, b.taken-1); return b })
 }
 
 func lacking(b bucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
 
-// source gives the bucket of a source as it is now. A proxy on this machine, and the operator's own
-// programs, have none of their own: they would be one source for everybody.
-func (c *counters) source(source netip.Addr, now time.Time) (b bucket, own bool) {
-	if c.rate <= 0 || source.IsLoopback() || source == loopbackNet {
-		return b, false
+// shared is what the source has together with others.
+func (c *counters) shared(source netip.Addr, now time.Time) *bucket {
+	known := networks(source) == nil
+	c.each(source, now, func(b bucket, rate float64) bucket {
+		known = known || b.left < rate*c.patience
+		return b
+	})
+	if known {
+		return &c.all
 	}
-	b, ok := c.sources[source]
-	if !ok {
-		b = bucket{left: c.rate * c.patience, at: now}
-	}
-	return b.fill(c.rate, c.patience, now), true
+	return &c.first
 }
 
-func (c *counters) put(source netip.Addr, b bucket, now time.Time) {
-	if _, ok := c.sources[source]; !ok {
-		c.makeRoom(now)
+// each changes the buckets of a source's networks. A full one that counts nothing says nothing, and is not kept.
+func (c *counters) each(source netip.Addr, now time.Time, change func(b bucket, rate float64) bucket) {
+	if c.rate <= 0 {
+		return
 	}
-	c.sources[source] = b
+	for _, n := range networks(source) {
+		rate := c.rate * n.times
+		b, ok := c.sources[n.Prefix]
+		if !ok {
+			b = bucket{left: rate * c.patience, at: now}
+		}
+		switch b = change(b.fill(rate, c.patience, now), rate); {
+		case b.taken == 0 && b.left >= rate*c.patience:
+			delete(c.sources, n.Prefix)
+		default:
+			if !ok {
+				c.makeRoom(now)
+			}
+			c.sources[n.Prefix] = b
+		}
+	}
 }
 
-// charge takes from the source and from all.
+// charge takes from the source and from what it shares.
 func (c *counters) charge(source netip.Addr, cost float64, now time.Time) {
 	if c.allRate > 0 {
-		c.all = c.all.fill(c.allRate, c.patience, now).less(cost, c.allRate)
+		shared := c.shared(source, now)
+		*shared = shared.fill(c.allRate, c.patience, now).less(cost, c.allRate)
 	}
-	if b, own := c.source(source, now); own {
-		c.put(source, b.less(cost, c.rate), now)
-	}
+	c.each(source, now, func(b bucket, rate float64) bucket { return b.less(cost, rate) })
 }
 
 // loopbackNet is the network of ::1.
@@ -122,7 +154,7 @@ func (c *counters) makeRoom(now time.Time) {
 	if len(c.sources) < maxSources {
 		return
 	}
-	var fullest netip.Addr
+	var fullest netip.Prefix
 	most, seen := -1e18, 0
 	for a, b := range c.sources { // in an order that nobody can choose
 		if b = b.fill(c.rate, c.patience, now); b.left > most {
