@@ -98,7 +98,7 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within 
 		if !c.GoOnInMaintenance {
 			return none, false, job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
 		}
-		return none, false, c.park(ctx, m, "the end of maintenance", 0)
+		return none, false, c.park(ctx, m, metal.EndOfMaintenance, 0)
 	}
 	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {

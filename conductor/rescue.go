@@ -133,7 +133,7 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job
 		if !c.GoOnInMaintenance {
 			return job.Fail(problem.Conflictf("the node was put into maintenance, and [conductor]allow_provisioning_in_maintenance is false"))
 		}
-		return park("the end of maintenance", 0)
+		return park(metal.EndOfMaintenance, 0)
 	}
 	heard, err := c.Store.Contact(ctx, nil, m.node.ID)
 	if err != nil {

@@ -285,9 +285,9 @@ func TestMaintenanceHoldsARescue(t *testing.T) {
 	if err := b.nodes.SetMaintenance(ctx, b.node, true, "hands off", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
-	b.untilWaits(t, "the end of maintenance")
+	b.untilWaits(t, metal.EndOfMaintenance)
 	b.poke()
-	b.untilWaits(t, "the end of maintenance")
+	b.untilWaits(t, metal.EndOfMaintenance)
 	if err := b.nodes.SetMaintenance(ctx, b.node, false, "", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}

@@ -83,14 +83,14 @@ func (s *Situation) rest(w *record.Why) {
 	failed := strings.HasSuffix(string(n.ProvisionState), "failed") || n.ProvisionState == Error
 	switch {
 	case failed:
-		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), Remedies(n)...)
+		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), Remedies(n.ProvisionState, n.label())...)
 	case !info.Stable:
-		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), Remedies(n)...)
+		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), Remedies(n.ProvisionState, n.label())...)
 	case n.LastError != "":
 		w.Trouble = append(w.Trouble, "its last error: "+n.LastError)
-		w.Next = append(w.Next, Remedies(n)...)
+		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
 	case n.ProvisionState == Rescue:
-		w.Next = append(w.Next, Remedies(n)...)
+		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *Situation) hands(w *record.Why) {
 			record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend the BMC's address or credentials"})
 	case n.Maintenance && n.Fault != "":
 		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+because(n.MaintenanceReason), unset)
-	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == endOfMaintenance:
+	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == EndOfMaintenance:
 		w.Block("somebody put it into maintenance"+because(n.MaintenanceReason), unset)
 	case n.Maintenance:
 		w.Trouble = append(w.Trouble, "it is in maintenance"+because(n.MaintenanceReason))
@@ -141,18 +141,18 @@ func (s *Situation) hands(w *record.Why) {
 	}
 	switch n.ProvisionState {
 	case CleanHold, DeployHold, ServiceHold:
-		w.Block("a step holds it until somebody lets it go on", Remedies(n)...)
+		w.Block("a step holds it until somebody lets it go on", Remedies(n.ProvisionState, n.label())...)
 	case CleanWait, DeployWait, InspectWait, RescueWait, ServiceWait:
 		s.absent(w)
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
-		w.Next = append(w.Next, Remedies(n)...)
+		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
 	default:
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
 	}
 }
 
-// endOfMaintenance is what operations say that a node's operator holds up.
-const endOfMaintenance = "the end of maintenance"
+// EndOfMaintenance is what operations wait for that somebody holds up by maintenance.
+const EndOfMaintenance = "the end of maintenance"
 
 // absent says how far a machine came whose ramdisk is awaited.
 func (s *Situation) absent(w *record.Why) {
@@ -207,11 +207,11 @@ func (s *Situation) words(w *record.Why) {
 	slices.SortStableFunc(w.Words, func(a, b record.Word) int { return b.At.Compare(a.At) })
 }
 
-// Remedies are the commands that lead a node on out of its state, the best first.
-func Remedies(n *Node) []record.Command {
+// Remedies are the commands that lead a node on out of its state, the best first. The node is named by name or id.
+func Remedies(at State, node string) []record.Command {
 	var out []record.Command
-	for _, r := range remedies[n.ProvisionState] {
-		out = append(out, record.Command{Run: strings.ReplaceAll(r.Run, "NODE", n.label()), For: r.For})
+	for _, r := range remedies[at] {
+		out = append(out, record.Command{Run: strings.ReplaceAll(r.Run, "NODE", node), For: r.For})
 	}
 	return out
 }

@@ -122,7 +122,7 @@ func TestWhy(t *testing.T) {
 		"taken back": {metal.Rescuing, func(j *job.Job) { j.State, j.Problem, j.WaitFor = job.Undoing, "no ramdisk.", "" }, nil, record.Working,
 			[]string{"The rescue failed and is being taken back: no ramdisk.", "then taking it back is given up"}, ""},
 		"kills conductors": {metal.Rescuing, func(j *job.Job) { j.State, j.Crashes = job.Ready, 4 }, nil, record.Waiting, []string{"4 conductors ended while they ran"}, ""},
-		"waits for maintenance": {metal.RescueWait, func(j *job.Job) { j.WaitFor, j.Deadline = "the end of maintenance", 0 },
+		"waits for maintenance": {metal.RescueWait, func(j *job.Job) { j.WaitFor, j.Deadline = metal.EndOfMaintenance, 0 },
 			func(s *metal.Situation) { s.Node.Maintenance, s.Node.MaintenanceReason = true, "fan" }, record.Stuck,
 			[]string{"Somebody put it into maintenance: fan."}, "salvor node maintenance unset kea"},
 		"in maintenance": {metal.Active, drop, func(s *metal.Situation) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},

@@ -287,7 +287,7 @@ func TestWaiting(t *testing.T) {
 		{"reached", "node rescue a --rescue-password p --wait", []string{look("rescuing", ""), "503 {}", look("rescue wait", ""), look("rescue", "")}, 0,
 			[]string{"a: rescue (power on, 0 s)"}, []string{"rescuing (last: waiting for a heartbeat)", "the API does not answer", "rescue wait: waits for the ramdisk (last: waiting for a heartbeat)"}},
 		{"failed", "node rescue a --rescue-password p --wait=60", []string{look("rescuing", ""), look("rescue failed", "set power: redfish: 503")}, statusFailed,
-			nil, []string{`node a is in state "rescue failed" with power on: set power: redfish: 503`, "salvor node rescue a to try again, or salvor node unrescue a", "salvor node history a"}},
+			nil, []string{`node a is in state "rescue failed" with power on: set power: redfish: 503`, "what next: salvor node rescue a  # try again", "or: salvor node unrescue a", "salvor node history a"}},
 		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, statusTimedOut, nil, []string{"gave up waiting after 1s", "it goes on: see salvor node show a"}},
 		{"aborted", "node abort a --wait", []string{look("rescue wait", ""), look("rescue failed", "")}, 0, []string{"a: rescue failed"}, nil},
 		{"power", "node power on a --wait", []string{strings.Replace(look("active", ""), "{", `{"target_power_state": "power on",`, 1), look("active", "")}, 0, []string{"a: active (power on"}, nil},
@@ -344,5 +344,17 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		if families[c.Name()] {
 			walk(c)
 		}
+	}
+}
+
+// TestNextStep: a state that asks for somebody has commands of its own.
+func TestNextStep(t *testing.T) {
+	for _, state := range []string{"enroll", "inspect failed", "adopt failed", "clean failed", "clean hold", "deploy failed", "deploy hold", "service failed", "service hold", "rescue failed", "unrescue failed", "error"} {
+		if text := nextStep(&client.Node{Name: "n1", ProvisionState: state}); !strings.Contains(text, "\nwhat next: salvor node ") || strings.Contains(text, "NODE") {
+			t.Errorf("%s: %s", state, text)
+		}
+	}
+	if text := nextStep(&client.Node{Name: "n1", ProvisionState: "rescue failed", Maintenance: true}); !strings.Contains(text, "maintenance unset n1") {
+		t.Error(text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
+	"salvor/metal"
 )
 
 // waiting is the --wait of a command.
@@ -80,23 +81,15 @@ func (c clean) Unwrap() error { return c.error }
 // nextStep says what can be done with a node whose operation failed.
 func nextStep(n *client.Node) string {
 	name := harmless(n.Label())
-	words := map[string]string{
-		"enroll":          "mend driver_info (salvor node set NODE --driver-info KEY=VALUE), then: salvor node manage NODE",
-		"inspect failed":  "salvor node inspect NODE, or salvor node manage NODE",
-		"adopt failed":    "mend what is wrong, then: salvor node adopt NODE",
-		"clean failed":    "salvor node manage NODE, then clean or provide again",
-		"deploy failed":   "salvor node deploy NODE to try again, or salvor node undeploy NODE",
-		"rescue failed":   "salvor node rescue NODE to try again, or salvor node unrescue NODE to boot its own system",
-		"unrescue failed": "salvor node unrescue NODE to try again",
-		"error":           "salvor node undeploy NODE to try again",
-	}
-	next := words[n.ProvisionState]
-	if n.Maintenance {
-		next = "the node is in maintenance (" + firstOf(harmless(n.MaintenanceReason), harmless(n.Fault), "no reason given") + "): salvor node maintenance unset NODE when it is mended"
-	}
 	text := "what happened: salvor node history " + name
-	if next != "" {
-		text += "\nwhat next: " + strings.ReplaceAll(next, "NODE", name)
+	if n.Maintenance {
+		return text + "\nwhat next: the node is in maintenance (" + firstOf(harmless(n.MaintenanceReason), harmless(n.Fault), "no reason given") +
+			"): salvor node maintenance unset " + name + " when it is mended"
+	}
+	lead := "what next: "
+	for _, r := range metal.Remedies(metal.State(n.ProvisionState), name) {
+		text += "\n" + lead + r.Run + "  # " + r.For
+		lead = "       or: "
 	}
 	return text
 }
