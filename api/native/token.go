@@ -8,6 +8,7 @@ import (
 	"salvor/api"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/secret"
 )
 
 // newToken is the body of a creation.
@@ -106,10 +107,16 @@ func (s *server) createToken(c *api.Call) error {
 		return err
 	}
 	s.Log.Info("token made", "token", t.ID, "name", t.Name, "role", t.Role, "project", t.Project, "by", c.Who.User)
-	made := tokenView(t)
-	made["token"] = text.Reveal() // here and never again
+	made := TokenView(t, text)
 	c.W.Header().Set("Cache-Control", "no-store")
 	return c.JSON(http.StatusCreated, made)
+}
+
+// TokenView is the answer to whoever made a token: its text is told here and never again.
+func TokenView(t *access.Token, text secret.Value) map[string]any {
+	made := tokenView(t)
+	made["token"] = text.Reveal()
+	return made
 }
 
 func tokenView(t *access.Token) map[string]any {

@@ -361,10 +361,7 @@ func (p *program) listen() ([]door, error) {
 	out, err := openDoors(doors)
 	p.noteDoors(out)
 	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
-		p.self = "http://" + reachable(out[0].Addr())
-		if p.certificates != nil {
-			p.self = firstOf(strings.TrimRight(p.cfg.API.PublicEndpoint, "/"), "https://"+reachable(out[0].Addr()))
-		}
+		p.self = ownURL(p.cfg, out[0].Addr())
 	}
 	return out, err
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +19,7 @@ import (
 
 	"salvor/access"
 	"salvor/api/identity"
+	"salvor/api/native"
 	"salvor/client"
 	"salvor/config"
 	"salvor/problem"
@@ -78,7 +81,7 @@ runs or not.`,
 			if w.local {
 				made, err := w.makeLocally(cmd, e, args[0], ttl)
 				if err != nil {
-					return withStatus(statusOf(err), err)
+					return err
 				}
 				return o.show(cmd.OutOrStdout(), made)
 			}
@@ -118,7 +121,7 @@ func lifetime(word string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(word)
 	if err != nil || d < time.Second || d > access.MaxTokenLife {
-		return 0, problem.Invalidf("%.40q is no time as 45m, 12h or 90d, and not 0", word)
+		return 0, problem.Invalidf("%.40q: want 45m, 12h, 90d, or 0 for no end", word)
 	}
 	return d, nil
 }
@@ -140,6 +143,9 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 	if err != nil {
 		return nil, err
 	}
+	if p.cfg.Default.AuthStrategy == config.KeystoneAuth {
+		return nil, problem.Unsupportedf("auth_strategy is keystone: tokens are Keystone's")
+	}
 	ctx := cmd.Context()
 	if _, err := p.readKeys(ctx); err != nil {
 		return nil, err
@@ -155,14 +161,12 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 	if err = errors.Join(err, s.Close()); err != nil {
 		return nil, err
 	}
-	out := client.Record{"id": made.ID, "name": made.Name, "role": string(made.Role), "project": nil, "project_id": nil, "expires_at": nil, "token": text.Reveal()}
-	if made.Project != "" {
-		out["project"], out["project_id"] = made.ProjectName, made.Project
+	shown, err := json.Marshal(native.TokenView(made, text))
+	if err != nil {
+		return nil, err
 	}
-	if !made.ExpiresAt.IsZero() {
-		out["expires_at"] = made.ExpiresAt.UTC().Format(time.RFC3339)
-	}
-	return out, nil
+	var out client.Record
+	return out, json.Unmarshal(shown, &out)
 }
 
 // program is as much of a control plane as its configuration tells.
@@ -190,14 +194,11 @@ func (l localFlags) program() (*program, error) {
 
 // askLocally asks the salvor serve that has the database.
 func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
-	if p.cfg.Default.AuthStrategy == config.KeystoneAuth {
-		return nil, problem.Unsupportedf("auth_strategy is keystone: tokens are Keystone's")
-	}
 	text, err := identity.LocalToken(p.key, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	where := firstOf(e.url, os.Getenv("SALVOR_URL"), p.ownURL())
+	where := firstOf(e.url, os.Getenv("SALVOR_URL"), ownURL(p.cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.cfg.API.HostIP, uint16(p.cfg.API.Port)))))
 	transport, err := e.transport()
 	if err != nil {
 		return nil, err
@@ -213,14 +214,10 @@ func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, n
 	return made, nil
 }
 
-// ownURL is where the API is by the configuration.
-func (p *program) ownURL() string {
-	scheme, host := "http://", p.cfg.API.HostIP.String()
-	if p.cfg.API.TLS.Enabled {
-		scheme = "https://"
+// ownURL is where this machine reaches the API that listens there: over TLS by the name that the certificate has, if one is configured.
+func ownURL(c *config.Config, at net.Addr) string {
+	if c.API.TLS.Enabled {
+		return firstOf(strings.TrimRight(c.API.PublicEndpoint, "/"), "https://"+reachable(at))
 	}
-	if p.cfg.API.HostIP.IsUnspecified() {
-		host = "localhost"
-	}
-	return scheme + net.JoinHostPort(host, strconv.Itoa(p.cfg.API.Port))
+	return "http://" + reachable(at)
 }
