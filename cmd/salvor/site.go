@@ -166,14 +166,30 @@ func (s *siteDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(path, metal.FilePrefix):
 		s.files.ServeHTTP(w, r)
-	case get && strings.HasPrefix(path, lendPrefix):
-		s.handOn(w, r, path, nil, lendWithin)
-	case get && (path == "/" || path == "/v1" || path == "/v1/" || path == "/v1/lookup"),
-		post && (strings.HasPrefix(path, "/v1/heartbeat/") || path == "/v1/continue_inspection"):
-		s.handOn(w, r, wire.SiteRamdiskPath+path, &s.token, handTimeout)
+	case get && strings.HasPrefix(path, lendPrefix) && !strings.Contains(path, "/."):
+		shown(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handOn(w, r, path, nil, lendWithin) })).ServeHTTP(w, r)
+	case get && (path == "/" || path == "/v1" || path == "/v1/" || path == "/v1/lookup"), post && path == "/v1/continue_inspection":
+		s.admitted(w, r, "")
+	case post && beats(path):
+		s.admitted(w, r, path) // whose token was right is heard while its neighbours are not
 	default:
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// beats tells the path of a heartbeat: it goes on with our token, so it must lead nowhere else.
+func beats(path string) bool {
+	node, ok := strings.CutPrefix(path, "/v1/heartbeat/")
+	return ok && node != "" && !strings.ContainsAny(node, "/\\") && strings.Trim(node, ".") != ""
+}
+
+// admitted hands on what a ramdisk asks, unless it was refused too often. The centre knows us, and counts no refusals of ours.
+func (s *siteDoor) admitted(w http.ResponseWriter, r *http.Request, proof string) {
+	if err := api.Admit(r, proof); err != nil {
+		api.Faults(s.log, nil, "error")(w, r, err)
+		return
+	}
+	s.handOn(w, r, wire.SiteRamdiskPath+r.URL.Path, &s.token, handTimeout)
 }
 
 // handedHeaders go with a request to the centre, and come back with its answer.
