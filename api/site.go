@@ -2,6 +2,10 @@ package api
 
 import (
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 
 	"salvor/problem"
 )
@@ -15,4 +19,19 @@ func SameSite(h http.Handler) http.Handler {
 		fail(w, r, problem.Forbiddenf("A page of another site may not ask for changes here."))
 	}))
 	return guard.Handler(h)
+}
+
+// NamedHere refuses requests that were sent to a host of another name than names: a page of another site can have its own name
+// lead to this machine, and is then of the same site for a browser. Addresses, and names without a dot, are nobody else's and pass.
+func NamedHere(h http.Handler, names []string) http.Handler {
+	fail := Faults(nil, nil, "error")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := strings.ToLower(strings.TrimSuffix((&url.URL{Host: r.Host}).Hostname(), "."))
+		if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ".") && !slices.Contains(names, host) {
+			fail(w, r, problem.Forbiddenf("Nobody has to prove here who it is, so requests are taken by address and by names that are known, and %.100q is none: "+
+				"ask by address, set [api]public_endpoint to the URL with this name, or choose another auth_strategy than noauth.", host))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

@@ -33,3 +33,25 @@ func TestSameSite(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedHere: a page whose own name was led to this machine asks nothing here, be it only to see.
+func TestNamedHere(t *testing.T) {
+	done := 0
+	h := NamedHere(SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done++ })), []string{"salvor.example"})
+	for host, want := range map[string]int{
+		"evil.example:6385": 403, "evil.example": 403, "127.0.0.1.evil.example": 403, "salvor.example.evil": 403, "evil.example.": 403, "[::1].evil.example": 403,
+		"127.0.0.1:6385": 200, "127.0.0.1": 200, "[::1]:6385": 200, "[fe80::1]:6385": 200, "localhost:6385": 200, "LOCALHOST": 200, "salvor:6385": 200, "Salvor.Example:6385": 200, "salvor.example.": 200,
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			r := httptest.NewRequestWithContext(t.Context(), method, "http://x/salvor/v1/tokens", strings.NewReader("{}"))
+			r.Host = host
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			r.Header.Set("Origin", "http://"+host)
+			w, before := httptest.NewRecorder(), done
+			h.ServeHTTP(w, r)
+			if w.Code != want || (done > before) != (want == 200) {
+				t.Errorf("%s for %s: %d, want %d: %s", method, host, w.Code, want, w.Body)
+			}
+		}
+	}
+}

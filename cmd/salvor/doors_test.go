@@ -42,6 +42,8 @@ var openDoorsOf = map[string][]string{
 		"GET /console",
 	},
 	"hosts": {"POST " + wire.JoinPath}, // against a join token
+	// who watches the process, and collects its metrics
+	"health": {"GET /healthz", "GET /metrics"},
 }
 
 // legacyDoors are open too where they are switched on.
@@ -73,7 +75,7 @@ func walkDoors(t *testing.T, legacy bool) {
 	}
 	walk := func(listener string, doors []api.Door, ask func(method, path string) int) {
 		w := walker{t: t, listener: listener, ask: ask, allowed: slices.Clone(openDoorsOf[listener])}
-		if legacy && listener != "hosts" {
+		if legacy && (listener == "api" || listener == "ramdisk") {
 			w.allowed = append(w.allowed, legacyDoors...)
 		}
 		w.walk(slices.Concat(doors, strangePaths))
@@ -81,6 +83,27 @@ func walkDoors(t *testing.T, legacy bool) {
 	walk("api", list(main), asker(main))
 	walk("ramdisk", append(list(ramdisk), list(main)...), asker(ramdisk)) // what the main listener has and this one must not
 	walk("hosts", list(hosts.server.Handler), overTLS(t, hosts))
+	health := p.healthDoor()
+	walk("health", slices.Concat(list(health), list(main)), asker(health))
+}
+
+// TestNoAuthIsAskedByKnownNames: where nobody proves who it is, a page's own name that was led here opens nothing.
+func TestNoAuthIsAskedByKnownNames(t *testing.T) {
+	for _, one := range []struct {
+		strategy, host string
+		want           int
+	}{{"noauth", "evil.example:6385", 403}, {"noauth", "salvor.example", 200}, {"noauth", "127.0.0.1:6385", 200}, {"http_basic", "evil.example:6385", 401}} {
+		p := standing(t, "[api]\npublic_endpoint = https://salvor.example:6385\n[DEFAULT]\nauth_strategy = "+one.strategy+"\n")
+		main, _, err := p.handlers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, w := httptest.NewRequest(http.MethodGet, "/v1/nodes", nil), httptest.NewRecorder()
+		r.Host = one.host
+		if main.ServeHTTP(w, r); w.Code != one.want {
+			t.Errorf("%s, asked as %s: %d, want %d: %s", one.strategy, one.host, w.Code, one.want, w.Body)
+		}
+	}
 }
 
 // strangePaths are doors that are none, or ways around the ones there are.

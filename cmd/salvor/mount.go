@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	"salvor/api"
@@ -39,7 +40,7 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 	for _, at := range places {
 		doors = append(doors, listed(at.path, at.handler)...)
 	}
-	return api.Listed{Doors: doors, Handler: api.SameSite(p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return api.Listed{Doors: doors, Handler: p.sameSite(p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, at := range places {
 			if at.holds(r.URL.Path) {
 				at.handler.ServeHTTP(w, r)
@@ -52,6 +53,21 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 		}
 		dialect.ServeHTTP(w, r)
 	})))}
+}
+
+// sameSite keeps pages of other sites out: where nobody has to prove who it is, those too that say to be of this one.
+func (p *program) sameSite(h http.Handler) http.Handler {
+	h = api.SameSite(h)
+	if p.cfg.Default.AuthStrategy != config.NoAuth {
+		return h
+	}
+	names := []string{strings.ToLower(p.cfg.Default.Host)}
+	for _, at := range []string{p.cfg.API.PublicEndpoint, p.cfg.ServiceCatalog.EndpointOverride} {
+		if u, err := url.Parse(at); err == nil {
+			names = append(names, strings.ToLower(u.Hostname()))
+		}
+	}
+	return api.NamedHere(h, names)
 }
 
 // listed are the doors of what answers at a path; of who does not tell them there is that path.
