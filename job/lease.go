@@ -114,6 +114,8 @@ type sighting struct {
 
 // buryPeers frees the jobs of conductors whose counter stands still on our clock, and of those that were buried already.
 func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
+	ctx, done := context.WithTimeout(ctx, lookTime)
+	defer done()
 	if n, err := r.store.ReleaseOrphans(ctx); err == nil && n > 0 {
 		r.log.Warn("jobs were claimed in the name of a conductor that had ended; they are free", "jobs", n)
 	}
@@ -150,7 +152,9 @@ func (r *Runner) keepTime(ctx context.Context) {
 		if err := r.store.Advance(ctx, seen); err != nil {
 			return
 		}
-		now, err := r.store.Ticks(ctx, r.me.Groups)
+		bounded, done := context.WithTimeout(ctx, lookTime)
+		now, err := r.store.Ticks(bounded, r.me.Groups)
+		done()
 		if err != nil {
 			return
 		}
@@ -172,7 +176,9 @@ func (r *Runner) watchWaits(ctx context.Context) {
 		// One that cannot be ended now, because its subject is locked, must not keep those behind it waiting.
 		var last Job
 		for ctx.Err() == nil {
-			late, err := r.store.Expired(ctx, r.me.Groups, r.kinds, last, claimAtOnce)
+			bounded, done := context.WithTimeout(ctx, lookTime)
+			late, err := r.store.Expired(bounded, r.me.Groups, r.kinds, last, claimAtOnce)
+			done()
 			if err != nil {
 				if ctx.Err() == nil {
 					r.log.Error("look for waits that took too long", "error", err)

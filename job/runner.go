@@ -60,6 +60,7 @@ const (
 	selfStop   = 5 * time.Second // without a beat we stop ourselves
 	peerDead   = 7 * time.Second // without a beat of theirs, peers free their jobs
 	overrun    = 30 * time.Second
+	lookTime   = 5 * time.Second // a look that the store did not answer by then was sent into a void, and is sent again
 	maxBackOff = 30 * time.Second
 	// MaxDelay is how far ahead a due time may lie; what lies further was written by a clock that was wrong.
 	MaxDelay    = 15 * time.Minute
@@ -179,7 +180,9 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 		if epoch.Err() != nil {
 			return idlePoll // the lease is lost: the next incarnation claims
 		}
-		jobs, err := r.take(ctx, me, free)
+		bounded, done := context.WithTimeout(ctx, lookTime)
+		jobs, err := r.take(bounded, me, free)
+		done()
 		if err != nil {
 			if ctx.Err() == nil {
 				r.log.Error("claim jobs", "error", err)
@@ -193,7 +196,9 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 			break
 		}
 	}
-	due, err := r.store.NextDue(ctx, r.me.Groups, r.kinds)
+	bounded, done := context.WithTimeout(ctx, lookTime)
+	due, err := r.store.NextDue(bounded, r.me.Groups, r.kinds)
+	done()
 	if err != nil || due.IsZero() {
 		return idlePoll
 	}

@@ -26,6 +26,9 @@ type Directory struct {
 	now     func() time.Time // monotonic
 	silence time.Duration
 
+	// turn is held by who reads the rows, which takes as long as the store does: those who want only what was read last do not wait for it.
+	turn chan struct{}
+
 	mu    sync.Mutex
 	read  time.Time
 	rows  []seenConductor
@@ -54,7 +57,7 @@ type seenConductor struct {
 // conductor whose counter stands still for silence is dead; 0 where a lock on the
 // store lets only one live, which then needs no counter.
 func NewDirectory(leases job.Leases, now func() time.Time, fresh, silence time.Duration) *Directory {
-	return &Directory{leases: leases, now: now, fresh: fresh, silence: silence}
+	return &Directory{leases: leases, now: now, fresh: fresh, silence: silence, turn: make(chan struct{}, 1)}
 }
 
 // LiveConductor is a conductor with whether it lives.
@@ -66,11 +69,11 @@ type LiveConductor struct {
 
 // Conductors lists all of them, by host name.
 func (d *Directory) Conductors(ctx context.Context) ([]LiveConductor, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := d.refresh(ctx); err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	out := make([]LiveConductor, len(d.rows))
 	for i, r := range d.rows {
 		out[i] = LiveConductor{Conductor: r.Conductor, Catalog: r.catalog, Alive: d.alive(r)}
@@ -120,11 +123,11 @@ func (d *Directory) Staffed(group string) error {
 // defaults stay what they are while its conductor restarts. The number changes with what
 // is said; the map must not be changed.
 func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := d.refresh(ctx); err != nil {
 		return nil, 0, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	same := d.told != nil && len(d.toldOf) == len(d.rows)
 	for i := 0; same && i < len(d.rows); i++ {
 		same = d.toldOf[i] == toldConductor{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
@@ -145,16 +148,39 @@ func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, 
 	return d.told, d.generation, nil
 }
 
-// refresh reads the rows again unless that was just done; the caller holds mu.
+// lookTime bounds a reading of the rows. One that takes longer was sent to a store that is silent.
+const lookTime = 2 * time.Second
+
+// known tells whether the rows were just read.
+func (d *Directory) known() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.read.IsZero() && d.now().Sub(d.read) < d.fresh && len(d.rows) > 0
+}
+
+// refresh reads the rows again unless that was just done.
 func (d *Directory) refresh(ctx context.Context) error {
-	now := d.now()
-	if !d.read.IsZero() && now.Sub(d.read) < d.fresh && len(d.rows) > 0 {
+	if d.known() {
 		return nil
 	}
+	ctx, done := context.WithTimeout(ctx, lookTime)
+	defer done()
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return problem.Unavailablef("the conductors could not be read: the database does not answer")
+	}
+	if d.known() {
+		return nil // by who had the turn before
+	}
+	now := d.now() // what is read is as old as the question, however late the answer comes
 	rows, err := d.leases.Conductors(ctx)
 	if err != nil {
 		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	next := make([]seenConductor, len(rows))
 	for i, row := range rows {
 		next[i] = seenConductor{Conductor: row, moved: now}

@@ -56,6 +56,9 @@ func (c *clause) where() string {
 // the second sees only in the outer WHERE that it is gone.
 const claimFree = `owner = '' AND state IN ('ready', 'undoing')`
 
+// claimTime bounds a claim; what was claimed all the same is found by Claimed.
+const claimTime = 10 * time.Second
+
 // Claim is job.Claims's.
 func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 {
@@ -73,7 +76,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 		return nil, err
 	}
 	var out []job.Job
-	err := s.Do(ctx, func(t job.Tx) error {
+	err := s.Do(within(ctx, claimTime), func(t job.Tx) error {
 		out = nil
 		tx, err := s.tx(t)
 		if err != nil {

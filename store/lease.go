@@ -4,13 +4,21 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"salvor/job"
 )
 
+const (
+	// beatTime bounds a beat: one that comes later is not waited for, the next one counts as much.
+	beatTime = 2 * time.Second
+	// joinTime bounds a registration, which is followed by another under a new name.
+	joinTime = 15 * time.Second
+)
+
 // Register is job.Leases's.
 func (s *Store) Register(ctx context.Context, c job.Conductor) error {
-	err := s.Do(ctx, func(t job.Tx) error {
+	err := s.Do(forLease(ctx, joinTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err
@@ -53,7 +61,7 @@ func (s *Store) register(tx *Tx, c job.Conductor) error {
 
 // Beat is job.Leases's.
 func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
-	err := s.Do(ctx, func(t job.Tx) error {
+	err := s.Do(forLease(ctx, beatTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err
@@ -165,7 +173,7 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 
 // Advance is job.Clock's.
 func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
-	err := s.Do(ctx, func(t job.Tx) error {
+	err := s.Do(within(ctx, beatTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err

@@ -34,7 +34,10 @@ func (e *postgresEngine) notify(ctx context.Context) {
 		case <-e.hint:
 		}
 		// A hint that is lost costs a poll's wait, no more.
-		if _, err := e.db.ExecContext(ctx, "SELECT pg_notify('"+channel+"', '')"); err != nil && ctx.Err() == nil {
+		bounded, done := context.WithTimeout(ctx, readGrace)
+		_, err := e.db.ExecContext(bounded, "SELECT pg_notify('"+channel+"', '')")
+		done()
+		if err != nil && ctx.Err() == nil {
 			e.log.Debug("database: tell other processes of work", "error", err)
 		}
 		if !sleep(ctx, notifyPause) {

@@ -25,6 +25,7 @@ import (
 // run again; what snapshots cannot see is ruled by constraints.
 type postgresEngine struct {
 	db     *sql.DB
+	leases *sql.DB // one connection for leases
 	config *pgx.ConnConfig
 	log    *slog.Logger
 	wake   func()
@@ -58,6 +59,7 @@ func postgresConfig(url string) (*pgx.ConnConfig, error) {
 			config.RuntimeParams[name] = value
 		}
 	}
+	heedful(config)
 	return config, nil
 }
 
@@ -97,12 +99,10 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	if n <= 0 {
 		n = 24
 	}
-	e := &postgresEngine{db: stdlib.OpenDB(*config), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
-	e.db.SetMaxOpenConns(n)
-	e.db.SetMaxIdleConns(n)
-	e.db.SetConnMaxIdleTime(5 * time.Minute)
+	lines := &vigil{}
+	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, 1), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
-		_ = e.db.Close()
+		_ = errors.Join(e.db.Close(), e.leases.Close())
 		return nil, e.classify(err)
 	}
 	run, cancel := context.WithCancel(context.Background())
@@ -116,7 +116,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 func (e *postgresEngine) close() error {
 	e.cancel()
 	e.tasks.Wait()
-	return e.db.Close()
+	return errors.Join(e.db.Close(), e.leases.Close())
 }
 
 func (e *postgresEngine) reader() runner { return direct{e.db} }
@@ -126,11 +126,15 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	begin := ctx
-	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTime)
+	begin, db := ctx, e.db
+	asked := patienceOf(ctx)
+	if asked.lease {
+		db = e.leases
+	}
+	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), asked.within)
 	defer cancel()
 	for n := 1; ; n++ {
-		err := e.once(begin, run, fn)
+		err := once(db, begin, run, fn)
 		if err == nil || n == tries || !repeatable(err) {
 			return err
 		}
@@ -146,9 +150,9 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	}
 }
 
-func (e *postgresEngine) once(begin, run context.Context, fn func(context.Context, runner) error) (err error) {
+func once(db *sql.DB, begin, run context.Context, fn func(context.Context, runner) error) (err error) {
 	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
-	conn, err := e.db.Conn(begin)
+	conn, err := db.Conn(begin)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,8 @@ type Store struct {
 	kinds  map[job.Kind]int
 	told   crowd
 	closed func() error
+	// readTime bounds reads outside of transactions; 0: nothing needs it.
+	readTime time.Duration
 }
 
 var (
@@ -100,7 +102,11 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
-	if e, ok := s.engine.(*postgresEngine); ok && opts.Now == nil {
+	e, server := s.engine.(*postgresEngine)
+	if server {
+		s.readTime = readTime(e.config)
+	}
+	if server && opts.Now == nil {
 		if err := s.followServer(ctx, e); err != nil {
 			_ = s.engine.close()
 			return nil, e.classify(err)

@@ -98,6 +98,11 @@ func (tx *Tx) outcome(err error) error {
 // read runs a query in the transaction, or outside of any if t is nil.
 func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, text string, args ...any) error {
 	if t == nil {
+		if s.readTime > 0 {
+			var done context.CancelFunc
+			ctx, done = context.WithTimeout(ctx, s.readTime)
+			defer done()
+		}
 		return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
 	}
 	tx, err := s.tx(t)

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sys/unix"
+)
+
+// A server that vanished, or one behind a wall that dropped the connection, says nothing any more, not even that it is gone: its own
+// bounds end nothing then. What bounds the wait for it on this side is here.
+
+const (
+	// answerTime is how long a connection that was left alone may take to show that it still carries anything.
+	answerTime = time.Second
+	// ackTime is how long what was sent may stay without the acknowledgement of the other machine.
+	ackTime = 10 * time.Second
+	// readGrace is what a read gets beyond the server's own bound of a statement.
+	readGrace = 5 * time.Second
+)
+
+// heedful has connections over TCP end when the other machine is silent.
+func heedful(config *pgx.ConnConfig) {
+	dialer := &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+		Control: func(network, _ string, c syscall.RawConn) error {
+			if !strings.HasPrefix(network, "tcp") {
+				return nil
+			}
+			var failed error
+			err := c.Control(func(fd uintptr) {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTime.Milliseconds()))
+			})
+			if err != nil {
+				return err
+			}
+			return failed
+		},
+	}
+	config.DialFunc = dialer.DialContext
+}
+
+// vigil asks a connection for a sign of life before it is used again. Once one of them was found silent, all that were used last
+// before that are given up without being asked: one after the other they would take a second each.
+type vigil struct {
+	mu     sync.Mutex
+	silent time.Time
+}
+
+// pool opens connections under the vigil.
+func (v *vigil) pool(config *pgx.ConnConfig, conns int) *sql.DB {
+	db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(v.lost))
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db
+}
+
+// lost tells that a connection is not to be used again; the driver, which asks it once more then, finds it closed.
+func (v *vigil) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	asked := time.Now()
+	v.mu.Lock()
+	former := asked.Add(-p.IdleDuration).Before(v.silent)
+	v.mu.Unlock()
+	if former {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = p.Conn.Close(ended)
+		return true
+	}
+	if p.IdleDuration < answerTime {
+		return false
+	}
+	bounded, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if p.Conn.PgConn().Ping(bounded) == nil {
+		return false
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		v.mu.Lock()
+		v.silent = asked
+		v.mu.Unlock()
+	}
+	return true
+}
+
+// readTime is how long a read outside of any transaction may take: as long as the server's bound, and something more for the way; 0 is without end.
+func readTime(config *pgx.ConnConfig) time.Duration {
+	word := config.RuntimeParams["statement_timeout"]
+	d, err := time.ParseDuration(word)
+	if ms, bad := strconv.Atoi(word); bad == nil {
+		d, err = time.Duration(ms)*time.Millisecond, nil
+	}
+	if err != nil || d <= 0 {
+		return 0
+	}
+	return d + readGrace
+}
+
+// patience is what a caller may say of a transaction by its context.
+type patience struct {
+	within time.Duration
+	// lease: it is sent over the connection that is kept for leases, which nobody else can hold up.
+	lease bool
+}
+
+type patienceKey struct{}
+
+// within bounds a transaction and all its tries by less than transactionTime. It is for those whose end, once given up, may come
+// or not: what they wrote is looked up again or means nothing.
+func within(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, patience{within: d})
+}
+
+// forLease is within for what a lease depends on.
+func forLease(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, patience{d, true})
+}
+
+func patienceOf(ctx context.Context) patience {
+	if b, ok := ctx.Value(patienceKey{}).(patience); ok {
+		return b
+	}
+	return patience{within: transactionTime}
+}
