@@ -38,7 +38,7 @@ var processOptions = []Option{
 	option("DEFAULT", "roles", RoleAPI+","+RoleConductor+","+RoleNetboot, roles, func(c *Config) *[]string { return &c.Default.Roles },
 		"What this process does: api serves the API and VM hosts, conductor runs jobs, netboot serves ramdisks ([ramdisk]listen) and booting machines ([netboot]interfaces). With SQLite one process does it all."),
 	option("health", "listen", "", listen, func(c *Config) *string { return &c.Health.Listen },
-		"A listener for /healthz and /metrics alone, for processes without the API. Empty: none."),
+		"A listener for /healthz and /metrics alone, for processes without the API; a site has /healthz only. Nobody needs a credential there. Empty: none."),
 	option("conductor", "graceful_shutdown_timeout", "20", seconds(1), func(c *Config) *time.Duration { return &c.Conductor.GracefulShutdownTimeout },
 		"How long running actions may take to end when the process is told to stop; what is left is cancelled and handed over. Ironic's default is 60."),
 	option("site", "centre", "", webURL, func(c *Config) *string { return &c.Site.Centre },

@@ -112,9 +112,18 @@ func (p *program) apiDoors() ([]wanted, error) {
 }
 
 // healthDoor answers who watches processes, and nobody else.
-func (p *program) healthDoor() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", p.health)
-	mux.Handle("GET /metrics", p.metrics())
-	return mux
+func (p *program) healthDoor() api.Listed {
+	pages := map[string]http.Handler{"/healthz": http.HandlerFunc(p.health), "/metrics": p.metrics()}
+	out := api.Listed{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := pages[r.URL.Path]
+		if page == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.NotFound(w, r)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})}
+	for path := range pages {
+		out.Doors = append(out.Doors, api.Door{Method: http.MethodGet, Path: path, Open: true})
+	}
+	return out
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/api"
 	"salvor/api/ironic"
@@ -18,13 +20,12 @@ import (
 	wire "salvor/wire/native"
 )
 
-// TestSiteDoor walks a site's door without a credential. What ramdisks may ask goes to the centre, which is away here (503); for all
-// else, and for boot files that nobody has, the connection ends without an answer. What ramdisks may ask is told by the bare metal
-// API: neither the site nor the centre's door for sites leaves one out.
-func TestSiteDoor(t *testing.T) {
+// newTestSite is the door of a site with that centre, and the limits that it has by default.
+func newTestSite(t *testing.T, centre string) (*siteDoor, config.Limits) {
+	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "salvor.conf")
-	if err := os.WriteFile(file, []byte("[DEFAULT]\nstate_path = "+dir+"\nroles = netboot\n[ramdisk]\nlisten = 127.0.0.1:6385\n[site]\ncentre = http://127.0.0.1:1\ntoken_file = "+file+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("[DEFAULT]\nstate_path = "+dir+"\nroles = netboot\n[ramdisk]\nlisten = 127.0.0.1:6385\n[site]\ncentre = "+centre+"\ntoken_file = "+file+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg, _, err := config.Load(config.Source{File: file})
@@ -35,7 +36,15 @@ func TestSiteDoor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guarded := newLimits(config.Limits{Refusals: 1e6, AllRefusals: 1e6, Logins: 1e6, AllLogins: 1e6, Patience: 100}).Guard(site)
+	return site, cfg.Limits
+}
+
+// TestSiteDoor walks a site's door without a credential. What ramdisks may ask goes to the centre, which is away here (503); for all
+// else, and for boot files that nobody has, the connection ends without an answer. What ramdisks may ask is told by the bare metal
+// API: neither the site nor the centre's door for sites leaves one out.
+func TestSiteDoor(t *testing.T) {
+	site, limits := newTestSite(t, "http://127.0.0.1:1")
+	guarded := newLimits(limits).Guard(site)
 	silent := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if gone := recover(); gone == http.ErrAbortHandler {
@@ -64,4 +73,37 @@ func TestSiteDoor(t *testing.T) {
 		}
 	}
 	w.walk(slices.Concat(main.(api.Listed).Doors, strangePaths))
+}
+
+// TestSiteHoldsUpGuessers: who asks for machines that are none is held up at the site; a neighbour whose heartbeat was right is heard.
+func TestSiteHoldsUpGuessers(t *testing.T) {
+	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/v1/heartbeat/n1") {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer centre.Close()
+	site, limits := newTestSite(t, centre.URL)
+	limits.Refusals, limits.Patience = 1, 5*time.Second
+	door := newLimits(limits).Guard(site)
+	ask := func(method, path string) int {
+		r, w := httptest.NewRequest(method, path, nil), httptest.NewRecorder()
+		r.RemoteAddr = "192.0.2.7:1"
+		door.ServeHTTP(w, r)
+		return w.Code
+	}
+	if status := ask(http.MethodPost, "/v1/heartbeat/n1"); status != http.StatusAccepted {
+		t.Fatal(status)
+	}
+	heard := 0
+	for status := http.StatusNotFound; status != http.StatusTooManyRequests; heard++ {
+		if status = ask(http.MethodGet, "/v1/lookup?addresses=52:54:00:00:00:01"); heard > 100 {
+			t.Fatal("a guesser is held up never")
+		}
+	}
+	if status := ask(http.MethodPost, "/v1/heartbeat/n1"); status != http.StatusAccepted {
+		t.Errorf("a neighbour's heartbeat: %d", status)
+	}
 }
