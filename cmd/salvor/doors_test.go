@@ -87,6 +87,25 @@ func walkDoors(t *testing.T, legacy bool) {
 	walk("health", slices.Concat(list(health), list(main)), asker(health))
 }
 
+// TestNoAuthIsAskedByKnownNames: where nobody proves who it is, a page's own name that was led here opens nothing.
+func TestNoAuthIsAskedByKnownNames(t *testing.T) {
+	for _, one := range []struct {
+		strategy, host string
+		want           int
+	}{{"noauth", "evil.example:6385", 403}, {"noauth", "salvor.example", 200}, {"noauth", "127.0.0.1:6385", 200}, {"http_basic", "evil.example:6385", 401}} {
+		p := standing(t, "[api]\npublic_endpoint = https://salvor.example:6385\n[DEFAULT]\nauth_strategy = "+one.strategy+"\n")
+		main, _, err := p.handlers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, w := httptest.NewRequest(http.MethodGet, "/v1/nodes", nil), httptest.NewRecorder()
+		r.Host = one.host
+		if main.ServeHTTP(w, r); w.Code != one.want {
+			t.Errorf("%s, asked as %s: %d, want %d: %s", one.strategy, one.host, w.Code, one.want, w.Body)
+		}
+	}
+}
+
 // strangePaths are doors that are none, or ways around the ones there are.
 var strangePaths = []api.Door{
 	{Path: "/v1/"}, {Path: "//v1/nodes"}, {Path: "/v1/nodes/"}, {Path: "/v1//nodes"}, {Path: "/V1/nodes"}, {Path: "/nodes"}, {Path: "/v2"}, {Path: "/metrics"}, {Path: "/debug/pprof/"},
