@@ -24,10 +24,19 @@ const (
 
 // ReadBody reads at most limit bytes of the body: 413 beyond, 400 if the client breaks off.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body := http.MaxBytesReader(w, r.Body, limit)
+	read := func() ([]byte, error) { return io.ReadAll(body) }
+	if v := visitOf(r); v != nil && limit > freeBody && (v.open || v.login && !v.proved) {
+		read = func() ([]byte, error) { return v.readStranger(w, r, body) }
+	}
+	b, err := read()
 	var large *http.MaxBytesError
+	var ours *Error
 	if errors.As(err, &large) {
 		return nil, &Error{Status: http.StatusRequestEntityTooLarge, Guard: true, Text: fmt.Sprintf("Request body is larger than %d bytes.", limit)}
+	}
+	if errors.As(err, &ours) || problem.Is(err, problem.Invalid) {
+		return nil, err
 	}
 	if err != nil {
 		return nil, problem.Invalidf("read the request body: %w", err)

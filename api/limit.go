@@ -30,6 +30,7 @@ type Limits struct {
 	mu              sync.Mutex
 	refused, logins counters
 	proven          memory
+	bodies          bodies
 }
 
 // LimitConfig says how many refusals are borne, per second; 0 is no bound.
@@ -51,7 +52,7 @@ func NewLimits(c LimitConfig) *Limits {
 	if c.Patience <= 0 {
 		c.Patience = 20 * time.Second
 	}
-	l := &Limits{config: c, proven: memory{}}
+	l := &Limits{config: c, proven: memory{}, bodies: bodies{of: map[netip.Addr]int{}, ended: make(chan struct{})}}
 	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
 	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
 	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)
@@ -69,6 +70,7 @@ type visit struct {
 	// held are the counters that count it until it is answered.
 	held    []hold
 	settled bool
+	large   bool // its body has a place among the large ones
 }
 
 // hold is one request that is counted, and what it shares with others.
@@ -86,7 +88,12 @@ func (l *Limits) Guard(h http.Handler) Listed {
 		v := &visit{limits: l, source: l.source(r)}
 		out := &gauge{recorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
-		defer func() { v.settle(status) }()
+		defer func() {
+			v.settle(status)
+			if v.large {
+				l.bodies.end(v.source)
+			}
+		}()
 		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
 		status = http.StatusOK
 	})}

@@ -1,14 +1,18 @@
 package api_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +51,12 @@ func newGate(t *testing.T, c api.LimitConfig) *gate {
 					return err
 				}
 				panic(http.ErrAbortHandler)
+			case "/findings":
+				if err := api.Admit(r, ""); err != nil {
+					return err
+				}
+				_, err := api.ReadBody(w, r, 16<<20)
+				return err
 			case "/lookup":
 				if err := api.Admit(r, ""); err != nil {
 					return err
@@ -330,6 +340,76 @@ func TestOthersDoNotWaitForGuessers(t *testing.T) {
 		}
 		if name == "networks of one customer" && total > 8*5*75 {
 			t.Errorf("%s: %d guesses, want %d at most", name, total, 8*5*75)
+		}
+	}
+}
+
+// slowBody is a body that stops after its first part.
+type slowBody struct {
+	first, rest io.Reader
+	more        *atomic.Int64 // counts those whose rest is asked for
+	goOn        chan struct{}
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if n, err := b.first.Read(p); err == nil {
+		return n, nil
+	}
+	if b.goOn != nil {
+		b.more.Add(1)
+		<-b.goOn
+		b.goOn = nil
+	}
+	return b.rest.Read(p)
+}
+
+// TestLargeBodiesOfStrangers: of those who have proved nothing few are read at a time, and of one source fewer.
+func TestLargeBodiesOfStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		from func(i int) string
+		most int64
+	}{
+		"one source":   {func(int) string { return office }, 2},
+		"many sources": {func(i int) string { return fmt.Sprintf("192.0.2.%d", i) }, 4},
+	} {
+		g := newGate(t, api.LimitConfig{Refusals: 100, AllRefusals: 2000})
+		ctx, giveUp := context.WithCancel(t.Context())
+		var more atomic.Int64
+		goOn, answers := make(chan struct{}), make(chan int, 64)
+		send := func(ctx context.Context, from, body string, goOn chan struct{}) int {
+			text := io.MultiReader(strings.NewReader(`{"x":"`), strings.NewReader(strings.Repeat("x", 64<<10)))
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/findings", &slowBody{text, strings.NewReader(body), &more, goOn})
+			r.RemoteAddr = from + ":4321"
+			w := httptest.NewRecorder()
+			g.h.ServeHTTP(w, r)
+			return w.Code
+		}
+		for i := range 64 {
+			go func() { answers <- send(ctx, c.from(i), `"}`, goOn) }()
+		}
+		for more.Load() < c.most {
+			runtime.Gosched()
+		}
+		giveUp()
+		for range 64 - c.most {
+			if code := <-answers; code != http.StatusServiceUnavailable {
+				t.Fatalf("%s: %d for one that found no place", name, code)
+			}
+		}
+		if n := more.Load(); n != c.most {
+			t.Errorf("%s: %d are read", name, n)
+		}
+		close(goOn)
+		for range c.most {
+			if code := <-answers; code != http.StatusOK {
+				t.Errorf("%s: %d", name, code)
+			}
+		}
+		if code := send(t.Context(), office, `"}`, nil); code != http.StatusOK {
+			t.Errorf("%s: %d for one that comes after", name, code)
+		}
+		if code := send(t.Context(), office, `",`+strings.Repeat("1,", 1<<20), nil); code != http.StatusBadRequest {
+			t.Errorf("%s: %d for a million values", name, code)
 		}
 	}
 }

@@ -20,11 +20,14 @@ var heartbeatFields = map[string]struct {
 	"agent_verify_ca": {68, 32 << 10}, "agent_status": {72, 64}, "agent_status_message": {72, 4096},
 }
 
+// maxHeartbeat bounds a heartbeat, in bytes: its fields and some air.
+const maxHeartbeat = 64 << 10
+
 func (s *server) heartbeat(c *call) error {
 	if err := c.only(); err != nil {
 		return err
 	}
-	body, err := c.object()
+	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 // oldHeartbeat is the vendor passthru by which agents beat before 1.22. They know no
 // token, so a node whose boot has one is none for them.
 func (s *server) oldHeartbeat(c *call) error {
-	body, err := c.object()
+	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err
 	}
