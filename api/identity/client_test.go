@@ -63,7 +63,7 @@ func newCloud(t *testing.T, basic bool) *cloud {
 	kept := access.NewTokens(s, time.Now)
 	auth := identity.NewTokens(key, below, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
 	faces := map[string]http.Handler{
-		"/identity": identity.New(identity.Config{Tokens: auth, Log: log}),
+		"/identity": identity.New(identity.Config{Tokens: auth, Auth: auth, Log: log}),
 		"/image":    image.New(image.Config{Images: services.Images, Blobs: blobs, Auth: auth, Log: log}),
 		"/volume":   volume.New(volume.Config{Volumes: services.Volumes, Auth: auth, Log: log}),
 	}

@@ -55,7 +55,7 @@ func newWorld(t *testing.T, below api.Authenticator) *world {
 // serve answers by the tokens of the world.
 func (w *world) serve() {
 	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	server := httptest.NewServer(identity.New(identity.Config{Tokens: w.tokens, Now: func() time.Time { return w.now }, Log: log}))
+	server := httptest.NewServer(identity.New(identity.Config{Tokens: w.tokens, Auth: w.tokens, Now: func() time.Time { return w.now }, Log: log}))
 	w.t.Cleanup(server.Close)
 	w.url = server.URL
 }
@@ -369,7 +369,7 @@ func FuzzToken(f *testing.F) {
 // FuzzRequest: whatever is asked for a token is answered by one or by a 4xx.
 func FuzzRequest(f *testing.F) {
 	tokens, _, _ := newTokens(f, api.NoAuth{}, time.Now)
-	handler := identity.New(identity.Config{Tokens: tokens, Log: slog.New(slog.DiscardHandler)})
+	handler := identity.New(identity.Config{Tokens: tokens, Auth: tokens, Log: slog.New(slog.DiscardHandler)})
 	for _, seed := range []string{password("ann", "x", inLab), password("ann", "x", `,"scope":"unscoped"`), `{"auth":{"identity":{"methods":["token"],"token":{"id":"salvor.x.y"}}}}`, `{"auth":{"scope":{"unscoped":0}}}`} {
 		f.Add(seed)
 	}

@@ -18,6 +18,8 @@ import (
 // Config is what the API stands on.
 type Config struct {
 	Tokens *Tokens
+	// Auth asks who comes to doors that are not for everybody: Tokens, with what is wrong counted.
+	Auth api.Authenticator
 	// PublicEndpoint begins every link and the endpoints of the catalog; empty: the host that the client asked.
 	PublicEndpoint string
 	// Region of the endpoints; empty: RegionOne.
@@ -57,7 +59,7 @@ func New(c Config) http.Handler {
 	}
 	s := &server{c}
 	return api.Dialect{
-		Routes: s.routes(), Auth: c.Tokens, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
+		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
 	}.Handler()
 }
 

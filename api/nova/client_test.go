@@ -60,7 +60,7 @@ func newCloud(t *testing.T) *cloud {
 	kept := access.NewTokens(w.store, time.Now)
 	auth := identity.NewTokens(w.secret, api.NoAuth{}, api.NewTokenAuth(kept, time.Now, log), kept, time.Now)
 	faces := map[string]http.Handler{
-		"/identity": identity.New(identity.Config{Tokens: auth, Log: log}),
+		"/identity": identity.New(identity.Config{Tokens: auth, Auth: auth, Log: log}),
 		"/image":    image.New(image.Config{Images: w.services.Images, Blobs: blobs, Auth: auth, Log: log}),
 		"/volume":   volume.New(volume.Config{Volumes: w.services.Volumes, Auth: auth, Log: log}),
 		"/compute":  nova.New(nova.Config{Services: w.services, Timeline: w.store, Auth: auth, Log: log, Now: clock}),

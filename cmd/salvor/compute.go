@@ -187,7 +187,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 	faces["/console"] = console.New()
 	faces["/metrics"] = p.guardedMetrics(auth)
 	if own {
-		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})
+		faces["/identity"] = identity.New(identity.Config{Tokens: tokens, Auth: p.counted(tokens), PublicEndpoint: at, Region: p.cfg.Compute.Region, Log: p.log, Now: time.Now})
 	}
 	return faces
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/config"
 	wire "salvor/wire/host"
@@ -102,6 +104,41 @@ func TestNoAuthIsAskedByKnownNames(t *testing.T) {
 		r.Host = one.host
 		if main.ServeHTTP(w, r); w.Code != one.want {
 			t.Errorf("%s, asked as %s: %d, want %d: %s", one.strategy, one.host, w.Code, one.want, w.Body)
+		}
+	}
+}
+
+// TestNoDoorIsGuessedAt: whoever shows wrong credentials again and again is held up, at whichever door.
+func TestNoDoorIsGuessedAt(t *testing.T) {
+	p := standing(t, "[limits]\nlogins = 2\nrefusals = 2\npatience = 1\nall_logins = 0\nall_refusals = 0\n")
+	main, _, err := p.handlers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range main.(api.Listed).Doors {
+		for j, name := range []string{"Authorization", "X-Auth-Token"} {
+			if d.Open {
+				continue
+			}
+			path, _ := filled(d.Path)
+			held := false
+			for try := 0; try < 20 && !held; try++ {
+				r := httptest.NewRequest(d.Method, "http://127.0.0.1"+path, strings.NewReader("{}"))
+				r.RemoteAddr = fmt.Sprintf("10.%d.%d.1:1", i/256*2+j, i%256) // each door has its own
+				r.Header.Set(name, map[string]string{
+					"Authorization": fmt.Sprintf("Basic %s", base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "admin:guess%d", try))),
+					"X-Auth-Token":  fmt.Sprintf("%s%043d", access.TokenMark, try),
+				}[name])
+				w := httptest.NewRecorder()
+				main.ServeHTTP(w, r)
+				held = w.Code == http.StatusTooManyRequests
+				if !held && w.Code != http.StatusUnauthorized {
+					t.Errorf("%s %s: a wrong %s is answered %d", d.Method, path, name, w.Code)
+				}
+			}
+			if !held {
+				t.Errorf("%s %s: %s may be guessed without an end", d.Method, path, name)
+			}
 		}
 	}
 }
