@@ -24,7 +24,7 @@ type Copied struct {
 // Copy fills an empty database with all that this one holds: every row as it is, sealed secrets sealed, serial numbers and
 // where they go on. It is one look at the source and one transaction of the destination, read back and compared before it is committed.
 //
-// problem.Conflict if a conductor lives in the source, if the source's tables are not at this program's schema, or if the destination
+// problem.Conflict if a program serves the source, if the source's tables are not at this program's schema, or if the destination
 // holds anything. tell hears of each table when it begins with its number of rows, and when it is done.
 func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, done bool)) ([]Copied, error) {
 	living, err := d.Living(ctx)
@@ -32,7 +32,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 		return nil, err
 	}
 	if len(living) > 0 {
-		return nil, problem.Conflictf("database: conductors live in %s: %s; stop every salvor serve on it first, or what they do meanwhile is lost", d.url, strings.Join(living, ", "))
+		return nil, problem.Conflictf("database: %s is served on: %s; stop every salvor serve of it first, or what they do meanwhile is lost", d.url, strings.Join(living, ", "))
 	}
 	s, err := d.Schema(ctx)
 	if err != nil {
@@ -159,6 +159,10 @@ func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(
 	if tell == nil {
 		p.tell = func(Copied, bool) {}
 	}
+	held, err := d.heldStill(ctx, p)
+	if err != nil {
+		return nil, d.classify(fmt.Errorf("database: %w", err))
+	}
 	from, err := d.tables.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: d.Engine() == postgresDialect.name && !p.still})
 	if err != nil {
 		return nil, d.classify(fmt.Errorf("database: %w", err))
@@ -170,6 +174,10 @@ func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(
 	}
 	defer func() { _ = into.Rollback() }()
 	p.from, p.to = &snapshot{from, d.tables.dialect}, &snapshot{into, to.tables.dialect}
+	// The first statement of the transaction: what is committed while the locks are waited for is in what is read afterwards.
+	if err := p.hold(ctx, held); err != nil {
+		return nil, d.classify(fmt.Errorf("database: keep writers away: %w", err))
+	}
 	out, err := p.all(ctx, to.url)
 	if err != nil {
 		return nil, to.classify(d.classify(err))
@@ -202,20 +210,31 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 	return out, nil
 }
 
-// guard keeps writers away on both sides, and refuses a destination that is not empty.
+// heldStill names the tables of the source to which nobody may write, if there are such.
+func (d *Database) heldStill(ctx context.Context, p pouring) ([]string, error) {
+	if !p.still || d.Engine() != postgresDialect.name {
+		return nil, nil
+	}
+	tx, err := d.tables.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return (&snapshot{tx, d.tables.dialect}).words(ctx, d.tables.dialect.list, 1)
+}
+
+func (p pouring) hold(ctx context.Context, tables []string) error {
+	if len(tables) == 0 {
+		return nil
+	}
+	_, err := p.from.tx.ExecContext(ctx, "LOCK TABLE "+idents(tables)+" IN SHARE MODE")
+	return err
+}
+
+// guard keeps others away from the destination, and refuses a destination that is not empty.
 func (p pouring) guard(ctx context.Context, names []string, url string) error {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = ident(n)
-	}
-	list := strings.Join(quoted, ", ")
-	if p.still && p.from.name == postgresDialect.name {
-		if _, err := p.from.tx.ExecContext(ctx, "LOCK TABLE "+list+" IN SHARE MODE"); err != nil {
-			return err
-		}
-	}
 	if p.to.name == postgresDialect.name {
-		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+list+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+idents(names)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 	}
@@ -234,5 +253,13 @@ func (p pouring) guard(ctx context.Context, names []string, url string) error {
 
 // ownTable is filled by every program that begins to serve, everywhere with the same.
 const ownTable = "provision_state"
+
+func idents(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = ident(n)
+	}
+	return strings.Join(quoted, ", ")
+}
 
 func ident(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

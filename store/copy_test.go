@@ -218,6 +218,24 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 		}
 		stop()
 		<-beaten
+		api := t.Context() // a program that runs no jobs
+		ctx, stop = context.WithCancel(api)
+		beaten = make(chan struct{})
+		go func() {
+			defer close(beaten)
+			for ctx.Err() == nil {
+				_ = s.HoldKeys(api, store.KeyHolder{ID: "api", Host: "south-8"})
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+		}()
+		if _, err := from.Copy(t.Context(), to, nil); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "south-8") || strings.Contains(err.Error(), "north-7") {
+			t.Errorf("copied while an API takes requests: %v", err)
+		}
+		stop()
+		<-beaten
 		if _, err := from.Copy(t.Context(), to, nil); err != nil {
 			t.Errorf("its conductor is dead: %v", err)
 		}
@@ -228,6 +246,51 @@ func TestCopyRefusesWhileServed(t *testing.T) {
 			t.Errorf("what the programs of before see of it: %+v %v", after, err)
 		}
 	})
+}
+
+// TestCopyWaitsForWriters: what is committed while the copy waits for its locks is in the copy.
+func TestCopyWaitsForWriters(t *testing.T) {
+	t.Parallel()
+	d := storetest.OnPostgres(t)
+	s := storetest.Open(t, d)
+	from, to := opened(t, d.URL, store.Own), opened(t, storetest.OnSQLite(t).URL, store.Make)
+	copied := make(chan error, 1)
+	var done []store.Copied
+	err := s.Do(t.Context(), func(tx job.Tx) error {
+		if err := s.InsertNode(tx, &metal.Node{ID: "late", ProvisionState: metal.Enroll}); err != nil {
+			return err
+		}
+		go func() {
+			var err error
+			done, err = from.Copy(t.Context(), to, nil)
+			copied <- err
+		}()
+		for n := 0; n == 0; time.Sleep(10 * time.Millisecond) {
+			n = waiting(t, d)
+		}
+		return nil
+	})
+	if err := errors.Join(err, <-copied); err != nil {
+		t.Fatal(err)
+	}
+	if rows := rowsOf(done, "node"); rows != 1 {
+		t.Errorf("%d nodes were copied", rows)
+	}
+}
+
+// waiting counts who waits for a lock on a table.
+func waiting(t *testing.T, d storetest.Database) (n int) {
+	t.Helper()
+	db, err := sql.Open("pgx", d.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // TestBackupWhileServed: a snapshot holds all of a transaction or nothing, and the store goes on meanwhile.

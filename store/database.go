@@ -176,17 +176,18 @@ func (d *Database) Migrate(ctx context.Context, tell func(Step)) error {
 			return err
 		}
 		if len(living) > 0 {
-			return problem.Conflictf("database: step %d (%s) ends what programs before schema %d need, and conductors live: %s; have every salvor run a release that knows schema %d, stop them, and run this again",
+			return problem.Conflictf("database: step %d (%s) ends what programs before schema %d need, and programs serve it on: %s; have every salvor run a release that knows schema %d, stop them, and run this again",
 				step.Version, step.Name, step.Contracts, strings.Join(living, ", "), step.Contracts)
 		}
 	}
 	return d.classify(d.tables.up(ctx, s.Program, tell))
 }
 
-// lifeSign is how long a conductor that lives leaves its counter alone at most, and something more.
-const lifeSign = 2500 * time.Millisecond
+// lifeSign is how long a program that can still act leaves its counter alone at most, and something more: a conductor that
+// cannot beat stops itself after five seconds.
+const lifeSign = 7500 * time.Millisecond
 
-// Living names the hosts whose conductors count in the database now. Where the database is locked for us nobody can.
+// Living names the hosts whose programs count in the database now: conductors as such, and whoever knows a key of the secrets. Where the database is locked for us nobody can.
 func (d *Database) Living(ctx context.Context) ([]string, error) {
 	if d.lock != nil {
 		return nil, nil
@@ -209,8 +210,11 @@ func (d *Database) Living(ctx context.Context) ([]string, error) {
 		}
 	}
 	slices.Sort(out)
-	return out, nil
+	return slices.Compact(out), nil
 }
+
+// keyed is the step of the tables from which on every program that serves says which keys it knows.
+const keyed = 8
 
 type beat struct {
 	host    string
@@ -219,9 +223,17 @@ type beat struct {
 
 func (d *Database) beats(ctx context.Context) (map[string]beat, error) {
 	out := map[string]beat{}
-	rows, err := d.tables.db.QueryContext(ctx, `SELECT owner, hostname, counter FROM conductor`)
+	s, err := d.Schema(ctx)
 	if err != nil {
-		return nil, d.classify(fmt.Errorf("database: look for conductors: %w", err))
+		return nil, err
+	}
+	text := `SELECT owner, hostname, counter FROM conductor`
+	if s.Version >= keyed {
+		text += ` UNION ALL SELECT 'key ' || id, host, beats FROM seal_holder`
+	}
+	rows, err := d.tables.db.QueryContext(ctx, text)
+	if err != nil {
+		return nil, d.classify(fmt.Errorf("database: look for programs that serve it: %w", err))
 	}
 	defer rows.Close()
 	for rows.Next() {

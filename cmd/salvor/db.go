@@ -99,7 +99,7 @@ func newDBMigrateCommand() *cobra.Command {
 Each step is one transaction: what is cut off is done by the next call. On PostgreSQL
 programs of the release before go on serving meanwhile and afterwards, so the order of an
 upgrade is: migrate once with the new program, then restart one salvor serve after the
-other. A step that ends what older programs need waits until none of them lives.
+other. A step that ends what older programs need waits until nobody serves the database.
 
 A SQLite database is brought up to date by salvor serve itself at its start.`,
 		Example: `  salvor db migrate --database postgres://salvor@db/salvor
