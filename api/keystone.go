@@ -33,7 +33,7 @@ const (
 	// awayTime is how long keystone is not asked again after it did not answer; twice as long after each further time, up to awayMost.
 	awayTime       = 2 * time.Second
 	awayMost       = 30 * time.Second
-	maxTokenBytes  = 16 << 10
+	maxTokenBytes  = 4 << 10 // what keystone signs is well below; web servers in front of it cut off longer headers
 	maxTokenAnswer = 4 << 20 // a token carries the catalog
 )
 
@@ -111,9 +111,9 @@ func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Authenticate checks the token in X-Auth-Token.
+// Authenticate checks the token that a request comes with.
 func (k *Keystone) Authenticate(r *http.Request) (access.Principal, error) {
-	token := r.Header.Get("X-Auth-Token")
+	token := TokenText(r)
 	if token == "" || len(token) > maxTokenBytes || CheckText(token) != nil {
 		return access.Principal{}, k.unauthorized()
 	}
@@ -177,7 +177,7 @@ func (k *Keystone) ask(ctx context.Context, token string) (Verdict[access.Princi
 		return none, k.unauthorized()
 	}
 	if got.Err != nil {
-		return none, k.unanswered("validate a token", got.Err, false)
+		return none, k.unanswered("validate a token", got.Err, !k.alive(ctx, got.Err))
 	}
 	var body tokenBody
 	if err := got.ExtractInto(&body); err != nil {
@@ -230,8 +230,7 @@ func (k *Keystone) unanswered(doing string, err error, all bool) error {
 		err = fmt.Errorf("%s %s answered %d", answer.Method, answer.URL, answer.Actual)
 	}
 	k.opts.Log.Error("keystone can not be asked", "operation", doing, "error", err)
-	// What keystone says of one token says nothing of the others; what it says of us, and silence, does.
-	if !all && answer.Actual != 0 && answer.Actual <= http.StatusInternalServerError {
+	if !all {
 		return errAway(awayTime)
 	}
 	k.mu.Lock()
@@ -240,6 +239,31 @@ func (k *Keystone) unanswered(doing string, err error, all bool) error {
 	k.fail++
 	k.away = k.now().Add(wait)
 	return errAway(wait)
+}
+
+// alive tells whether keystone answers others, though it did not answer of one token: what it says of that, and a front
+// that cuts off a connection for what is in it, says nothing of the others.
+func (k *Keystone) alive(ctx context.Context, err error) bool {
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &answer) && answer.Actual <= http.StatusInternalServerError {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.Timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, k.opts.URL, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := k.base.Do(r)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	if resp.StatusCode >= http.StatusInternalServerError {
+		return false
+	}
+	k.answered()
+	return true
 }
 
 func (k *Keystone) answered() {
