@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,14 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 	if err != nil {
 		return nil, err
 	}
+	var done []Copied
 	defer func() {
-		err = errors.Join(err, to.Close())
+		if err == nil {
+			err = to.pack(ctx)
+		}
+		if err = errors.Join(err, to.Close()); err == nil {
+			err = readBack(ctx, draft, done)
+		}
 		for _, end := range []string{".lock", "-wal", "-shm"} {
 			_ = os.Remove(draft + end)
 		}
@@ -87,7 +94,54 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 	if err := to.upTo(ctx, s.Version); err != nil {
 		return nil, err
 	}
-	return d.pour(ctx, to, pouring{}, tell)
+	done, err = d.pour(ctx, to, pouring{}, tell)
+	return done, err
+}
+
+// pack brings what was committed from the journal beside a SQLite file into the file itself. A commit and the closing try that too,
+// and keep the journal without a word where they cannot.
+func (d *Database) pack(ctx context.Context) error {
+	var busy, pages, packed int64
+	err := d.tables.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &packed)
+	if err == nil && (busy != 0 || pages != packed) {
+		err = fmt.Errorf("%d of %d pages were brought from its journal into the file", packed, pages)
+	}
+	if err != nil {
+		return d.classify(fmt.Errorf("backup: %s: %w", d.url, err))
+	}
+	return nil
+}
+
+// readBack compares a file, alone and as it lies there, with what was to be in it.
+func readBack(ctx context.Context, file string, want []Copied) (err error) {
+	if left, err := os.Stat(file + "-wal"); err == nil && left.Size() > 0 {
+		return fmt.Errorf("backup: %s holds %d bytes that are not in the file", left.Name(), left.Size())
+	}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?mode=ro&immutable=1&_pragma=query_only(1)")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("backup: read %s back: %w", file, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	s := &snapshot{tx, sqliteDialect}
+	for _, c := range want {
+		codec, err := s.columnsOf(ctx, c.Table)
+		var have Copied
+		if err == nil {
+			have, err = s.digestOf(ctx, c.Table, codec)
+		}
+		if have.Table = c.Table; err == nil && have != c {
+			err = fmt.Errorf("%d rows with digest %s are there, and %d with %s were written", have.Rows, have.Digest, c.Rows, c.Digest)
+		}
+		if err != nil {
+			return fmt.Errorf("backup: read %s of %s back: %w", c.Table, file, err)
+		}
+	}
+	return nil
 }
 
 // upTo makes the tables of a destination as the source has them.

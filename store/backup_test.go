@@ -1,0 +1,75 @@
+package store
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestBackupLiesInItsFile: what is left in the journal, and a file that is not what was written, are no backup.
+func TestBackupLiesInItsFile(t *testing.T) {
+	ctx, file := t.Context(), filepath.Join(t.TempDir(), "b.db")
+	made := func(path string) *Database {
+		t.Helper()
+		d, err := OpenDatabase(ctx, "sqlite:"+path, Make)
+		if err == nil {
+			t.Cleanup(func() { _ = d.Close() })
+			err = d.upTo(ctx, d.tables.steps[len(d.tables.steps)-1].Version)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	from, to := made(filepath.Join(t.TempDir(), "a.db")), made(file)
+	if _, err := from.tables.db.ExecContext(ctx, `INSERT INTO setting (name, value) VALUES ('a', 'b')`); err != nil {
+		t.Fatal(err)
+	}
+	// Somebody who reads the file as it was keeps the journal from being brought into it, as a full disk does.
+	beside, err := sql.Open("sqlite", sqliteDSN(file, Options{}, "&_pragma=query_only(1)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close()
+	look, err := beside.BeginTx(ctx, nil)
+	if err == nil {
+		_, err = number(ctx, look, `SELECT COUNT(*) FROM setting`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := from.pour(ctx, to, pouring{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := to.tables.db.ExecContext(ctx, `PRAGMA busy_timeout(50)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.pack(ctx); err == nil {
+		t.Error("the journal counts as brought into the file")
+	}
+	if err := readBack(ctx, file, done); err == nil {
+		t.Error("a file beside its journal counts as a backup")
+	}
+	_ = look.Rollback()
+	if err := to.pack(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = beside.Close(), to.Close()
+	if err := readBack(ctx, file, done); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, spoil := range map[string][]byte{"half of it": whole[:len(whole)/2], "nothing": nil} {
+		if err := os.WriteFile(file, spoil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := readBack(ctx, file, done); err == nil {
+			t.Errorf("%s counts as a backup", what)
+		}
+	}
+}
