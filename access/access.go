@@ -4,6 +4,7 @@
 package access
 
 import (
+	"cmp"
 	"slices"
 
 	"salvor/problem"
@@ -28,10 +29,15 @@ const (
 // Principal is who asks. The zero Principal is nobody.
 type Principal struct {
 	User string // for the log and the timeline; empty: not told
-	Role Role
+	// UserID is by what things of a user are kept: names of users of several projects or domains may be alike. Empty: it is User.
+	UserID string
+	Role   Role
 	// Scope is what a Scoped principal's roles are for.
 	Scope Scope
 }
+
+// Owner is by what things that belong to the user, as keypairs do, are kept.
+func (p Principal) Owner() string { return cmp.Or(p.UserID, p.User) }
 
 // Scope is where a principal has which roles: the whole system, a domain or one project.
 type Scope struct {

@@ -2,10 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"strings"
 	"time"
 
@@ -18,7 +14,6 @@ import (
 const TokenMark = "salvor_"
 
 const (
-	tokenBytes   = 32
 	tokenLength  = len(TokenMark) + 43
 	maxTokenName = 64
 	// MaxTokenLife is the longest that a token with an end may last; one without an end lasts until it is revoked.
@@ -29,7 +24,7 @@ const (
 type Token struct {
 	record.Record
 	Name string // of whoever uses it, for the log and the timeline; unique
-	// Digest is TokenDigest of the text.
+	// Digest is that of the text.
 	Digest string
 	// Role is admin, member or reader: in the whole system, or in the project.
 	Role Role
@@ -46,12 +41,6 @@ type Token struct {
 // TokenFilter narrows a list of tokens.
 type TokenFilter struct{ Name, Digest, Project string }
 
-// TokenDigest is what is kept of a token's text. The text is random and long, so no salt is needed.
-func TokenDigest(text secret.Value) string {
-	sum := sha256.Sum256([]byte(text.Reveal()))
-	return hex.EncodeToString(sum[:])
-}
-
 // IsToken tells whether a text has the form of a token of the API.
 func IsToken(text string) bool { return len(text) == tokenLength && strings.HasPrefix(text, TokenMark) }
 
@@ -66,9 +55,10 @@ var impliedRoles = map[Role][]string{
 // Roles are those that the token has, each with what it implies.
 func (t *Token) Roles() []string { return impliedRoles[t.Role] }
 
-// Principal is who comes with the token.
+// Principal is who comes with the token. What belongs to that user is kept by the project and the name, so that the next token of a
+// program has it too; no user of another kind has a colon in the name.
 func (t *Token) Principal() Principal {
-	p := Principal{User: t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
+	p := Principal{User: t.Name, UserID: "token:" + t.Project + "/" + t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
 	if t.Project != "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain, p.Scope.Bound = t.Project, t.ProjectName, DefaultDomain, true
 	}
@@ -121,10 +111,8 @@ func (s *Tokens) Issue(ctx context.Context, name string, role Role, project stri
 	if ttl < 0 || ttl > MaxTokenLife {
 		return nil, secret.Value{}, problem.Invalidf("a token lasts at most %d days; 0 is until it is revoked", MaxTokenLife/(24*time.Hour))
 	}
-	b := make([]byte, tokenBytes)
-	_, _ = rand.Read(b) // never fails: it ends the program instead
-	text := secret.New(TokenMark + base64.RawURLEncoding.EncodeToString(b))
-	t := &Token{Name: name, Digest: TokenDigest(text), Role: role, Project: ProjectID(project), ProjectName: project, By: who.User}
+	text := secret.NewToken(TokenMark)
+	t := &Token{Name: name, Digest: text.Digest(), Role: role, Project: ProjectID(project), ProjectName: project, By: who.User}
 	if ttl > 0 {
 		t.ExpiresAt = s.now().Add(ttl)
 	}
@@ -136,7 +124,7 @@ func (s *Tokens) Issue(ctx context.Context, name string, role Role, project stri
 
 // ByText finds the token with this text as it is in the store now; nil: there is none, or it has ended.
 func (s *Tokens) ByText(ctx context.Context, text secret.Value) (*Token, error) {
-	found, err := s.List(ctx, TokenFilter{Digest: TokenDigest(text)}, record.Page{Limit: 1})
+	found, err := s.List(ctx, TokenFilter{Digest: text.Digest()}, record.Page{Limit: 1})
 	if err != nil || len(found) == 0 || found[0].Expired(s.now()) {
 		return nil, err
 	}

@@ -27,5 +27,7 @@ func (c Certified) Authenticate(r *http.Request) (access.Principal, error) {
 	if !ok || name == "" {
 		return c.Below.Authenticate(r)
 	}
-	return (&access.Token{Name: name, Role: role}).Principal(), nil
+	p := (&access.Token{Name: name, Role: role}).Principal()
+	p.UserID = "certificate:" + name
+	return p, nil
 }

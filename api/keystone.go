@@ -142,6 +142,7 @@ func (k *Keystone) unauthorized() error {
 type tokenBody struct {
 	ExpiresAt time.Time `json:"expires_at"`
 	User      struct {
+		ID   string `json:"id"`
 		Name string `json:"name"`
 	} `json:"user"`
 	Project struct {
@@ -199,7 +200,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (b *tokenBody) principal() access.Principal {
-	p := access.Principal{User: b.User.Name, Role: access.Scoped, Scope: access.Scope{
+	p := access.Principal{User: b.User.Name, UserID: b.User.ID, Role: access.Scoped, Scope: access.Scope{
 		System: b.System.All, Project: b.Project.ID, ProjectName: b.Project.Name, ProjectDomain: b.Project.Domain.ID, Domain: b.Domain.ID,
 	}}
 	for _, r := range b.Roles {

@@ -291,3 +291,23 @@ func TestKeystoneStampede(t *testing.T) {
 		t.Errorf("keystone was asked %d times, after %d log-ins", i.asked.Load(), i.logins.Load())
 	}
 }
+
+// TestKeystoneUsersOfOneName: the same name in two domains is two users.
+func TestKeystoneUsersOfOneName(t *testing.T) {
+	i, log := newIdentity(t), &bytes.Buffer{}
+	owners := map[string]bool{}
+	for _, domain := range []string{"default", "other"} {
+		i.subjects["tok-"+domain] = map[string]any{"expires_at": "2100-01-01T00:00:00Z", "user": map[string]any{"name": "ann", "id": "id-in-" + domain, "domain": map[string]any{"id": domain}}}
+	}
+	k := i.keystone(t, "hush", log)
+	for token := range i.subjects {
+		who, err := k.Authenticate(asking(token))
+		if err != nil || who.User != "ann" {
+			t.Fatalf("%+v, %v", who, err)
+		}
+		owners[who.Owner()] = true
+	}
+	if len(owners) != 2 {
+		t.Errorf("things of both are kept by %v", owners)
+	}
+}

@@ -64,7 +64,7 @@ func (s *server) through(r route) func(*api.Call) error {
 // identify settles who asks and what that principal may do at most.
 func (c *call) identify(r route) error {
 	p := c.Who
-	c.user = p.User
+	c.user = p.Owner()
 	c.who = compute.Who{Asker: c.Asker(), Project: p.Scope.Project}
 	got := map[access.Rank]level{access.Oversight: admin, access.Worker: member, access.Observer: reader, access.Stranger: anyone}[c.Rank()]
 	c.admin = got == admin
