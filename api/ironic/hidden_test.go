@@ -2,6 +2,7 @@ package ironic_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -87,6 +88,39 @@ func TestConfigDriveOfProjects(t *testing.T) {
 	body := `{"target": "active", "configdrive": "` + strings.Repeat("QUFB", 1<<19) + `"}`
 	if a := ask(member, "PUT", "/v1/nodes/"+owned+"/states/provision", "1.92", body); a.status == 413 {
 		t.Errorf("%d %s", a.status, a.words())
+	}
+}
+
+// TestAPasswordGoesToNoOtherHost: a project that may change where a node's controller is, but reads its password as the mask, cannot
+// have the password sent to a host of its own.
+func TestAPasswordGoesToNoOtherHost(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	info := func() metal.Object {
+		return metal.Object{"redfish_address": "https://10.0.0.9", "redfish_username": "root", "redfish_password": "hush", "ipmi_password": "hush2"}
+	}
+	member, system := w.persona(access.Scope{Project: "p1"}, "member", "reader"), w.persona(access.Scope{System: true}, "admin", "member", "reader")
+	for _, tt := range []struct {
+		as           http.Handler
+		status       int
+		words, patch string
+	}{
+		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
+		{member, 400, "redfish_password", `[{"op":"add","path":"/driver_info/redfish_verify_ca","value":false}]`},
+		{member, 400, "redfish_password", `[{"op":"remove","path":"/driver_info/redfish_address"}]`},
+		{member, 400, "ipmi_password", `[{"op":"add","path":"/driver_info/ipmi_address","value":"192.0.2.66"}]`},
+		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"******"}]`},
+		{member, 400, "redfish_password", `[{"op":"replace","path":"/driver_info","value":{"redfish_address":"http://192.0.2.66","redfish_password":"******"}}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"replace","path":"/driver_info/redfish_password","value":"mine"}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info","value":{"redfish_address":"http://192.0.2.66","redfish_password":"hush"}}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"},{"op":"remove","path":"/driver_info/redfish_password"}]`},
+		{member, 200, "", `[{"op":"replace","path":"/driver_info/redfish_username","value":"admin"}]`},
+		{system, 200, "", `[{"op":"replace","path":"/driver_info/redfish_address","value":"http://192.0.2.66"}]`},
+	} {
+		w.edit(owned, func(n *metal.Node) { n.ProvisionState, n.DriverInfo = metal.Enroll, info() })
+		if a := ask(tt.as, "PATCH", "/v1/nodes/"+owned, "1.82", tt.patch); a.status != tt.status || !strings.Contains(a.words(), tt.words) || strings.Contains(a.body, "hush") {
+			t.Errorf("%s: %d %s", tt.patch, a.status, a.words())
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package ironic
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -252,7 +253,11 @@ func (s *server) patchNode(c *call) error {
 		if !reset && slices.ContainsFunc(ops, func(o patchOp) bool { return o.Path == "/driver" }) {
 			keepInterfaces(n, drivers[n.Driver])
 		}
-		return patchNode(n, ops, reset)
+		before := maps.Clone(n.DriverInfo)
+		if err := patchNode(n, ops, reset); err != nil {
+			return err
+		}
+		return c.loginGiven(before, n.DriverInfo, ops)
 	})
 	if err != nil {
 		return err
