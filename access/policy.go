@@ -115,6 +115,11 @@ func (p Policy) Allows(rule string, who Principal, t Target) bool {
 	return p.byDefault(rule, who, t)
 }
 
+// SeesFleet tells whether the principal may see what there is of all projects, as counts, pictures and metrics.
+func (p Policy) SeesFleet(who Principal) bool {
+	return who.Role == Admin || who.Role == Reader || who.Role == Scoped && p.Allows("node:list_all", who, Target{})
+}
+
 func (p Policy) byDefault(rule string, who Principal, t Target) bool {
 	r, ok := rules[rule]
 	if !ok || r.systemOnly && p.EnforceScope && !who.Scope.System {

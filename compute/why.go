@@ -26,7 +26,6 @@ type ServerSituation struct {
 	Item *PlanItem
 	// Operator may be told of hosts, and be named the commands of administrators.
 	Operator bool
-	Now      time.Time
 }
 
 // Why says what a server waits for.
@@ -47,7 +46,7 @@ func (s ServerSituation) Why() record.Why {
 		s.place(&w)
 	}
 	if srv.Locked {
-		w.Notes = append(w.Notes, "it is locked"+reason(srv.LockedReason))
+		w.Notes = append(w.Notes, "it is locked"+record.Because(srv.LockedReason))
 	}
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
@@ -108,7 +107,7 @@ func (s *ServerSituation) session(w *record.Why) {
 	}
 	back := record.Command{Run: "salvor server unrescue " + s.Server.label(), For: "boot its own system"}
 	if !r.ExpiresAt.IsZero() {
-		w.Notes = append(w.Notes, "its rescue session ends by itself at "+r.ExpiresAt.UTC().Format("2006-01-02 15:04:05")+" UTC")
+		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(r.ExpiresAt))
 	}
 	switch {
 	case w.Job != nil || s.Server.State == Errored:
@@ -153,7 +152,7 @@ func (s *ServerSituation) place(w *record.Why) {
 	case s.Cluster != nil && s.Cluster.Problem != "":
 		w.Block("the cluster "+s.Cluster.Name+" that runs it does not answer: "+s.Cluster.Problem, whyHost(h))
 	case !s.Life.Up:
-		w.Block("its host "+h.Name+" is down"+reason(s.Life.Thought), whyHost(h), fence(h))
+		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Thought), whyHost(h), fence(h))
 	}
 	if h == nil || !s.Operator {
 		return
@@ -182,13 +181,6 @@ func (s *ServerSituation) fenced(w *record.Why) {
 	default:
 		w.Block("its host "+h.Name+" is fenced", again)
 	}
-}
-
-func reason(text string) string {
-	if text == "" {
-		return ""
-	}
-	return ": " + text
 }
 
 func fence(h *Host) record.Command {

@@ -115,7 +115,7 @@ func TestWhyServer(t *testing.T) {
 			s := compute.ServerSituation{
 				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
 				Host:   &compute.Host{Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
-				Crew: whyCrew, Operator: true, Now: whyNow,
+				Crew: whyCrew, Operator: true,
 			}
 			tt.so(&s)
 			w := s.Why()
@@ -175,7 +175,7 @@ func TestWhyHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.HostSituation{
-				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew, Now: whyNow,
+				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
 			}
 			tt.so(&s)
 			checkWhy(t, "host", "vm7", s.Why(), tt.mood, tt.says, tt.next)

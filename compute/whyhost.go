@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"salvor/job"
 	"salvor/record"
@@ -26,7 +25,6 @@ type HostSituation struct {
 	Going, Uncleaned int
 	// Failure is why its newest fence came to nothing; empty: it did not.
 	Failure string
-	Now     time.Time
 }
 
 // Why says what a host waits for.
@@ -60,7 +58,7 @@ func (s *HostSituation) stand(w *record.Why) string {
 		s.fenced(w)
 		return "fenced"
 	case h.ForcedDown:
-		w.Block("somebody said that it is down"+reason(h.ForcedDownBy),
+		w.Block("somebody said that it is down"+record.Because(h.ForcedDownBy),
 			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"}, fence(h))
 		return "forced down"
 	case s.Cluster != nil && s.Cluster.Problem != "":
@@ -77,13 +75,13 @@ func (s *HostSituation) stand(w *record.Why) string {
 			record.Command{Run: "systemctl status salvor-host", For: "look, on that host"})
 		return "silent"
 	case !s.Life.Up:
-		w.Trouble = append(w.Trouble, "its lease is not renewed"+reason(s.Life.Thought))
+		w.Trouble = append(w.Trouble, "its lease is not renewed"+record.Because(s.Life.Thought))
 		if !busy {
 			w.Mood, w.Next = record.Stuck, append([]record.Command{{Run: "systemctl status salvor-host", For: "look, on that host"}, fence(h)}, w.Next...)
 		}
 		return "silent"
 	case h.Disabled:
-		w.Notes = append(w.Notes, "it takes no new servers"+reason(h.DisabledReason))
+		w.Notes = append(w.Notes, "it takes no new servers"+record.Because(h.DisabledReason))
 		if !busy {
 			w.Next = append(w.Next, record.Command{Run: "salvor host restore " + orID(h), For: "take it back into service"})
 		}

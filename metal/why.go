@@ -57,7 +57,7 @@ func (s Situation) Outside() Situation {
 const hidden = "its owner may see why"
 
 // Why says what a node waits for.
-func Why(s Situation) record.Why {
+func (s Situation) Why() record.Why {
 	n := s.Node
 	w := record.Why{State: string(n.ProvisionState), Since: n.ProvisionedAt}
 	w.Work(s.Jobs, s.Crew)
@@ -98,7 +98,7 @@ func (s *Situation) rest(w *record.Why) {
 func (s *Situation) state(w *record.Why) {
 	n := s.Node
 	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.RescueState() {
-		w.Notes = append(w.Notes, "its rescue session ends by itself at "+n.Rescue.ExpiresAt.UTC().Format("2006-01-02 15:04:05")+" UTC")
+		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
 	}
 	if n.Hold != "" {
 		w.Trouble = append(w.Trouble, "it is held off: "+n.Hold)
@@ -107,13 +107,13 @@ func (s *Situation) state(w *record.Why) {
 		w.Trouble = append(w.Trouble, "its BMC calls its health "+n.Health)
 	}
 	if s.Contact.PowerFailures > 0 && s.Contact.PowerError != "" && n.Fault != PowerFailure {
-		w.Trouble = append(w.Trouble, fmt.Sprintf("its BMC did not answer %s: %s", counted(s.Contact.PowerFailures), s.Contact.PowerError))
+		w.Trouble = append(w.Trouble, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
 		w.Next = append(w.Next, askBMC(n))
 	}
 }
 
-// counted says how often.
-func counted(n int) string {
+// inARow says how often.
+func inARow(n int) string {
 	if n == 1 {
 		return "the last time"
 	}
@@ -129,11 +129,11 @@ func (s *Situation) hands(w *record.Why) {
 		w.Block(firstWords(n.MaintenanceReason, "its BMC does not answer", ""), askBMC(n),
 			record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend the BMC's address or credentials"})
 	case n.Maintenance && n.Fault != "":
-		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+because(n.MaintenanceReason), unset)
+		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == EndOfMaintenance:
-		w.Block("somebody put it into maintenance"+because(n.MaintenanceReason), unset)
+		w.Block("somebody put it into maintenance"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance:
-		w.Trouble = append(w.Trouble, "it is in maintenance"+because(n.MaintenanceReason))
+		w.Trouble = append(w.Trouble, "it is in maintenance"+record.Because(n.MaintenanceReason))
 		w.Next = append(w.Next, unset)
 	}
 	if w.Job == nil || w.Mood == record.Stuck {
@@ -195,7 +195,7 @@ func (s *Situation) words(w *record.Why) {
 		text = "heartbeat of an earlier boot"
 	}
 	if c.AgentStatus != "" {
-		text += ", " + c.AgentStatus + because(c.AgentStatusMessage)
+		text += ", " + c.AgentStatus + record.Because(c.AgentStatusMessage)
 	}
 	if c.AgentURL != "" {
 		text += " from " + c.AgentURL
@@ -257,11 +257,4 @@ func firstWords(text, instead, lead string) string {
 		return instead
 	}
 	return lead + text
-}
-
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
 }

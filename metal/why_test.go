@@ -53,7 +53,7 @@ func TestWhyOfEveryState(t *testing.T) {
 		} {
 			s := inState(info.State)
 			s.Jobs = jobs
-			w := metal.Why(s)
+			w := s.Why()
 			text := w.Text("node", "kea", noon)
 			failed := strings.HasSuffix(string(info.State), "failed") || info.State == metal.Error
 			want := record.Idle
@@ -152,7 +152,7 @@ func TestWhy(t *testing.T) {
 			if tt.so != nil {
 				tt.so(&s)
 			}
-			w := metal.Why(s)
+			w := s.Why()
 			text := w.Text("node", "kea", noon)
 			if w.Mood != tt.mood {
 				t.Errorf("%s, want %s: %s", w.Mood, tt.mood, text)
@@ -190,7 +190,7 @@ func TestWhyOutside(t *testing.T) {
 	s.Contact.HeartbeatAt = noon
 	for _, jobs := range [][]job.Job{s.Jobs, nil} {
 		s.Jobs = jobs
-		w := metal.Why(s.Outside())
+		w := s.Outside().Why()
 		if text := w.Text("node", "kea", noon); strings.Contains(text, "secret") || strings.Contains(text, "c1") {
 			t.Errorf("told: %s", text)
 		}

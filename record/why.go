@@ -260,7 +260,7 @@ func since(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return " since " + at.UTC().Format("2006-01-02 15:04:05") + " UTC (" + span(now.Sub(at)) + ")"
+	return " since " + Moment(at) + " (" + span(now.Sub(at)) + ")"
 }
 
 func ago(at, now time.Time) string { return span(now.Sub(at)) + " ago" }
@@ -295,4 +295,15 @@ func sentence(s string) string {
 		return ""
 	}
 	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// Moment is a time in a sentence.
+func Moment(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" }
+
+// Because puts a reason behind a sentence, if there is one.
+func Because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }

@@ -110,7 +110,7 @@ func (s *server) watchOf(c *api.Call) (w watch, err error) {
 
 // seesTimeline tells whether the asker may see the events of all subjects.
 func (s *server) seesTimeline(c *api.Call) bool {
-	return seesAll(c) && (c.Who.Role != access.Scoped || s.Policy.Allows("node:list_all", c.Who, access.Target{}))
+	return c.Admin() && s.Policy.SeesFleet(c.Who)
 }
 
 // subjectOf finds what is named KIND:IDENT, if the asker may see its history.
@@ -132,7 +132,7 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 			return job.Subject{}, "", err
 		}
 		return compute.Subject(srv.ID), srv.Name, nil
-	case (kind == "host" || kind == "cluster") && ident != "" && !seesAll(c):
+	case (kind == "host" || kind == "cluster") && ident != "" && !c.Admin():
 		return job.Subject{}, "", problem.NotFoundf("%s could not be found.", text)
 	case kind == "host" && ident != "":
 		h, err := s.Services.Hosts.Host(c.R.Context(), ident)

@@ -39,7 +39,7 @@ func states(c *api.Call) error {
 // project is the one to whose machines the asker is confined; empty: to none.
 func (s *server) project(c *api.Call) (string, error) {
 	switch {
-	case c.Who.Role != access.Scoped || s.Policy.Allows("node:list_all", c.Who, access.Target{}):
+	case s.Policy.SeesFleet(c.Who):
 		return "", nil
 	case c.Project() != "" && s.Policy.Allows("node:list", c.Who, access.Target{}):
 		return c.Project(), nil
@@ -117,15 +117,10 @@ func (s *server) fleetNodes(c *api.Call) error {
 }
 
 func viewFleetNode(n metal.FleetNode) wire.FleetNode {
-	out := wire.FleetNode{
+	return wire.FleetNode{
 		UUID: n.ID, Name: n.Name, State: string(n.State), Target: string(n.Target), Power: string(n.Power), TargetPower: string(n.TargetPower),
-		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "",
+		Maintenance: n.Maintenance, Fault: n.Fault, ConductorGroup: n.ConductorGroup, Failed: n.LastError != "", Since: when(n.Since),
 	}
-	if !n.Since.IsZero() {
-		since := n.Since.UTC()
-		out.Since = &since
-	}
-	return out
 }
 
 func fleetFilter(c *api.Call) (f metal.NodeFilter, err error) {

@@ -83,8 +83,7 @@ func (a SiteAuth) Authenticate(r *http.Request) (access.Principal, error) {
 }
 
 func (a SiteAuth) site(r *http.Request) (*metal.Site, error) {
-	text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return a.Sites.Known(r.Context(), secret.New(text))
+	return a.Sites.Known(r.Context(), secret.New(api.TokenText(r)))
 }
 
 // at hands a door the site that asks.

@@ -31,9 +31,6 @@ func (s *server) whyRoutes() []api.Route {
 	}
 }
 
-// seesAll tells whether the asker is confined to no project.
-func seesAll(c *api.Call) bool { return c.Admin() || c.Who.Role == access.Reader }
-
 // nodeOf finds a node that the asker may see: any other is not there.
 func (s *server) nodeOf(c *api.Call, ident string) (*metal.Node, error) {
 	if s.Nodes == nil {
@@ -73,7 +70,7 @@ func (s *server) whyNode(c *api.Call) error {
 	if c.Who.Role == access.Scoped && !s.Policy.Allows("node:get:last_error", c.Who, nodeTarget(n)) {
 		at = at.Outside()
 	}
-	w := metal.Why(at)
+	w := at.Why()
 	return s.answerWhy(c, wire.Subject{Kind: "node", ID: n.ID, Name: n.Name}, &w)
 }
 
@@ -105,7 +102,7 @@ func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.L
 
 // serverOf finds a server that the asker may see, by UUID or by a name that only one has.
 func (s *server) serverOf(c *api.Call, ident string) (*compute.Server, error) {
-	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: seesAll(c)}
+	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: c.Admin()}
 	if !who.Admin {
 		who.Project = c.Project()
 		if who.Project == "" {
@@ -133,7 +130,7 @@ func (s *server) whyServer(c *api.Call) error {
 		return err
 	}
 	ctx := c.R.Context()
-	at := compute.ServerSituation{Server: srv, Operator: seesAll(c), Now: s.Now()}
+	at := compute.ServerSituation{Server: srv, Operator: c.Admin()}
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.Subject(srv.ID)); err != nil {
 		return err
 	}
@@ -221,7 +218,7 @@ func (s *server) newestPlan(ctx context.Context, hostID string) (*compute.Plan, 
 }
 
 func (s *server) whyHost(c *api.Call) error {
-	if !seesAll(c) {
+	if !c.Admin() {
 		return problem.NotFoundf("Host %s could not be found.", c.Arg("ident"))
 	}
 	ctx := c.R.Context()
@@ -229,7 +226,7 @@ func (s *server) whyHost(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	at := compute.HostSituation{Host: h, Now: s.Now()}
+	at := compute.HostSituation{Host: h}
 	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
 		return err
 	}

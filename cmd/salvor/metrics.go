@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/job"
@@ -235,23 +233,11 @@ func (p *program) guardedMetrics(auth api.Authenticator) http.Handler {
 		switch {
 		case err != nil:
 			fail(w, r, err)
-		case who.Role == access.Admin, who.Role == access.Reader, who.Role == access.Scoped && p.policy().Allows("node:list_all", who, access.Target{}):
+		case p.policy().SeesFleet(who):
 			page.ServeHTTP(w, r)
 		default:
 			fail(w, r, problem.Forbiddenf("The metrics are for administrators and readers; [health]listen opens a listener for them alone."))
 		}
 	}), fail, p.log)
-	return api.Listed{Doors: []api.Door{{Method: http.MethodGet, Path: "/metrics"}}, Handler: bearer(served)}
-}
-
-// bearer lets scrapers show a token as they are used to, in Authorization.
-func bearer(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && r.Header.Get("X-Auth-Token") == "" {
-			r = r.Clone(r.Context())
-			r.Header.Set("X-Auth-Token", token)
-			r.Header.Del("Authorization")
-		}
-		next.ServeHTTP(w, r)
-	})
+	return api.Listed{Doors: []api.Door{{Method: http.MethodGet, Path: "/metrics"}}, Handler: served}
 }

@@ -11,15 +11,9 @@ type Subject struct {
 	Name string `json:"name,omitempty"`
 }
 
-// Mood is what a Why comes down to.
+// Mood is what a Why comes down to: "idle", nothing is asked of it; "working", an action runs or is about to; "waiting", for a word
+// from outside that may well come; "stuck", it goes on only if somebody does something.
 type Mood string
-
-const (
-	MoodIdle    Mood = "idle"    // nothing is asked of it
-	MoodWorking Mood = "working" // an action runs, or is about to
-	MoodWaiting Mood = "waiting" // for a word from outside that may well come
-	MoodStuck   Mood = "stuck"   // it goes on only if somebody does something
-)
 
 // Why answers GET /salvor/v1/{nodes|servers|hosts}/{ident}/why.
 type Why struct {
@@ -66,7 +60,7 @@ type Job struct {
 
 // Word is the last that was heard of a party.
 type Word struct {
-	From string     `json:"from"` // "bmc", "agent", "lookup", "dhcp", "boot", "host", "conductor", "cluster"
+	From string     `json:"from"` // "bmc", "agent", "lookup", "dhcp", "boot", "host", "cluster"
 	At   *time.Time `json:"at,omitempty"`
 	Text string     `json:"text"`
 	// OK is false for a failure and for a silence.
@@ -75,7 +69,7 @@ type Word struct {
 
 // Deadline is counted in seconds in which a conductor of the group lived, so it is no time of day.
 type Deadline struct {
-	What    string `json:"what"`           // what ends then: "this wait", "the operation"
+	What    string `json:"what"`           // what ends then: "the wait", "trying this action", "the whole rescue"
 	Seconds int64  `json:"seconds"`        // that are left
 	Running bool   `json:"running"`        // false: no conductor lives, so the clock stands
 	Then    string `json:"then,omitempty"` // what happens when it has passed
