@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -356,5 +357,25 @@ func TestNextStep(t *testing.T) {
 	}
 	if text := nextStep(&client.Node{Name: "n1", ProvisionState: "rescue failed", Maintenance: true}); !strings.Contains(text, "maintenance unset n1") {
 		t.Error(text)
+	}
+}
+
+// TestLate: who interrupts a wait sees another status than who waited too long.
+func TestLate(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	cmd := &cobra.Command{}
+	cmd.SetContext(ctx)
+	c, w := &call{Command: cmd}, &waiting{seconds: 1}
+	bounded, cancel := w.within(c)
+	defer cancel()
+	if _, has := bounded.Deadline(); !has {
+		t.Error("a wait of a second has no end")
+	}
+	for _, want := range []int{statusTimedOut, statusInterrupted} {
+		if got := statusOf(w.late(c, io.EOF)); got != want {
+			t.Errorf("%d, want %d", got, want)
+		}
+		interrupt()
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -252,18 +251,14 @@ func (w *waiting) plan(c *call, o *output, p client.Record) error {
 		c.say("plan %s is running: see salvor evacuate show %[1]s", id)
 		return o.plan(c.OutOrStdout(), p)
 	}
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), p.Text("host")), time.Now()
 	for p.Text("state") == "running" {
 		line.word(time.Since(began), planProgress(p))
 		if pauseFor(ctx, planLook) != nil {
 			line.end()
-			return withStatus(statusTimedOut, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))
+			return w.late(c, fmt.Errorf("plan %s: gave up waiting (%s); it goes on: see salvor evacuate show %[1]s", id, planProgress(p)))
 		}
 		next, err := planThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 		if err != nil && ctx.Err() == nil && !problem.Is(err, problem.Unavailable) {

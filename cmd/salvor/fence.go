@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -115,12 +114,8 @@ func showFence(c *call, o *output, ident string) error {
 
 // job waits for the end of a job. A problem that it ended with is the error.
 func (w *waiting) job(c *call, id, name, see string) error {
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), name), time.Now()
 	defer line.end()
 	for {
@@ -137,7 +132,7 @@ func (w *waiting) job(c *call, id, name, see string) error {
 			line.word(time.Since(began), firstOf(j.Text("waits_for"), j.Text("action"), j.Text("state")))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return withStatus(statusTimedOut, fmt.Errorf("%s: gave up waiting; it goes on: see %s", harmless(name), harmless(see)))
+			return w.late(c, fmt.Errorf("%s: gave up waiting; it goes on: see %s", harmless(name), harmless(see)))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -142,12 +141,8 @@ func newHostRestore(e *endpoint) *cobra.Command {
 
 // host waits until a host is up.
 func (w *waiting) host(c *call, ident string) (client.Record, error) {
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), ident), time.Now()
 	defer line.end()
 	for {
@@ -161,7 +156,7 @@ func (w *waiting) host(c *call, ident string) (client.Record, error) {
 			line.word(time.Since(began), h.Text("state"))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return nil, withStatus(statusTimedOut, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", harmless(ident)))
+			return nil, w.late(c, fmt.Errorf("host %s: gave up waiting until it is up: see salvor host show %[1]s", harmless(ident)))
 		}
 	}
 }

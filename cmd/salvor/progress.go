@@ -32,17 +32,29 @@ func (w *waiting) check(c *call) error {
 	return nil
 }
 
+// within is the time that somebody waits.
+func (w *waiting) within(c *call) (context.Context, context.CancelFunc) {
+	if w.seconds > 0 {
+		return context.WithTimeout(c.context(), secondsOf(w.seconds))
+	}
+	return context.WithCancel(c.context())
+}
+
+// late is the error of who gave up waiting: because it took too long, or because somebody interrupted.
+func (w *waiting) late(c *call, err error) error {
+	if c.context().Err() != nil {
+		return withStatus(statusInterrupted, err)
+	}
+	return withStatus(statusTimedOut, err)
+}
+
 // lookInterval is how often a node is looked at while somebody waits.
 var lookInterval = time.Second
 
 // all waits for every node named, one after the other, within one bound. want names the end in errors.
 func (w *waiting) all(c *call, want string, wait client.Wait) error {
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	return c.each(func(ident string) error {
 		p := newProgress(c.ErrOrStderr(), ident)
 		wait.Change, wait.Interval = p.look, lookInterval
@@ -54,7 +66,7 @@ func (w *waiting) all(c *call, want string, wait client.Wait) error {
 		case errors.As(err, &ended):
 			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(ended.Node)))
 		case errors.As(err, &late):
-			return withStatus(statusTimedOut, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, goesOn(ident, late.Last.Node)))
+			return w.late(c, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, goesOn(ident, late.Last.Node)))
 		case err != nil:
 			return err
 		}

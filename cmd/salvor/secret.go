@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -123,12 +122,8 @@ func waitsWord(why string) string {
 
 // sealed waits for the end of a change of the key.
 func (w *waiting) sealed(c *call) (native.Seal, error) {
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	line, began := newProgress(c.ErrOrStderr(), "key"), time.Now()
 	defer line.end()
 	for {
@@ -143,7 +138,7 @@ func (w *waiting) sealed(c *call) (native.Seal, error) {
 			line.word(time.Since(began), firstOf(s.WaitsFor, s.State))
 		}
 		if pauseFor(ctx, planLook) != nil {
-			return s, withStatus(statusTimedOut, fmt.Errorf("gave up waiting; the change goes on: see salvor secret status"))
+			return s, w.late(c, fmt.Errorf("gave up waiting; the change goes on: see salvor secret status"))
 		}
 	}
 }

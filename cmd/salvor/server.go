@@ -225,12 +225,8 @@ func (v serverVerb) command(e *endpoint) *cobra.Command {
 
 // server waits until a server has one of the states and nothing works on it. A server in ERROR ends the wait with its fault.
 func (w *waiting) server(c *call, id, name string, reached []string) error {
-	ctx := c.context()
-	if w.seconds > 0 {
-		bounded, cancel := context.WithTimeout(ctx, secondsOf(w.seconds))
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := w.within(c)
+	defer cancel()
 	p, began := newProgress(c.ErrOrStderr(), name), time.Now()
 	defer p.end()
 	for {
@@ -255,7 +251,7 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return withStatus(statusTimedOut, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", harmless(name), status, task))
+			return w.late(c, fmt.Errorf("server %s: gave up waiting in %s %s; it goes on: see salvor server show %[1]s", harmless(name), status, task))
 		case <-time.After(serverLook):
 		}
 	}
