@@ -155,3 +155,14 @@ func TestRebuildLeavesNoRescueBehind(t *testing.T) {
 		t.Errorf("left behind: %s", b.picture(t))
 	}
 }
+
+// syncOnce reads one batch of nodes that are due, and returns how many there were.
+func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
+	turns, stop := c.readers(ctx, p)
+	defer stop()
+	due := c.claimTurns(ctx, p)
+	for _, n := range due {
+		turns <- n
+	}
+	return len(due)
+}

@@ -87,17 +87,6 @@ func (c *Conductor) readers(ctx context.Context, p PowerSync) (chan<- *metal.Nod
 	}
 }
 
-// syncOnce reads one batch of nodes that are due, and returns how many there were.
-func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
-	turns, stop := c.readers(ctx, p)
-	defer stop()
-	due := c.claimTurns(ctx, p)
-	for _, n := range due {
-		turns <- n
-	}
-	return len(due)
-}
-
 func (c *Conductor) claimTurns(ctx context.Context, p PowerSync) []*metal.Node {
 	now := c.Now()
 	turn := metal.PowerTurn{Groups: p.Groups, Now: now, Soon: now.Add(min(p.Interval, max(p.Interval/8, time.Second))), Next: now.Add(p.Interval), Skip: notSynced}
