@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,6 +144,17 @@ func (c *Call) allow(need access.Need, action string) error {
 		return problem.Forbiddenf("%s is not allowed for user %q: it needs the role member or admin, or to read, reader", action, c.Who.User)
 	}
 	return nil
+}
+
+// Again is the call with who asks proved anew, for answers that go on for longer than a request.
+func (c *Call) Again(ctx context.Context, auth Authenticator) (*Call, error) {
+	again := *c
+	again.R = c.R.WithContext(ctx)
+	var err error
+	if again.Who, err = auth.Authenticate(again.R); err != nil {
+		return nil, err
+	}
+	return &again, again.allow(access.Read, c.R.Method+" "+c.R.URL.Path)
 }
 
 // Rank is what the asker is to rules that know three roles and no owner.

@@ -31,6 +31,9 @@ const (
 // streamPatience is how long a client may take to read what it was sent.
 var streamPatience = 20 * time.Second
 
+// streamTrust is how long a follower who may see what it follows is told of it before that is asked again.
+var streamTrust = api.TokenMemory
+
 // eventRoutes tell the timeline, of all subjects or of those that are named, to whoever may see them.
 func (s *server) eventRoutes() []api.Route {
 	return []api.Route{{Method: http.MethodGet, Path: "/events", Do: s.events}}
@@ -210,8 +213,23 @@ func (s *server) stream(c *api.Call, w watch) error {
 	if err := out.open(ctx, s.Feed.store); err != nil {
 		return nil // the client is told by the end of the stream, as of all that goes wrong from here on
 	}
-	s.tell(ctx, out)
+	s.tell(ctx, out, func() error { return s.mayStill(c, &w) })
 	return nil
+}
+
+// mayStill finds out again who follows, and whether that one may still see what it named.
+func (s *server) mayStill(c *api.Call, w *watch) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.R.Context()), streamPatience) // the request itself has timed out
+	defer cancel()
+	again, err := c.Again(ctx, s.Auth)
+	if err != nil || s.seesTimeline(again) {
+		return err
+	}
+	now, err := s.watchOf(again)
+	if err == nil && !slices.Equal(now.filter.Subjects, w.filter.Subjects) {
+		err = problem.NotFoundf("What was named is another now.")
+	}
+	return err
 }
 
 // begin turns "now" and "the newest N" into a cursor.
@@ -236,11 +254,15 @@ func (s *server) begin(ctx context.Context, w *watch) error {
 	return err
 }
 
-func (s *server) tell(ctx context.Context, out *teller) {
-	beat := time.NewTicker(streamBeat)
+// tell tells events as long as may, which is asked at most so often as a token is looked up, says that the follower may see them.
+func (s *server) tell(ctx context.Context, out *teller, may func() error) {
+	beat, asked := time.NewTicker(streamBeat), time.Now()
 	defer beat.Stop()
 	for ctx.Err() == nil {
 		p, err := s.Feed.next(ctx, out.watch.filter)
+		if err == nil && len(p.events) > 0 && time.Since(asked) >= streamTrust {
+			err, asked = may(), time.Now()
+		}
 		if err == nil {
 			err = out.send(p.events, p.cursor)
 		}
@@ -255,7 +277,7 @@ func (s *server) tell(ctx context.Context, out *teller) {
 			return
 		case <-p.news:
 		case <-beat.C:
-			if out.beat() != nil {
+			if asked = time.Now(); may() != nil || out.beat() != nil {
 				return
 			}
 		}

@@ -235,6 +235,45 @@ func TestEventStream(t *testing.T) {
 	f.close()
 }
 
+// TestStreamsEndWithTheRight: who follows is told nothing more once its token is revoked or what it follows is another's.
+func TestStreamsEndWithTheRight(t *testing.T) {
+	defer native.Distrustful()()
+	for name, take := range map[string]func(w *world, srv *compute.Server) error{
+		"a token that was revoked": func(*world, *compute.Server) error {
+			revoked.Store("zoe", true)
+			return nil
+		},
+		"a server that another one has": func(w *world, srv *compute.Server) error {
+			srv.Project = "ann"
+			return w.s.Do(w.Context(), func(tx job.Tx) error { return w.s.Servers().Save(tx, srv) })
+		},
+	} {
+		w := newWorld(t)
+		w.run()
+		revoked.Delete("zoe")
+		srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web", Project: "zoe", State: compute.Active}
+		if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
+			t.Fatal(err)
+		}
+		f := w.follow("zoe", "subject=server:"+srv.ID+"&after=0", "")
+		w.tell(compute.Subject(srv.ID), "mine")
+		if e, _ := f.next(); e.Text != "mine" {
+			t.Fatalf("%s: first comes %+v", name, e)
+		}
+		if err := take(w, srv); err != nil {
+			t.Fatal(err)
+		}
+		w.tell(compute.Subject(srv.ID), "not mine")
+		for f.lines.Scan() {
+			if strings.Contains(f.lines.Text(), "not mine") {
+				t.Errorf("%s: told %s", name, f.lines.Text())
+			}
+		}
+		f.close()
+		revoked.Delete("zoe")
+	}
+}
+
 func until(t *testing.T, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); time.Sleep(2 * time.Millisecond) {

@@ -9,6 +9,13 @@ func Impatient(d time.Duration) (restore func()) {
 	return func() { streamPatience = was }
 }
 
+// Distrustful asks before each event whether a follower may see it.
+func Distrustful() (restore func()) {
+	was := streamTrust
+	streamTrust = 0
+	return func() { streamTrust = was }
+}
+
 // Followers counts those who follow.
 func (f *Feed) Followers() int {
 	f.mu.Lock()

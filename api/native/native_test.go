@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,8 +32,15 @@ import (
 // people authenticates by the word in X-Auth-Token: "admin", or a project's.
 type people struct{}
 
+// revoked are those whose word is good no more.
+var revoked sync.Map
+
 func (people) Authenticate(r *http.Request) (access.Principal, error) {
-	switch who := r.Header.Get("X-Auth-Token"); who {
+	who := r.Header.Get("X-Auth-Token")
+	if _, gone := revoked.Load(who); gone {
+		who = ""
+	}
+	switch who {
 	case "":
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
 	case "admin":
