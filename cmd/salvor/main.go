@@ -31,7 +31,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newServeCommand(), newConfigCommand(), newDBCommand(), newRamdiskCommand(), newLabCommand(), newSiteCommand(), newSecretCommand(), newTokenCommand())
-	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand())
+	root.AddCommand(newWhyCommand(), newEventsCommand(), newDoctorCommand(), newSimCommand())
 	root.AddCommand(newNodeCommand(), newDriverCommand(), newConductorCommand())
 	root.AddCommand(newResourceCommands()...)
 	root.AddCommand(newFaceCommands()...)

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/sim/fleet"
+)
+
+// simFlags are those of "salvor sim".
+type simFlags struct {
+	fleet.Config
+	length time.Duration
+	clean  bool
+	out    output
+}
+
+// newSimCommand is `salvor sim`: a fleet that is not there, to rehearse on.
+func newSimCommand() *cobra.Command {
+	f, e := &simFlags{}, &endpoint{}
+	cmd := &cobra.Command{
+		Use: "sim", Short: "A simulated fleet to rehearse on: machines behind Redfish BMCs, agents that heartbeat, faults", Args: cobra.NoArgs,
+		Long: `The BMCs listen in this process, each at an address of its own in 127.64.0.0/10; for a control plane on another
+machine give --host. The nodes are enrolled, of driver redfish, and adopted; --rescue puts some of them into rescue,
+which their agents end; --hold keeps some waiting in one by maintenance, whose agents heartbeat until their power is cut. Whatever
+else is rescued is answered too. Agents do nothing else: a simulated machine cannot be deployed or inspected from within. The same seed gives the same nodes and the same faults.
+It ends by an interrupt or after --for; the nodes stay until --clean removes them, and another run takes them over.
+The control plane must have a rescue ramdisk that its boot media can be made of (any file will do), and
+[agent]callback_networks must take the BMCs' addresses. Never point it at one that has work to do.`,
+		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
+  salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --lying 0.005 --busy 0.01 --for 1h
+
+  # what it left
+  salvor sim --nodes 1000 --seed 7 --clean`,
+		RunE: e.run(f.run),
+	}
+	e.flags(cmd)
+	f.out.flags(cmd)
+	fl := cmd.Flags()
+	fl.IntVar(&f.Nodes, "nodes", 100, "how many machines")
+	fl.Uint64Var(&f.Seed, "seed", 1, "what all chance comes from; it is in the names of the nodes")
+	fl.StringVar(&f.Host, "host", "", "an address of this machine for all BMCs and agents (default one for each machine, on the loopback interface)")
+	fl.IntVar(&f.Port, "port", 0, "port of the BMCs (default a free one)")
+	fl.StringVar(&f.BootInterface, "boot-interface", "redfish-virtual-media", "of the nodes")
+	fl.Float64Var(&f.Rescued, "rescue", 0, "share of the nodes that are put into rescue, 0 to 1")
+	fl.Float64Var(&f.Held, "hold", 0, "share that is kept waiting in a rescue, with agents that heartbeat")
+	fl.DurationVar(&f.Beat, "heartbeat", 100*time.Second, "time between two heartbeats of an agent")
+	fl.DurationVar(&f.Boot, "boot-time", 2*time.Second, "from the power to the agent")
+	fl.Float64Var(&f.Faults.Silent, "silent", 0, "share of BMCs that never answer, once all nodes are enrolled")
+	fl.Float64Var(&f.Faults.Slow, "slow", 0, "share that answer after 3 s")
+	fl.Float64Var(&f.Faults.Lying, "lying", 0, "share that take orders and do not act")
+	fl.Float64Var(&f.Faults.Busy, "busy", 0, "share that answer 503")
+	fl.IntVar(&f.Workers, "concurrency", 32, "requests to the control plane at once")
+	fl.DurationVar(&f.length, "for", 0, "how long to go on once all nodes are enrolled; 0: until it is interrupted")
+	fl.BoolVar(&f.clean, "clean", false, "remove the nodes of this seed and do nothing else")
+	return cmd
+}
+
+func (f *simFlags) run(c *call) error {
+	if err := f.out.check(c.Command); err != nil {
+		return err
+	}
+	if f.length < 0 {
+		return usagef(c.Command, "--for %s: want 0 or more", f.length)
+	}
+	f.API = c.api
+	p := newProgress(c.ErrOrStderr(), "sim")
+	// On a terminal one machine's trouble would tear the line of all; it is counted there.
+	f.Complain = func(machine string, err error) {
+		if p.width == 0 {
+			c.say("%s: %v", harmless(machine), clean{err})
+		}
+	}
+	all, err := fleet.New(f.Config)
+	if err != nil {
+		return usagef(c.Command, "%w", err)
+	}
+	if f.clean {
+		removed := all.Clean(c.context())
+		c.say("%d nodes removed, %d errors", removed, all.Summary().Errors)
+		return f.verdict(c.context(), all)
+	}
+	ctx, cancel := context.WithCancel(c.context())
+	defer cancel()
+	shown := make(chan struct{})
+	go func() { defer close(shown); f.show(ctx, p, all) }()
+	err = all.Run(ctx, func(ctx context.Context) {
+		all.Enroll(ctx)
+		if ctx.Err() == nil {
+			p.end()
+			s := all.Summary()
+			c.say("enrolled: %d of %d nodes, %d in rescue, %d kept waiting, %d errors", s.Enrolled, s.Nodes, s.Rescued, s.Held, s.Errors)
+		}
+		if f.length > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(f.length):
+			}
+			cancel()
+		}
+	})
+	cancel()
+	<-shown
+	if err != nil {
+		return err
+	}
+	return f.report(c, all.Summary())
+}
+
+// verdict is the status of a removal.
+func (f *simFlags) verdict(ctx context.Context, all *fleet.Fleet) error {
+	if n := all.Summary().Errors; n > 0 || ctx.Err() != nil {
+		return withStatus(statusFailed, fmt.Errorf("some nodes are left: run it again"))
+	}
+	return nil
+}
+
+// show tells how the fleet stands: on a terminal every second, else every half a minute.
+func (f *simFlags) show(ctx context.Context, p *progress, all *fleet.Fleet) {
+	defer p.end()
+	began, pause := time.Now(), time.Second
+	if p.width == 0 {
+		pause = 30 * time.Second
+	}
+	turn := time.NewTicker(pause)
+	defer turn.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-turn.C:
+		}
+		s := all.Summary()
+		p.word(time.Since(began), fmt.Sprintf("%d of %d enrolled, %d agents, %d heartbeats (99%% within %.1f ms), %d requests to BMCs, %d errors",
+			s.Enrolled, s.Nodes, s.Agents, s.Heartbeats, s.Slowest, s.BMC, s.Errors))
+	}
+}
+
+func (f *simFlags) report(c *call, s fleet.Summary) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	var r client.Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return err
+	}
+	return f.out.show(c.OutOrStdout(), r)
+}

@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/wire/ironic"
+)
+
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = time.Second
+	// patience is how long one node may take to one state beside what its machine takes to boot.
+	patience = 10 * time.Minute
+)
+
+// Enroll makes the nodes, active with systems of their own, as many at once as there are workers, and puts
+// those that are to be there into rescue. Nodes of an earlier run are taken over. Faults begin after that.
+// What goes wrong with one node is a complaint, not an end.
+func (f *Fleet) Enroll(ctx context.Context) {
+	f.each(ctx, f.enroll)
+	f.faulty.Store(true)
+}
+
+// Clean removes the nodes of a fleet, whatever they are doing; their machines need not be there.
+func (f *Fleet) Clean(ctx context.Context) (removed int64) {
+	var count atomic.Int64
+	f.each(ctx, func(ctx context.Context, i int) error {
+		gone, err := f.remove(ctx, i)
+		if gone {
+			count.Add(1)
+		}
+		return err
+	})
+	return count.Load()
+}
+
+func (f *Fleet) each(ctx context.Context, do func(context.Context, int) error) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(f.config.Workers, len(f.machines)) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(f.machines) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil && ctx.Err() == nil {
+					f.complain(i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (f *Fleet) enroll(ctx context.Context, i int) error {
+	if err := f.create(ctx, i); err != nil {
+		return err
+	}
+	n, err := f.api().Node(ctx, f.UUID(i), "provision_state")
+	if err != nil {
+		return err
+	}
+	switch n.ProvisionState {
+	case "enroll", "manageable", "active":
+	default:
+		// Its ramdisk went with the run before, whose machines are gone.
+		if _, err := f.remove(ctx, i); err != nil {
+			return err
+		}
+		if err := f.create(ctx, i); err != nil {
+			return err
+		}
+		n.ProvisionState = "enroll"
+	}
+	if n.ProvisionState == "enroll" {
+		if err := f.ask(ctx, i, "manage", "manageable"); err != nil {
+			return err
+		}
+		n.ProvisionState = "manageable"
+	}
+	if n.ProvisionState == "manageable" {
+		if err := f.ask(ctx, i, "adopt", "active"); err != nil {
+			return err
+		}
+	}
+	f.counts.enrolled.Add(1)
+	return f.rescue(ctx, i)
+}
+
+// rescue has those machines rescued that are to be, and holds those that are to wait.
+func (f *Fleet) rescue(ctx context.Context, i int) error {
+	m := &f.machines[i]
+	switch {
+	case m.rescued:
+		if err := f.ask(ctx, i, "rescue", "rescue"); err != nil {
+			return err
+		}
+		f.counts.rescued.Add(1)
+	case m.held:
+		if err := f.ask(ctx, i, "rescue", "rescue wait"); err != nil {
+			return err
+		}
+		if err := f.again(ctx, func() error { return f.api().SetMaintenance(ctx, f.UUID(i), "kept waiting by salvor sim") }); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		m.waits = true
+		m.mu.Unlock()
+		f.counts.held.Add(1)
+	}
+	return nil
+}
+
+func (f *Fleet) api() *client.Client { return f.config.API }
+
+// create makes node and port, or tells an old node where its BMC is now.
+func (f *Fleet) create(ctx context.Context, i int) error {
+	address := "http://" + net.JoinHostPort(f.host(i), strconv.Itoa(f.port))
+	record := client.Record{
+		"uuid": f.UUID(i), "name": f.Name(i), "driver": "redfish", "network_interface": "noop", "resource_class": "sim",
+		"properties": map[string]any{"cpus": 64, "memory_mb": 262144, "local_gb": 900, "cpu_arch": "x86_64"},
+		"extra":      map[string]any{"simulated": true},
+		"driver_info": map[string]any{
+			"redfish_address": address, "redfish_system_id": systems + "/" + strconv.Itoa(i), "redfish_username": username, "redfish_password": password,
+		},
+	}
+	if f.config.BootInterface != "" {
+		record["boot_interface"] = f.config.BootInterface
+	}
+	_, err := f.api().CreateNode(ctx, record)
+	if client.StatusOf(err) == http.StatusConflict {
+		value, _ := json.Marshal(address)
+		_, err = f.api().PatchNode(ctx, f.UUID(i), []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/redfish_address", Value: value}}, false)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.api().Create(ctx, client.Ports, client.Record{"node_uuid": f.UUID(i), "address": f.MAC(i)})
+	if client.StatusOf(err) == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+// ask has a node go to a state and waits until it is there and nobody works on it.
+func (f *Fleet) ask(ctx context.Context, i int, verb, want string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience+f.config.Boot)
+	defer cancel()
+	request := ironic.ProvisionRequest{Target: verb}
+	if verb == "rescue" {
+		request.RescuePassword = "simulated-rescue"
+	}
+	if err := f.again(ctx, func() error { return f.api().Provision(ctx, f.UUID(i), request) }); err != nil {
+		return err
+	}
+	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
+		n, err := f.api().Node(ctx, f.UUID(i), "provision_state", "reservation", "last_error")
+		switch {
+		case err != nil:
+			return err
+		case n.ProvisionState == want && n.Reservation == "":
+			return nil
+		case n.Reservation == "" && n.LastError != "" || strings.HasSuffix(n.ProvisionState, "failed"):
+			return problem.Conflictf("%s: it is %q instead of %q: %s", verb, n.ProvisionState, want, n.LastError)
+		}
+		select {
+		case <-ctx.Done():
+			return problem.Unavailablef("%s: it stays %q: %w", verb, n.ProvisionState, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// again asks anew while somebody else holds the node or the control plane has no hands free.
+func (f *Fleet) again(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if status := client.StatusOf(err); status != http.StatusConflict && status != http.StatusServiceUnavailable {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(4 * firstLook):
+		}
+	}
+}
+
+// remove forgets one node; in maintenance that is possible in every state.
+func (f *Fleet) remove(ctx context.Context, i int) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	id := f.UUID(i)
+	for _, do := range []func() error{
+		func() error { return f.api().SetMaintenance(ctx, id, "removed by salvor sim") },
+		func() error { return f.api().DeleteNode(ctx, id) },
+	} {
+		if err := f.again(ctx, do); client.StatusOf(err) == http.StatusNotFound {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

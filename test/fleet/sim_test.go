@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"salvor/client"
+	"salvor/test/program"
+)
+
+// rehearse runs salvor sim against a control plane.
+func rehearse(t *testing.T, s *program.Server, words ...string) (map[string]any, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program.Path(t, "salvor"), append([]string{"sim", "--url", s.URL, "-f", "json"}, words...)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("salvor sim: %v\n%.4000s", err, said.String())
+	}
+	var summary map[string]any
+	if out.Len() > 0 {
+		if err := json.Unmarshal(out.Bytes(), &summary); err != nil {
+			t.Fatalf("%v: %s", err, out.String())
+		}
+	}
+	return summary, said.String()
+}
+
+// TestSimulated enrolls a simulated fleet behind Redfish BMCs, part of it in rescue or waiting in one by boot media of
+// the control plane, takes it over in a second run, and removes it.
+func TestSimulated(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"kernel", "initramfs"} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Boot media are fetched at an address that must be known before the server listens.
+	var server atomic.Pointer[url.URL]
+	door := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server.Load()) }})
+	t.Cleanup(door.Close)
+	s := program.Serve(t, fmt.Sprintf(`[conductor]
+sync_power_state_interval = 1
+rescue_kernel = %[1]s/kernel
+rescue_ramdisk = %[1]s/initramfs
+[service_catalog]
+endpoint_override = %[2]s
+`, dir, door.URL))
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Store(at)
+	words := []string{"--nodes", "30", "--seed", "5", "--rescue", "0.3", "--hold", "0.3", "--boot-time", "50ms", "--heartbeat", "1s", "--for", "3s"}
+	var rescued, held float64
+	for run := range 2 {
+		got, said := rehearse(t, s, words...)
+		count := func(name string) float64 { n, _ := got[name].(float64); return n }
+		rescued, held = count("rescued"), count("held")
+		if count("enrolled") != 30 || count("errors") != 0 || rescued < 3 || held < 3 || count("opened") != rescued || count("agents") != held || count("heartbeats") < rescued+2*held || count("bmc_requests") < 100 {
+			t.Fatalf("run %d: %v\n%.4000s", run, got, said)
+		}
+	}
+	api, err := client.New(client.Config{Endpoint: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]int{}
+	nodes, err := api.Nodes(t.Context(), client.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		states[n.ProvisionState]++
+	}
+	if states["rescue"] != int(rescued) || states["rescue wait"] != int(held) || states["active"] != 30-int(rescued+held) {
+		t.Errorf("the nodes are %v, want %v in rescue, %v waiting and the others active", states, rescued, held)
+	}
+	if _, said := rehearse(t, s, "--nodes", "30", "--seed", "5", "--clean"); !strings.Contains(said, "30 nodes removed, 0 errors") {
+		t.Errorf("removal says %q", said)
+	}
+	if nodes, err = api.Nodes(t.Context(), client.Query{}); err != nil || len(nodes) != 0 {
+		t.Errorf("%d nodes are left, %v", len(nodes), err)
+	}
+}
