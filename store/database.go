@@ -89,7 +89,7 @@ func (d *Database) openFile(path string, use Use) error {
 		return err
 	}
 	db.SetMaxOpenConns(1)
-	d.release, d.engine = append(d.release, db.Close), &sqliteEngine{}
+	d.release, d.engine = append(d.release, db.Close), &sqliteEngine{path: path}
 	d.tables, err = newTables(db, sqliteDialect)
 	return err
 }

@@ -47,8 +47,8 @@ const (
 	checkWord  = "salvor"
 )
 
-// wrongKey is what is said at a start with another key than the database's.
-var wrongKey = problem.Invalidf("database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
+// ErrWrongKey is what is said at a start with another key than the database's.
+var ErrWrongKey = problem.Invalidf("database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
 
 // proveKey writes the check value of a fresh database, and proves that the keys at hand are those that its secrets are sealed with.
 // It leaves the key that the database says as the one that seals.
@@ -64,7 +64,7 @@ func (s *Store) proveKey(tx *Tx) error {
 	}
 	word, by, err := s.key.OpenedBy(sealed, checkPlace)
 	if err != nil || word.Reveal() != checkWord {
-		return wrongKey
+		return ErrWrongKey
 	}
 	// A database from before keys had ids has no row yet: what the check value was sealed with is the key that seals.
 	if _, err := tx.exec(`INSERT INTO seal_key (id, state, since) SELECT CAST($1 AS TEXT), 'current', CAST($2 AS BIGINT)
@@ -80,7 +80,7 @@ func (s *Store) proveKey(tx *Tx) error {
 		case k.State == NextKey || k.State == RetiredKey:
 		case !slices.Contains(s.key.IDs(), k.ID):
 			if k.State == CurrentKey {
-				return wrongKey
+				return ErrWrongKey
 			}
 			return problem.Invalidf("database: its secrets are being sealed anew; until that is done key %s is needed beside %s: see [secrets]key_file", k.ID, s.key.ID())
 		case k.State == CurrentKey:

@@ -20,6 +20,7 @@ import (
 // sqliteEngine has one writer and a pool of readers on one file, and a lock
 // beside the file that keeps every other process out.
 type sqliteEngine struct {
+	path    string
 	lock    *os.File
 	write   *sql.DB
 	read    *sql.DB
@@ -31,13 +32,20 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if path, err = sqlitePath(path); err != nil {
 		return nil, err
 	}
-	e := &sqliteEngine{}
+	e := &sqliteEngine{path: path}
 	defer func() {
 		if err != nil {
 			_ = e.close()
+			if corrupt(err) {
+				err = spoiled(path, "%w", err)
+			}
+			err = e.classify(err)
 		}
 	}()
 	if e.lock, err = lockFile(path + ".lock"); err != nil {
+		return nil, err
+	}
+	if err = intactFiles(path, e.lock); err != nil {
 		return nil, err
 	}
 	// The file is made here so that nobody but its owner can read it; -wal and -shm inherit that.
@@ -52,6 +60,9 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		return nil, err
 	}
 	e.write.SetMaxOpenConns(1)
+	if err = intactPages(ctx, e.write, path); err != nil {
+		return nil, err
+	}
 	t, err := newTables(e.write, sqliteDialect)
 	if err != nil {
 		return nil, err
@@ -59,6 +70,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if err = t.ready(ctx, opts.Migrate); err != nil {
 		return nil, err
 	}
+	mark(e.lock)
 	if e.writer, err = startWriter(ctx, e.write, log); err != nil {
 		return nil, err
 	}
@@ -135,8 +147,12 @@ func (e *sqliteEngine) classify(err error) error {
 		return err
 	}
 	switch se.Code() & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR:
+	case sqlite3.SQLITE_FULL:
+		return problem.Unavailablef("database: the disk of %s is full, so nothing can be changed; make room there, and all goes on by itself: %w", e.path, err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
 		return problem.Unavailablef("database: %w", err)
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return problem.Unavailablef("database: %s is damaged: stop salvor serve and look at the file: %w", e.path, err)
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"salvor/problem"
 )
 
 // The exit statuses of the client commands; 0 means done, or reached.
@@ -13,6 +15,9 @@ const (
 	statusFailed   = 1
 	statusUsage    = 2
 	statusTimedOut = 3
+	// statusBroken is that of salvor serve where another start cannot help before a person did: a wrong configuration or key, a damaged
+	// database. systemd knows it by RestartPreventExitStatus; it is EX_CONFIG of sysexits(3).
+	statusBroken = 78
 	// statusInterrupted is what shells make of SIGINT.
 	statusInterrupted = 130
 )
@@ -34,6 +39,14 @@ func withStatus(status int, err error) error {
 		return nil
 	}
 	return &statusError{err: err, status: status}
+}
+
+// forGood gives what salvor serve ended with its status.
+func forGood(err error) error {
+	if problem.Is(err, problem.Invalid) {
+		return withStatus(statusBroken, err)
+	}
+	return err
 }
 
 // usagef is an error in how a command was written.

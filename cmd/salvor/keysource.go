@@ -14,12 +14,14 @@ import (
 
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/store"
 )
 
 // keySource is where the keys that seal secrets come from: a file of ours, or a command that prints them.
 type keySource struct {
 	file    string
 	command string // in place of file
+	fresh   bool   // there was no file yet
 	timeout time.Duration
 }
 
@@ -27,11 +29,28 @@ type keySource struct {
 func (p *program) readKeys(ctx context.Context) (keySource, error) {
 	c := p.cfg.Secrets
 	source := keySource{file: c.KeyFile, command: c.KeyCommand, timeout: c.KeyCommandTimeout}
+	if _, err := os.Stat(source.file); source.command == "" {
+		source.fresh = errors.Is(err, os.ErrNotExist)
+	}
 	masters, err := source.read(ctx)
 	if err == nil {
 		p.key, err = secret.NewKey(masters...)
 	}
 	return source, err
+}
+
+// blamed names the key's file in the refusal of a database that is sealed with another. A key that was made for this start goes again.
+func (k keySource) blamed(err error) error {
+	switch {
+	case !errors.Is(err, store.ErrWrongKey):
+		return err
+	case k.fresh:
+		return errors.Join(problem.Invalidf("key file %s is not there, and the database's secrets are sealed with one: put the key file there that was used with it", k.file),
+			os.Remove(k.file))
+	case k.command != "":
+		return problem.Invalidf("[secrets]key_command: %w", err)
+	}
+	return problem.Invalidf("key file %s: %w", k.file, err)
 }
 
 // maxKeyText bounds what a key file or command may say.

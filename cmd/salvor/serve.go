@@ -83,9 +83,9 @@ func newServeCommand() *cobra.Command {
 			}
 			cfg, warnings, err := config.Load(source)
 			if err != nil {
-				return err
+				return forGood(err)
 			}
-			return serve(cmd.Context(), cfg, warnings)
+			return forGood(serve(cmd.Context(), cfg, warnings))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file")
@@ -182,7 +182,7 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	url := p.cfg.Database.Connection.Reveal()
 	if p.store, err = store.Open(ctx, url, p.key, p.storeOptions(url)); err != nil {
-		return err
+		return source.blamed(err)
 	}
 	p.rotation = newRotation(source, p.key, p.store, p.cfg.Default.Host, isSQLite(url), p.log)
 	kernel, ramdisk := rescueImages(p.cfg)
