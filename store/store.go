@@ -49,6 +49,7 @@ type Store struct {
 	closed func() error
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
+	mood     mood
 }
 
 var (
@@ -157,9 +158,10 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		return last.outcome(fn(last))
 	})
 	if err != nil {
-		return s.engine.classify(err)
+		return s.mood.worse(s.now, err, s.engine.classify(err))
 	}
 	committed = true
+	s.mood.better()
 	if last.wake {
 		s.wakeHere()
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -46,6 +45,9 @@ const (
 const batch = 128
 
 var errStopped = problem.Unavailablef("database: closed")
+
+// errLost is told to all of a batch that SQLite took back as a whole, as it does where the disk is full.
+var errLost = problem.Unavailablef("database: the transaction was lost with those that it shared a commit with; ask again")
 
 // stuck is how long a batch may hold the writer before the log says who does.
 const stuck = 15 * time.Second
@@ -99,7 +101,7 @@ func (w *writer) batch(first *entry) {
 		}
 		e.turn <- struct{}{}
 		if lost := <-e.over; lost {
-			err, open = errors.New("store: the transaction was lost with a statement of it"), false
+			err, open = errLost, false
 			break
 		}
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	// Jobs tell of what was asked, Conductors of who could do it.
 	Jobs       Jobs
 	Conductors Conductors
+	// Stalled says why nothing can be changed now, empty where it can; nil: nobody knows.
+	Stalled func() string
 	// Feed is the timeline of all subjects; nil: nobody can follow it.
 	Feed *Feed
 	// Seal is the key of the database's secrets; nil: none is told of.

@@ -272,6 +272,11 @@ func (s *server) leavings(ctx context.Context, at *compute.HostSituation) (err e
 
 func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) error {
 	now := s.Now().UTC()
+	if s.Stalled != nil {
+		if trouble := s.Stalled(); trouble != "" {
+			w.Trouble, w.Mood = append([]string{trouble}, w.Trouble...), record.Stuck
+		}
+	}
 	name := subject.Name
 	if name == "" {
 		name = subject.ID

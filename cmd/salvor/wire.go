@@ -317,9 +317,22 @@ func (p *program) handlersFor(auth api.Authenticator) (main, ramdisks http.Handl
 	return p.mount(ironic.New(cfg), p.faces(auth), place{native.SitePath + "/", p.sitesDoor(cfg)}), p.mount(ironic.NewRamdisk(cfg), nil)
 }
 
+// stalled says since when the database takes no changes, and why; empty: it does.
+func (p *program) stalled() string {
+	since, why := p.store.Trouble()
+	if why == "" {
+		return ""
+	}
+	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
+}
+
 func (p *program) health(w http.ResponseWriter, r *http.Request) {
 	if _, err := p.store.Conductors(r.Context()); err != nil {
 		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	if text := p.stalled(); text != "" {
+		http.Error(w, text, http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
