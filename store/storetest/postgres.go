@@ -117,15 +117,59 @@ func startServer() (err error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
+	if err := serve(bin, as); err != nil {
+		return err
+	}
+	return connect()
+}
+
+func serve(bin string, as *syscall.Credential) error {
+	data := filepath.Join(server.dir, "data")
 	run := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", server.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off", "-c", "track_commit_timestamp=on", "-c", "synchronous_commit=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
 	run.Dir = server.dir
 	// It dies with this process even where that is killed.
 	run.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT, Setpgid: true}
-	if err := launch(run); err != nil {
-		return err
+	return launch(run)
+}
+
+// Halt ends the server with a signal: SIGINT in order though its clients are at work, SIGKILL as a crash. Its databases stay.
+func Halt(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(server.pid, sig); err != nil {
+		t.Fatalf("PostgreSQL for tests: %v", err)
 	}
-	return connect()
+	select {
+	case <-server.exited:
+	case <-time.After(30 * time.Second):
+		t.Fatal("PostgreSQL for tests does not end")
+	}
+}
+
+// Resume starts the server that Halt ended.
+func Resume(t testing.TB) {
+	t.Helper()
+	bin, err := findServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	as, err := serverUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = server.db.Close()
+	// What the former one had started may live a moment longer, and it is not let in beside that.
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if err = serve(bin, as); err == nil {
+			err = connect()
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("PostgreSQL for tests: %v", err)
+		}
+	}
 }
 
 // fastDir is a place in memory where the machine has one with room, else the usual one for temporary files.
