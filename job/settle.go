@@ -11,10 +11,21 @@ import (
 	"salvor/problem"
 )
 
-// settle writes an outcome; true means that the claim goes on.
+// settle writes an outcome, again and again while the store does not take it; true means that the claim goes on.
 func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, log *slog.Logger) bool {
+	for {
+		goesOn, again := r.settleOnce(ctx, op, j, a, &out, log)
+		if !again {
+			return goesOn
+		}
+	}
+}
+
+// settleOnce is one try of settle. It changes the outcome to a failure where the rows refuse it.
+func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Action, result *Outcome, log *slog.Logger) (goesOn, again bool) {
+	out := *result
 	if ctx.Err() != nil && (out.verdict == verdictFail || out.verdict == verdictRetry) {
-		return true // we were stopped: the outcome says nothing about the machine
+		return true, false // we were stopped: the outcome says nothing about the machine
 	}
 	if out.verdict == verdictRetry && r.late(j, a) {
 		out = Fail(problem.New(problem.KindOf(out.err), "%s: gave up after %s: %w", j.Action, a.deadline(), out.err))
@@ -65,30 +76,33 @@ func (r *Runner) settle(ctx context.Context, op *Definition, j *Job, a *Action, 
 		}
 		return r.tell(tx, j, &next, out)
 	})
-	return r.settled(ctx, op, j, a, out, next, keep, err, log)
-}
-
-// settled looks at how the writing of an outcome went.
-func (r *Runner) settled(ctx context.Context, op *Definition, j *Job, a *Action, out Outcome, next Job, keep bool, err error, log *slog.Logger) bool {
-	switch {
-	case err == nil:
+	if err == nil {
 		next.Fence++
 		*j = next
-		return keep
+		return keep, false
+	}
+	*result = out
+	return r.unsettled(ctx, j, result, err, log)
+}
+
+// unsettled looks at why an outcome was not written.
+func (r *Runner) unsettled(ctx context.Context, j *Job, out *Outcome, err error, log *slog.Logger) (goesOn, again bool) {
+	switch {
 	case errors.Is(err, ErrFenced):
 		log.Warn("the job belongs to somebody else by now, or this was written already", "action", j.Action)
 		r.doubt()
-		return false
+		return false, false
 	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:
 		// The rows refuse the outcome: that is a failure like any other.
-		return r.settle(ctx, op, j, a, Fail(fmt.Errorf("%s: %w", j.Action, err)), log)
+		*out = Fail(fmt.Errorf("%s: %w", j.Action, err))
+		return false, true
 	}
 	log.Error("write the outcome of an action", "action", j.Action, "error", err)
 	select {
 	case <-ctx.Done():
-		return true
+		return true, false
 	case <-time.After(time.Second):
-		return r.settle(ctx, op, j, a, out, log)
+		return false, true
 	}
 }
 

@@ -1,0 +1,55 @@
+package job_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// refusing is a store that takes nothing for a while.
+type refusing struct {
+	job.Store
+	on      atomic.Bool
+	refused atomic.Int64
+	deepest atomic.Int64
+}
+
+func (r *refusing) Do(ctx context.Context, fn func(job.Tx) error) error {
+	if !r.on.Load() {
+		return r.Store.Do(ctx, fn)
+	}
+	if depth := int64(runtime.Callers(0, make([]uintptr, 10000))); depth > r.deepest.Load() {
+		r.deepest.Store(depth)
+	}
+	r.refused.Add(1)
+	return problem.Unavailablef("the disk is full")
+}
+
+// TestOutcomesWaitFlat: an outcome that the store does not take for an hour is written afterwards, and the tries do not pile up.
+func TestOutcomesWaitFlat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		s := &refusing{Store: h.Store}
+		stop := h.runner("a", s, false, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {
+			s.on.Store(true)
+			return job.Done()
+		}}))
+		defer stop()
+		id := h.insert("work")
+		time.Sleep(time.Hour)
+		if s.refused.Load() < 1000 || s.deepest.Load() > 60 {
+			t.Errorf("%d tries, the last of them %d calls deep", s.refused.Load(), s.deepest.Load())
+		}
+		s.on.Store(false)
+		if j := h.await(id, time.Minute, func(j job.Job) bool { return j.State == job.Ended }); j.Problem != "" {
+			t.Error(j.Problem)
+		}
+	})
+}
