@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -42,8 +43,9 @@ type Certificates struct {
 	checked time.Time
 	stamps  []fileStamp
 	conf    *tls.Config
-	ends    time.Time // of the first in the chain that ends
-	broken  error     // why the newest files are not in use
+	clients map[string]bool // the authorities of clients, by their DER
+	ends    time.Time       // of the first in the chain that ends
+	broken  error           // why the newest files are not in use
 	nagged  time.Time
 }
 
@@ -52,7 +54,9 @@ func NewCertificates(f CertificateFiles, now func() time.Time, log *slog.Logger)
 	c := &Certificates{files: f, now: now, log: log}
 	c.checked, c.stamps = now(), c.stampAll()
 	var err error
-	c.conf, c.ends, err = f.load()
+	if c.conf, c.ends, err = f.load(); err == nil {
+		c.clients, err = f.authorities()
+	}
 	return c, err
 }
 
@@ -67,6 +71,19 @@ func (c *Certificates) TLS() *tls.Config {
 			return c.conf, nil
 		},
 	}
+}
+
+// Trusts tells whether one of the chains by which a client's certificate was proved when its connection began is good now: a
+// connection may outlive its certificate, and the authority may be none any more.
+func (c *Certificates) Trusts(chains [][]*x509.Certificate) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refresh()
+	now := c.now()
+	return slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
+		return len(chain) > 0 && c.clients[string(chain[len(chain)-1].Raw)] &&
+			!slices.ContainsFunc(chain, func(one *x509.Certificate) bool { return now.After(one.NotAfter) })
+	})
 }
 
 // stampAll tells one state of the files from others. A file that is not there has the zero stamp.
@@ -95,7 +112,8 @@ func (c *Certificates) refresh() {
 		return
 	}
 	conf, ends, err := c.files.load()
-	if err != nil {
+	clients, badCA := c.files.authorities()
+	if err = cmp.Or(err, badCA); err != nil {
 		if c.broken == nil || err.Error() != c.broken.Error() {
 			c.log.Error("the new certificate cannot be used: the one of before stays in use", "error", err, "expires", c.ends)
 		}
@@ -105,7 +123,7 @@ func (c *Certificates) refresh() {
 	if c.broken != nil || !slices.Equal(stamps, c.stamps) {
 		c.log.Info("certificate read", "file", c.files.Cert, "expires", ends)
 	}
-	c.stamps, c.conf, c.ends, c.broken = stamps, conf, ends, nil
+	c.stamps, c.conf, c.clients, c.ends, c.broken = stamps, conf, clients, ends, nil
 	c.nagged = time.Time{}
 }
 
@@ -176,6 +194,19 @@ func (f CertificateFiles) load() (*tls.Config, time.Time, error) {
 		conf.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return conf, ends, nil
+}
+
+// authorities are those of clients.
+func (f CertificateFiles) authorities() (map[string]bool, error) {
+	if f.CA == "" {
+		return nil, nil
+	}
+	b, err := readPEM("ca_file", f.CA)
+	out := map[string]bool{}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		out[string(block.Bytes)] = true
+	}
+	return out, err
 }
 
 // readPEM reads a file of at most a bounded size. What is in it is in no error.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +90,8 @@ type tlsWorld struct {
 	ours  *authority
 	log   bytes.Buffer
 	at    string
+	// clients are the authorities of clients at the beginning.
+	clients []byte
 }
 
 func newTLSWorld(t *testing.T, clients []byte, h http.Handler) *tlsWorld {
@@ -228,7 +232,9 @@ func TestClientCertificates(t *testing.T) {
 	now := time.Now()
 	theirs, strange := newAuthority(t, "theirs", now), newAuthority(t, "strange", now)
 	auth := Certified{Roles: map[string]access.Role{"ops": access.Admin, "eyes": access.Reader}, Below: refuser{}}
-	w := newTLSWorld(t, theirs.pem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var w *tlsWorld
+	auth.Trusts = func(chains [][]*x509.Certificate) bool { return w.certs.Trusts(chains) }
+	w = newTLSWorld(t, theirs.pem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := auth.Authenticate(r)
 		if err != nil {
 			w.WriteHeader(Status(err))
@@ -275,6 +281,64 @@ func TestClientCertificates(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s of %v with token %q: %s, want %s", tt.name, tt.by != nil, tt.token, got, tt.want)
+		}
+	}
+}
+
+// TestConnectionsOutliveNoCertificate: on a connection that is kept a certificate is good until it ends, and until its authority is
+// one no more.
+func TestConnectionsOutliveNoCertificate(t *testing.T) {
+	for name, change := range map[string]func(w *tlsWorld, next *authority){
+		"the certificate ends":      func(w *tlsWorld, _ *authority) { w.now = w.now.Add(2 * time.Hour) },
+		"its authority is replaced": func(w *tlsWorld, next *authority) { w.write(w.files.CA, next.pem) },
+		"another one comes beside":  func(w *tlsWorld, next *authority) { w.write(w.files.CA, append(next.pem, w.clients...)) },
+	} {
+		theirs, next := newAuthority(t, "theirs", time.Now()), newAuthority(t, "next", time.Now())
+		auth := Certified{Roles: map[string]access.Role{"ops": access.Admin}, Below: refuser{}}
+		var w *tlsWorld
+		auth.Trusts = func(chains [][]*x509.Certificate) bool { return w.certs.Trusts(chains) }
+		w = newTLSWorld(t, theirs.pem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := auth.Authenticate(r); err != nil {
+				w.WriteHeader(Status(err))
+			}
+		}))
+		w.clients = theirs.pem
+		cert, key := theirs.issue("ops", w.now.Add(time.Hour))
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AddCert(w.ours.cert)
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}
+		defer transport.CloseIdleConnections()
+		var made atomic.Int32
+		transport.DialContext = func(ctx context.Context, network, at string) (net.Conn, error) {
+			made.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, at)
+		}
+		client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+		ask := func() int {
+			resp, err := client.Get("https://" + w.at + "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			return resp.StatusCode
+		}
+		if got := ask(); got != 200 {
+			t.Fatalf("%s: first %d", name, got)
+		}
+		w.certs.mu.Lock()
+		change(w, next)
+		w.now = w.now.Add(2 * certificateRecheck)
+		w.certs.mu.Unlock()
+		want := 401
+		if name == "another one comes beside" {
+			want = 200
+		}
+		if got := ask(); got != want || made.Load() != 1 {
+			t.Errorf("%s: %d after it, want %d; %d connections", name, got, want, made.Load())
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/x509"
 	"net/http"
 
 	"salvor/access"
@@ -11,7 +12,9 @@ import (
 type Certified struct {
 	// Roles by the common name of the certificate's subject; "*" is for every other name.
 	Roles map[string]access.Role
-	Below Authenticator
+	// Trusts tells whether what the connection proved when it began is good now, as Certificates does.
+	Trusts func(chains [][]*x509.Certificate) bool
+	Below  Authenticator
 }
 
 // Authenticate is Authenticator's.
@@ -24,7 +27,7 @@ func (c Certified) Authenticate(r *http.Request) (access.Principal, error) {
 	if !ok {
 		role, ok = c.Roles["*"]
 	}
-	if !ok || name == "" {
+	if !ok || name == "" || !c.Trusts(r.TLS.VerifiedChains) {
 		return c.Below.Authenticate(r)
 	}
 	p := (&access.Token{Name: name, Role: role}).Principal()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"time"
@@ -38,7 +39,9 @@ func (p *program) certified(below api.Authenticator) api.Authenticator {
 	for name, role := range named {
 		roles[name] = access.Role(role)
 	}
-	return api.Certified{Roles: roles, Below: below}
+	return api.Certified{Roles: roles, Below: below, Trusts: func(chains [][]*x509.Certificate) bool {
+		return p.certificates != nil && p.certificates.Trusts(chains)
+	}}
 }
 
 // watchCertificate warns of the certificate's end.
