@@ -95,6 +95,8 @@ type API struct {
 
 // Conductor is [conductor]. A time-out of 0 means never.
 type Conductor struct {
+	// BMCNetworks are where BMCs are spoken to.
+	BMCNetworks                 Networks
 	NodeLockedRetryAttempts     int
 	NodeLockedRetryInterval     time.Duration
 	RescueCallbackTimeout       time.Duration

@@ -68,6 +68,8 @@ func ParseNetworks(words []string) (Networks, error) {
 var guardOptions = []Option{
 	option("agent", "callback_networks", "", networks, func(c *Config) *Networks { return &c.Agent.CallbackNetworks },
 		"The networks on which agents are called back; a heartbeat whose callback_url leads elsewhere is refused, and so is a name that leads elsewhere when it is called. Empty: "+OtherNetworks+", without any address of this machine. A control plane that nobody reaches but its own machine takes agents there too."),
+	option("conductor", "bmc_networks", "", networks, func(c *Config) *Networks { return &c.Conductor.BMCNetworks },
+		"The networks on which BMCs are spoken to; a node whose redfish_address or ipmi_address leads elsewhere is not. Empty: "+OtherNetworks+". The doors of this control plane are never among them. A control plane that nobody reaches but its own machine speaks to BMCs there too, as simulated ones."),
 	option("fetch", "networks", "", networks, func(c *Config) *Networks { return &c.Fetch.Networks },
 		"The networks from which kernels, ramdisks and images are fetched whose URLs users give. Empty: "+OtherNetworks+". The doors of this control plane are never among them. A control plane that nobody reaches but its own machine fetches there too."),
 	option("limits", "refusals", "100", integer(0, 1000000), func(c *Config) *int { return &c.Limits.Refusals },

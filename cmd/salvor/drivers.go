@@ -36,6 +36,8 @@ type driverConfig struct {
 	ImageFormats, ImageDirs []string
 	// Callback refuses addresses at which no agent may be called.
 	Callback agent.Control
+	// BMC refuses addresses at which no BMC may be spoken to.
+	BMC agent.Control
 }
 
 // hardware is what the composition of all hardware types shares.
@@ -52,7 +54,7 @@ func hardwareTypes(cfg driverConfig) []driver.HardwareType {
 }
 
 func (h hardware) redfish() driver.HardwareType {
-	d := &redfish.Driver{Lanes: h.lanes}
+	d := &redfish.Driver{Lanes: h.lanes, Control: h.cfg.BMC}
 	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
 	needs := []string{redfish.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
@@ -74,7 +76,7 @@ func (h hardware) redfish() driver.HardwareType {
 }
 
 func (h hardware) ipmi() driver.HardwareType {
-	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher}
+	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})

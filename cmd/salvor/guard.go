@@ -8,8 +8,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 
 	"salvor/config"
+	"salvor/driver/agent"
 	"salvor/fetch"
 )
 
@@ -33,6 +35,12 @@ func (p *program) callbackGuard() fetch.Guard {
 	g := p.guard(p.cfg.Agent.CallbackNetworks)
 	g.Own = fetch.OwnAddresses
 	return g
+}
+
+// bmcControl is for BMCs, of which projects say where theirs are.
+func (p *program) bmcControl() agent.Control {
+	g := p.guard(p.cfg.Conductor.BMCNetworks)
+	return func(_, address string, c syscall.RawConn) error { return g.Control("tcp", address, c) } // IPMI's go by UDP
 }
 
 // web is the client for what users name by URL.

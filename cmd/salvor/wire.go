@@ -100,7 +100,7 @@ func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 		RescueKernel: kernel, RescueRamdisk: image,
 		DeployKernel: deployKernel, DeployRamdisk: deployImage,
 		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
-		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control,
+		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control, BMC: p.bmcControl(),
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"salvor/driver"
@@ -53,6 +54,8 @@ type Driver struct {
 	Program string
 	// Cipher is the suite for nodes whose driver_info names none; 0: 3, then 17.
 	Cipher int
+	// Control refuses addresses that may not be spoken to, as a net.Dialer's; nil: none.
+	Control func(network, address string, c syscall.RawConn) error
 }
 
 var (
@@ -171,6 +174,9 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 	defer func() { driver.Measured(ctx, "ipmi", began, err) }()
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
+	if conf.host, err = d.allowed(ctx, conf); err != nil {
+		return driver.Trouble(err)
+	}
 	switch d.Client {
 	case "", Native:
 		return native(ctx, conf, fn)
@@ -178,6 +184,25 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 		return fn(ctx, &tool{conf: conf, program: d.Program})
 	}
 	return problem.Invalidf("[ipmi]client must be %s or %s", Native, IPMITool)
+}
+
+// allowed gives the address that the host has now and that may be spoken to: a name that leads elsewhere later gains nothing.
+func (d *Driver) allowed(ctx context.Context, conf settings) (string, error) {
+	if d.Control == nil {
+		return conf.host, nil
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", conf.host)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range found {
+		at := conf
+		at.host = a.Unmap().String()
+		if err = d.Control("udp", at.address(), nil); err == nil {
+			return at.host, nil
+		}
+	}
+	return "", err
 }
 
 // completion is an answer that the BMC took the command and refused it.

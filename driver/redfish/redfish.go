@@ -5,12 +5,18 @@
 // before it is told and read again after. The answers are hostile until decoded.
 package redfish
 
-import "salvor/driver"
+import (
+	"syscall"
+
+	"salvor/driver"
+)
 
 // Driver implements driver.Power, driver.Management and driver.Inspect.
 type Driver struct {
 	// Lanes keep it to one request at a time per BMC.
 	Lanes *driver.Lanes
+	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
+	Control func(network, address string, c syscall.RawConn) error
 }
 
 var (

@@ -64,7 +64,7 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 }
 
 func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*session, error) {
-	wire := driver.Wire{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true}
+	wire := driver.Wire{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control}
 	client, release := wire.Client()
 	s := &session{conf: conf, closes: release}
 	api, err := gofish.ConnectContext(ctx, gofish.ClientConfig{

@@ -113,6 +113,67 @@ func TestCallbacksLeadNowhereElse(t *testing.T) {
 	}
 }
 
+// TestBMCsAreWhereTheyMayBe: a project says where the BMC of a node of its own is, and no connection is made to where none may be.
+func TestBMCsAreWhereTheyMayBe(t *testing.T) {
+	var calls atomic.Int32
+	thing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		rw.WriteHeader(http.StatusNotFound)
+	}))
+	defer thing.Close()
+	datagrams, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	go func() {
+		for b := make([]byte, 1500); ; calls.Add(1) {
+			if _, _, err := datagrams.ReadFrom(b); err != nil {
+				return
+			}
+		}
+	}()
+	_, port, err := net.SplitHostPort(thing.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, udp, err := net.SplitHostPort(datagrams.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(w *world, driver string, info object) {
+		t.Helper()
+		n := w.want(201, "POST", "/v1/nodes", object{"driver": driver, "network_interface": "noop", "driver_info": info}).object(t)
+		id, _ := n["uuid"].(string)
+		w.want(202, "PUT", "/v1/nodes/"+id+"/states/provision", object{"target": "manage"})
+		w.until("manage fails", func() bool {
+			n = w.want(200, "GET", "/v1/nodes/"+id, nil).object(t)
+			return n["reservation"] == nil && n["last_error"] != nil
+		}, func() any { return n })
+		if said := fmt.Sprint(n["last_error"]); n["provision_state"] != "enroll" || !strings.Contains(said, "may not be connected to") {
+			t.Errorf("%v: %v, %s", info, n["provision_state"], said)
+		}
+	}
+	const types = "[DEFAULT]\nenabled_hardware_types = redfish,ipmi\n"
+	w := newWorld(t, types+"[conductor]\nbmc_networks = 192.0.2.0/24\n")
+	for _, host := range []string{"127.0.0.1", "[::ffff:127.0.0.1]", "localhost"} {
+		refused(w, "redfish", object{"redfish_address": "http://" + host + ":" + port})
+	}
+	refused(w, "ipmi", object{"ipmi_address": "127.0.0.1", "ipmi_port": udp})
+	refused(w, "ipmi", object{"ipmi_address": "localhost", "ipmi_port": udp})
+	// Who lives on this machine alone has its BMCs there, but no door of its own, and no metadata service.
+	w = newWorld(t, types)
+	for _, address := range []string{w.server.URL, "http://169.254.169.254"} {
+		refused(w, "redfish", object{"redfish_address": address})
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	if m := w.machine(nil); m.show()["provision_state"] != "active" {
+		t.Errorf("a BMC on this machine: %v", m.show())
+	}
+}
+
 // TestNothingIsSentBeforeTheTokenIsProved: not even a connection is made to where a
 // heartbeat says that has not the token of this boot, and redirects are not followed.
 func TestNothingIsSentBeforeTheTokenIsProved(t *testing.T) {
