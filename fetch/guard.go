@@ -96,7 +96,7 @@ func meanings(a netip.Addr) []netip.Addr {
 	}
 	b := a.As16()
 	switch {
-	case nat64.Contains(a), compatible.Contains(a) && !a.IsLoopback() && !a.IsUnspecified():
+	case nat64.Contains(a), localNAT64.Contains(a), translated.Contains(a), compatible.Contains(a) && !a.IsLoopback() && !a.IsUnspecified():
 		out = append(out, netip.AddrFrom4([4]byte(b[12:16])))
 	case sixToFour.Contains(a):
 		out = append(out, netip.AddrFrom4([4]byte(b[2:6])))
@@ -106,6 +106,8 @@ func meanings(a netip.Addr) []netip.Addr {
 
 var (
 	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")  // RFC 8215; translators take what lies at the end
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // SIIT
 	compatible = netip.MustParsePrefix("::/96")
 	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
