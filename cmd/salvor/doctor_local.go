@@ -218,13 +218,19 @@ func (d *doctor) certificate(context.Context) {
 		d.say(levelFail, check, "see [api]cert_file and [api]key_file", "%v", err)
 		return
 	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		d.say(levelFail, check, "see [api]cert_file", "%v", err)
-		return
+	var ends time.Time // of the first in the chain that does
+	for _, der := range pair.Certificate {
+		one, err := x509.ParseCertificate(der)
+		if err != nil {
+			d.say(levelFail, check, "see [api]cert_file", "%v", err)
+			return
+		}
+		if ends.IsZero() || one.NotAfter.Before(ends) {
+			ends = one.NotAfter
+		}
 	}
-	left := time.Until(leaf.NotAfter)
-	text := fmt.Sprintf("%s ends at %s", c.CertFile, leaf.NotAfter.UTC().Format(time.RFC3339))
+	left := ends.Sub(machineClock()())
+	text := fmt.Sprintf("%s ends at %s", c.CertFile, ends.UTC().Format(time.RFC3339))
 	switch {
 	case left <= 0:
 		d.say(levelFail, check, "renew it: it is read again without a restart", "%s: that is over", text)

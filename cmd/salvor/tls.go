@@ -22,7 +22,7 @@ func (p *program) apiTLS() (*tls.Config, error) {
 		return nil, nil
 	}
 	var err error
-	p.certificates, err = api.NewCertificates(api.CertificateFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile}, time.Now, p.log)
+	p.certificates, err = api.NewCertificates(api.CertificateFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile}, machineClock(), p.log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,126 @@
+package trouble
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/test/program"
+)
+
+// certify writes a certificate that signs itself, and its key.
+func certify(t *testing.T, cert, key string, ends time.Time) *x509.Certificate {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(ends.UnixNano()), Subject: pkix.Name{CommonName: "api"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: b}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestCertificateEnds: it is warned of before, said when it is over, on the door that needs no certificate too; the process goes on,
+// and a new file serves without a restart.
+func TestCertificateEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, clock := filepath.Join(dir, "api.crt"), filepath.Join(dir, "api.key"), filepath.Join(dir, "clock")
+	old := certify(t, cert, key, time.Now().AddDate(0, 0, 10))
+	text := "[DEFAULT]\nauth_strategy = token\n[health]\nlisten = 127.0.0.1:0\n[api]\nenable_ssl_api = true\ncert_file = " + cert + "\nkey_file = " + key + "\n"
+	server := program.Serve(t, text, "env", "SALVOR_TEST_CLOCK="+clock)
+	p := newPlane(t, server)
+	secured := strings.Replace(server.URL, "http:", "https:", 1)
+	p.eventually("the door for health is open", func() error {
+		if p.server.URL = "http://" + server.Door("health"); server.Door("health") == "" {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+	ask := func(trust *x509.Certificate, at time.Duration) string {
+		pool := x509.NewCertPool()
+		pool.AddCert(trust)
+		c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{RootCAs: pool, Time: func() time.Time { return time.Now().Add(at) }}}}
+		resp, err := c.Get(secured + "/healthz")
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return string(b)
+	}
+	says := func(word string) {
+		t.Helper()
+		p.eventually("health says "+word, func() error {
+			if status, text := p.health(); status != http.StatusOK || !strings.Contains(text, word) {
+				return fmt.Errorf("%d %s", status, text)
+			}
+			return nil
+		})
+	}
+	doctor := func(level string) {
+		t.Helper()
+		cmd := []string{"SALVOR_TEST_CLOCK=" + clock, program.Path(t, "salvor"), "doctor", "--config", filepath.Join(server.State, "salvor.conf"), "--state-dir", server.State}
+		if out := command("env", cmd...); !strings.Contains(out, level+"  certificate: ") {
+			t.Errorf("the doctor does not say %q:\n%s", level, out)
+		}
+	}
+	says("expires in 9 days")
+	doctor("warn")
+	if !strings.Contains(server.Log(), "expires in 9 days") {
+		t.Errorf("the log does not warn:\n%s", server.Log())
+	}
+	const later = 11 * 24 * time.Hour
+	if err := os.WriteFile(clock, []byte(later.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says("expired at")
+	doctor("fail")
+	if got := ask(old, later); !strings.Contains(got, "certificate has expired") {
+		t.Errorf("a client sees %s", got)
+	}
+	p.alive()
+	fresh := certify(t, cert, key, time.Now().AddDate(1, 0, 0))
+	p.eventually("the new certificate serves", func() error {
+		if got := ask(fresh, later); !strings.HasPrefix(got, "ok") || strings.Contains(got, "warning") {
+			return fmt.Errorf("a client sees %s", got)
+		}
+		return nil
+	})
+	doctor("ok  ")
+	p.alive()
+}
