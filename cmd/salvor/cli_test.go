@@ -379,3 +379,23 @@ func TestLate(t *testing.T) {
 		interrupt()
 	}
 }
+
+// TestWordsOfFlags: what all commands know is known, and nothing is taken and ignored.
+func TestWordsOfFlags(t *testing.T) {
+	seal := `{"state": "steady", "keys": [{"id": "k1", "state": "current"}], "processes": []}`
+	for _, one := range []struct{ args, want string }{
+		{"secret status -c state", "steady"},
+		{"secret rotate -f json", `"state": "steady"`},
+		{"token revoke --help", "Revoke tokens"},
+		{"doctor --help", "--database"},
+	} {
+		api := &fakeAPI{answers: map[string][]string{"GET /salvor/v1/secrets": {seal}, "POST /salvor/v1/secrets/rotate": {seal}}}
+		out, errs, status := salvor(t, api, "", strings.Fields(one.args)...)
+		if status != 0 || !strings.Contains(out, one.want) || strings.HasSuffix(one.args, "-c state") && strings.Contains(out, "k1") {
+			t.Errorf("%s: %d, %s%s", one.args, status, out, errs)
+		}
+	}
+	if _, errs, status := salvor(t, &fakeAPI{}, "", "events", "--last", "0"); status != statusUsage {
+		t.Errorf("%d, %s", status, errs)
+	}
+}

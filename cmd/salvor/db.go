@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,27 +50,11 @@ func (p *program) buryOthers(ctx context.Context) error {
 	return err
 }
 
-// whichDatabase finds the database as serve does: by flag, variable or configuration file.
-type whichDatabase struct{ file, url, state string }
-
-func (w *whichDatabase) flags(cmd *cobra.Command, name string) {
-	f := cmd.Flags()
-	f.StringVar(&w.file, "config", "", "configuration file of salvor serve")
-	f.StringVar(&w.url, name, "", "sqlite:PATH or postgres://... (default: as salvor serve has it)")
-	f.StringVar(&w.state, "state-dir", "", "state directory of salvor serve")
-}
-
-func (w *whichDatabase) find(name string) (string, error) {
-	source := config.Source{File: w.file, Env: os.Environ()}
-	if w.state != "" {
-		abs, err := filepath.Abs(w.state)
-		if err != nil {
-			return "", err
-		}
-		source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
-	}
-	if w.url != "" {
-		source.Flags = append(source.Flags, config.Setting{Section: "database", Option: "connection", Value: w.url, From: "--" + name})
+// find finds the database as serve does.
+func (s *serveFlags) find(name string) (string, error) {
+	source, err := s.source(name)
+	if err != nil {
+		return "", err
 	}
 	cfg, _, err := config.Load(source)
 	if err != nil {
@@ -81,8 +63,8 @@ func (w *whichDatabase) find(name string) (string, error) {
 	return cfg.Database.Connection.Reveal(), nil
 }
 
-func (w *whichDatabase) open(ctx context.Context, name string, use store.Use) (*store.Database, error) {
-	url, err := w.find(name)
+func (s *serveFlags) open(ctx context.Context, name string, use store.Use) (*store.Database, error) {
+	url, err := s.find(name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +72,7 @@ func (w *whichDatabase) open(ctx context.Context, name string, use store.Use) (*
 }
 
 func newDBMigrateCommand() *cobra.Command {
-	var which whichDatabase
+	var which serveFlags
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the tables up to date for this release",
@@ -131,12 +113,12 @@ A SQLite database is brought up to date by salvor serve itself at its start.`,
 			return err
 		},
 	}
-	which.flags(cmd, "database")
+	which.flags(cmd, "database", "")
 	return cmd
 }
 
 func newDBStatusCommand() *cobra.Command {
-	var which whichDatabase
+	var which serveFlags
 	var out output
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -163,12 +145,12 @@ func newDBStatusCommand() *cobra.Command {
 			return out.show(cmd.OutOrStdout(), record)
 		},
 	}
-	which.flags(cmd, "database")
+	which.flags(cmd, "database", "")
 	out.flags(cmd)
 	return cmd
 }
 
-func databaseStatus(ctx context.Context, which *whichDatabase) (client.Record, error) {
+func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, error) {
 	d, err := which.open(ctx, "database", store.Look)
 	if problem.Is(err, problem.NotFound) {
 		return client.Record{"state": store.SchemaEmpty, "next": "salvor serve", "note": err.Error()}, nil
@@ -200,7 +182,7 @@ func databaseStatus(ctx context.Context, which *whichDatabase) (client.Record, e
 }
 
 func newDBBackupCommand() *cobra.Command {
-	var which whichDatabase
+	var which serveFlags
 	var out output
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
@@ -233,13 +215,13 @@ To restore: salvor serve --database sqlite:FILE, or salvor db copy --from sqlite
 			return out.copied(cmd.OutOrStdout(), done)
 		},
 	}
-	which.flags(cmd, "database")
+	which.flags(cmd, "database", "")
 	out.flags(cmd)
 	return cmd
 }
 
 func newDBCopyCommand() *cobra.Command {
-	var from whichDatabase
+	var from serveFlags
 	var to string
 	var out output
 	cmd := &cobra.Command{
@@ -270,7 +252,7 @@ A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWO
 			return copyDatabase(cmd, &from, to, &out)
 		},
 	}
-	from.flags(cmd, "from")
+	from.flags(cmd, "from", "")
 	out.flags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "the empty database to fill: sqlite:PATH or postgres://... (required)")
 	if err := cmd.MarkFlagRequired("to"); err != nil {
@@ -279,7 +261,7 @@ A password in a URL shows in the list of processes; a file ~/.pgpass or PGPASSWO
 	return cmd
 }
 
-func copyDatabase(cmd *cobra.Command, from *whichDatabase, to string, out *output) error {
+func copyDatabase(cmd *cobra.Command, from *serveFlags, to string, out *output) error {
 	ctx := cmd.Context()
 	source, err := from.open(ctx, "from", store.Own)
 	if err != nil {

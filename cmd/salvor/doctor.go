@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,32 +60,29 @@ var siteExaminations = []func(*doctor, context.Context){
 }
 
 func newDoctorCommand() *cobra.Command {
-	var file, state, format string
+	var format string
+	var where serveFlags
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serves", Args: cobra.NoArgs,
 		Long: `Checks the configuration of salvor serve and the machine that it is called on: files and their rights, the key, the database and its
 tables, the clock, disk space, ports, certificates, the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
-images, and whether the BMCs of some nodes answer. It changes nothing and sends no credential. Each line is ok, warn or fail, and says what to
+images, and whether the BMCs of some nodes answer. It changes nothing and sends
+no credential but to the database; it looks at neither Keystone, [otel] nor files of users and rules. Each line is ok, warn or fail, and says what to
 do. The exit status is 1 if anything fails.`,
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "text" && format != "json" {
+			if format != "text" && format != "table" && format != "json" {
 				return usagef(cmd, "-f %s: want text or json", format)
 			}
-			source := config.Source{File: file, Env: os.Environ()}
-			if state != "" {
-				abs, err := filepath.Abs(state)
-				if err != nil {
-					return err
-				}
-				source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
+			source, err := where.source("database")
+			if err != nil {
+				return err
 			}
 			return examine(cmd.Context(), source, format, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of salvor serve")
-	cmd.Flags().StringVar(&state, "state-dir", "", "state directory of salvor serve")
-	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")
+	where.flags(cmd, "database", "")
+	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
 	return cmd
 }
 

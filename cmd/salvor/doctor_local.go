@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"salvor/api"
 	"salvor/boot/ramdisk"
 	"salvor/config"
 	"salvor/problem"
@@ -199,8 +199,6 @@ func (d *doctor) ports(ctx context.Context) {
 	}
 }
 
-const certificateSoon = 14 * 24 * time.Hour
-
 func (d *doctor) certificate(context.Context) {
 	const check = "certificate"
 	c := d.cfg.API.TLS
@@ -213,31 +211,19 @@ func (d *doctor) certificate(context.Context) {
 		}
 		return
 	}
-	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	files, err := api.NewCertificates(api.CertificateFiles{Cert: c.CertFile, Key: c.KeyFile, CA: c.CAFile}, machineClock(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		d.say(levelFail, check, "see [api]cert_file and [api]key_file", "%v", err)
+		d.say(levelFail, check, "see [api]cert_file, [api]key_file and [api]ca_file", "%v", err)
 		return
 	}
-	var ends time.Time // of the first in the chain that does
-	for _, der := range pair.Certificate {
-		one, err := x509.ParseCertificate(der)
-		if err != nil {
-			d.say(levelFail, check, "see [api]cert_file", "%v", err)
-			return
-		}
-		if ends.IsZero() || one.NotAfter.Before(ends) {
-			ends = one.NotAfter
-		}
-	}
-	left := ends.Sub(machineClock()())
-	text := fmt.Sprintf("%s ends at %s", c.CertFile, ends.UTC().Format(time.RFC3339))
+	ends, warning := files.State()
 	switch {
-	case left <= 0:
-		d.say(levelFail, check, "renew it: it is read again without a restart", "%s: that is over", text)
-	case left < certificateSoon:
-		d.say(levelWarn, check, "renew it: it is read again without a restart", "%s", text)
+	case !machineClock()().Before(ends):
+		d.say(levelFail, check, "renew it: it is read again without a restart", "%s", warning)
+	case warning != "":
+		d.say(levelWarn, check, "renew it: it is read again without a restart", "%s", warning)
 	default:
-		d.ok(check, "%s", text)
+		d.ok(check, "%s ends at %s", c.CertFile, ends.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -32,8 +32,11 @@ hosts. With --follow it goes on as things happen, and after a break of the conne
 Without IDENT it tells the events of all, to those who may see them.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *call) error {
-			if f.format != "text" && f.format != "json" {
+			if f.format != "text" && f.format != "table" && f.format != "json" {
 				return usagef(c.Command, "-f %s: want text or json", f.format)
+			}
+			if f.last < 1 && f.after == "" && !f.follow {
+				return usagef(c.Command, "--last %d without --follow: there is nothing to tell", f.last)
 			}
 			query, err := f.query(c)
 			if err != nil {
@@ -47,7 +50,7 @@ Without IDENT it tells the events of all, to those who may see them.`,
 	}
 	e.flags(cmd)
 	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(subjectKinds(), ", "))
-	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text or json: one object a line")
+	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text (or table) or json: one object a line")
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
 	cmd.Flags().StringVar(&f.after, "after", "", "begin after this cursor, of an event in JSON; \"now\": only what comes")

@@ -348,7 +348,7 @@ func (k *thing) set(e *endpoint) *cobra.Command {
 func (k *thing) remove(e *endpoint) *cobra.Command {
 	verb := firstOf(k.drop, "delete")
 	return &cobra.Command{
-		Use: verb + " " + k.ident + "...", Short: "Forget " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
+		Use: verb + " " + k.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
 		RunE: e.run(func(c *call) error {
 			return c.each(func(ident string) error {
 				id, err := k.find(c, ident)

@@ -67,7 +67,7 @@ the next one goes on. Old backups still need the old key: keep a copy of the key
 			}
 			if !w.asked(c) {
 				c.say("the key is being changed: see salvor secret status")
-				return nil
+				return showSeal(c, o, s)
 			}
 			s, err := w.sealed(c)
 			if err != nil {
@@ -94,7 +94,7 @@ func newSecretKey() *cobra.Command {
 }
 
 func showSeal(c *call, o *output, s native.Seal) error {
-	if o.format != "table" {
+	if o.format != "table" || len(o.columns) > 0 {
 		return o.show(c.OutOrStdout(), client.Record{"state": s.State, "waits_for": s.WaitsFor, "keys": s.Keys, "processes": s.Processes, "old": s.Old})
 	}
 	out := c.OutOrStdout()

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -55,11 +54,8 @@ func newTokenCommand() *cobra.Command {
 type wantedToken struct {
 	role, project, expires string
 	local                  bool
-	where                  localFlags
+	where                  serveFlags
 }
-
-// localFlags name a control plane on this machine, as serve's do.
-type localFlags struct{ file, state, database string }
 
 func newTokenCreate(e *endpoint) *cobra.Command {
 	o, w := &output{}, &wantedToken{}
@@ -100,9 +96,7 @@ runs or not.`,
 	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
 	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h or 90d; 0: until it is revoked")
 	f.BoolVar(&w.local, "local", false, "make it by the key and the database of a control plane on this machine")
-	f.StringVar(&w.where.file, "config", "", "with --local: configuration file of salvor serve")
-	f.StringVar(&w.where.state, "state-dir", "", "with --local: state directory of salvor serve")
-	f.StringVar(&w.where.database, "database", "", "with --local: sqlite:PATH or postgres://...")
+	w.where.flags(cmd, "database", "with --local: ")
 	_ = cmd.MarkFlagRequired("role")
 	return cmd
 }
@@ -170,17 +164,10 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 }
 
 // program is as much of a control plane as its configuration tells.
-func (l localFlags) program() (*program, error) {
-	source := config.Source{File: l.file, Env: os.Environ()}
-	if l.state != "" {
-		abs, err := filepath.Abs(l.state)
-		if err != nil {
-			return nil, err
-		}
-		source.Flags = append(source.Flags, config.Setting{Section: "DEFAULT", Option: "state_path", Value: abs, From: "--state-dir"})
-	}
-	if l.database != "" {
-		source.Flags = append(source.Flags, config.Setting{Section: "database", Option: "connection", Value: l.database, From: "--database"})
+func (s *serveFlags) program() (*program, error) {
+	source, err := s.source("database")
+	if err != nil {
+		return nil, err
 	}
 	cfg, _, err := config.Load(source)
 	if err != nil {

@@ -33,7 +33,7 @@ its agent, DHCP and its boot fetches, when the next deadline ends, and which com
 server have the same one, say --kind, or node:IDENT.`,
 		Example: "  salvor why rack1-7\n  salvor why host:vm7\n  salvor why web1 --kind server -f json",
 		RunE: e.run(func(c *call) error {
-			if format != "text" && format != "json" {
+			if format != "text" && format != "table" && format != "json" {
 				return usagef(c.Command, "-f %s: want text or json", format)
 			}
 			w, err := whyOf(c, c.args[0], kind)
@@ -49,7 +49,7 @@ server have the same one, say --kind, or node:IDENT.`,
 	}
 	e.flags(cmd)
 	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(subjectKinds(), ", "))
-	cmd.Flags().StringVarP(&format, "format", "f", "text", "text or json")
+	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
 	return cmd
 }
 
