@@ -192,9 +192,12 @@ func (s *siteDoor) admitted(w http.ResponseWriter, r *http.Request, proof string
 	s.handOn(w, r, wire.SiteRamdiskPath+r.URL.Path, &s.token, handTimeout)
 }
 
-// handedHeaders go with a request to the centre, and come back with its answer.
-var handedHeaders = []string{"Accept", "Content-Type", "Range", "X-Openstack-Ironic-Api-Version", "X-Openstack-Ironic-Api-Minimum-Version",
-	"X-Openstack-Ironic-Api-Maximum-Version", "Openstack-Request-Id", "Content-Length", "Content-Range", "Accept-Ranges", "Cache-Control", "Retry-After", "Vary"}
+// askedHeaders go with a request to the centre, answeredHeaders come back with its answer.
+var (
+	askedHeaders    = []string{"Accept", "Content-Type", "Range", "X-Openstack-Ironic-Api-Version"}
+	answeredHeaders = []string{"Content-Type", "X-Openstack-Ironic-Api-Version", "X-Openstack-Ironic-Api-Minimum-Version", "X-Openstack-Ironic-Api-Maximum-Version",
+		"Openstack-Request-Id", "Content-Length", "Content-Range", "Accept-Ranges", "Cache-Control", "Retry-After", "Vary"}
+)
 
 // handOn lets the centre answer. While it is away the machine is told to come again.
 func (s *siteDoor) handOn(w http.ResponseWriter, r *http.Request, path string, token *secret.Value, within time.Duration) {
@@ -209,7 +212,7 @@ func (s *siteDoor) handOn(w http.ResponseWriter, r *http.Request, path string, t
 		http.Error(w, "the request cannot be read", http.StatusBadRequest)
 		return
 	}
-	for _, name := range handedHeaders[:6] {
+	for _, name := range askedHeaders {
 		if v := r.Header.Get(name); v != "" {
 			out.Header.Set(name, v)
 		}
@@ -233,7 +236,7 @@ func (s *siteDoor) handOn(w http.ResponseWriter, r *http.Request, path string, t
 		return
 	}
 	defer resp.Body.Close()
-	for _, name := range handedHeaders {
+	for _, name := range answeredHeaders {
 		if v := resp.Header.Get(name); v != "" {
 			w.Header().Set(name, v)
 		}
