@@ -68,7 +68,7 @@ func (s *Store) proveKey(tx *Tx) error {
 	}
 	// A database from before keys had ids has no row yet: what the check value was sealed with is the key that seals.
 	if _, err := tx.exec(`INSERT INTO seal_key (id, state, since) SELECT CAST($1 AS TEXT), 'current', CAST($2 AS BIGINT)
-		WHERE NOT EXISTS (SELECT 1 FROM seal_key)`, by, micros(s.stamp())); err != nil {
+		WHERE NOT EXISTS (SELECT 1 FROM seal_key) ON CONFLICT DO NOTHING`, by, micros(s.stamp())); err != nil {
 		return err
 	}
 	keys, err := s.sealKeys(tx.ctx, tx)
