@@ -244,14 +244,15 @@ func (s *Store) resealBatch(ctx context.Context, c sealedColumn, rows []resealRo
 	return n, err
 }
 
-// SealedWith counts the rows that hold something sealed with a key, in any table and column: what the list above might miss is counted too.
+// SealedWith counts the rows that hold something sealed with a key, in any table and column but those of the timeline, to which
+// nothing sealed is ever added and which is larger than all others: what the list above might miss is counted too.
 func (s *Store) SealedWith(ctx context.Context, id string) (int, error) {
 	columns := `SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p
-		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' AND upper(p.type) = 'TEXT'`
+		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' AND m.name <> 'event' AND upper(p.type) = 'TEXT'`
 	if s.shared {
 		columns = `SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 			WHERE c.relnamespace = CAST(current_schema() AS regnamespace) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-			AND a.atttypid = CAST('text' AS regtype)`
+			AND c.relname <> 'event' AND a.atttypid = CAST('text' AS regtype)`
 	}
 	found := map[string][]string{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {
@@ -289,11 +290,8 @@ type KeyUse struct {
 	Sealed, Boots, Operations int
 }
 
-// OldKeyUse tells what keeps an old key from being forgotten.
-func (s *Store) OldKeyUse(ctx context.Context, k SealKey) (u KeyUse, err error) {
-	if u.Sealed, err = s.SealedWith(ctx, k.ID); err != nil {
-		return u, err
-	}
+// OldKeyHeld tells who may hold tokens of an old key. It leaves out what is sealed with it, which takes longer to count.
+func (s *Store) OldKeyHeld(ctx context.Context, k SealKey) (u KeyUse, err error) {
 	count := func(into *int, text string, args ...any) {
 		if err == nil {
 			err = s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(into) }, text, args...)
@@ -308,7 +306,10 @@ func (s *Store) OldKeyUse(ctx context.Context, k SealKey) (u KeyUse, err error) 
 
 // ForgetKey ends the change of the key; problem.Conflict while anything needs the old one.
 func (s *Store) ForgetKey(ctx context.Context, k SealKey) error {
-	use, err := s.OldKeyUse(ctx, k)
+	use, err := s.OldKeyHeld(ctx, k)
+	if err == nil {
+		use.Sealed, err = s.SealedWith(ctx, k.ID)
+	}
 	if err != nil {
 		return err
 	}

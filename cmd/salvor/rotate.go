@@ -23,7 +23,7 @@ import (
 type rotation struct {
 	source keySource
 	key    *secret.Key
-	store  *store.Store
+	store  keyStore
 	self   store.KeyHolder
 	alone  bool // no other process can use the database
 	log    *slog.Logger
@@ -32,6 +32,24 @@ type rotation struct {
 	mu    sync.Mutex
 	heard map[string]heardBeat
 	said  string
+
+	// clean is the old key with which nothing is sealed any more, and nothing can be: what is left to wait for is asked for at asked again.
+	clean string
+	asked time.Time
+}
+
+// keyStore is what a rotation needs of the store.
+type keyStore interface {
+	SealKeys(ctx context.Context) ([]store.SealKey, error)
+	KeyHolders(ctx context.Context) ([]store.KeyHolder, error)
+	HoldKeys(ctx context.Context, h store.KeyHolder) error
+	DropKeyHolder(ctx context.Context, id string, beats int64) error
+	ProposeKey(ctx context.Context, id string) error
+	PromoteKey(ctx context.Context) error
+	Reseal(ctx context.Context) (int, error)
+	SealedWith(ctx context.Context, id string) (int, error)
+	OldKeyHeld(ctx context.Context, k store.SealKey) (store.KeyUse, error)
+	ForgetKey(ctx context.Context, k store.SealKey) error
 }
 
 // heardBeat is when a process was last seen to live, on our own clock.
@@ -45,9 +63,11 @@ const (
 	// keySilence is how long a process may say nothing before it is taken for dead. A mistake costs it a pause, and nothing is lost:
 	// a process that has not read the key that seals seals nothing.
 	keySilence = 10 * time.Second
+	// heldTurn is how long it takes from one question for who holds tokens of an old key to the next: they may live for days.
+	heldTurn = 10 * time.Second
 )
 
-func newRotation(source keySource, key *secret.Key, s *store.Store, host string, alone bool, log *slog.Logger) *rotation {
+func newRotation(source keySource, key *secret.Key, s keyStore, host string, alone bool, log *slog.Logger) *rotation {
 	return &rotation{source: source, key: key, store: s, self: store.KeyHolder{ID: uuid.NewString(), Host: host}, alone: alone, log: log,
 		woken: make(chan struct{}, 1), heard: map[string]heardBeat{}}
 }
@@ -56,12 +76,16 @@ func newRotation(source keySource, key *secret.Key, s *store.Store, host string,
 func (r *rotation) run(ctx context.Context) error {
 	ticker := time.NewTicker(keyTurn)
 	defer ticker.Stop()
+	// Apart from the turns, which may last: whoever says nothing for long is taken for dead.
+	var holding sync.WaitGroup
+	holding.Go(func() { r.keepHolding(ctx) })
 	for {
 		if err := r.turn(ctx); err != nil && ctx.Err() == nil {
 			r.say(slog.LevelWarn, "the keys that seal secrets", err.Error())
 		}
 		select {
 		case <-ctx.Done():
+			holding.Wait()
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyTurn)
 			defer cancel()
 			return r.leave(bounded)
@@ -109,9 +133,7 @@ func (r *rotation) turn(ctx context.Context) error {
 	if err := r.learn(ctx, keys); err != nil {
 		return err
 	}
-	self := r.self
-	self.Keys = r.key.IDs()
-	if err := r.store.HoldKeys(ctx, self); err != nil {
+	if err := r.hold(ctx); err != nil {
 		return err
 	}
 	living, err := r.living(ctx)
@@ -129,6 +151,26 @@ func (r *rotation) turn(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// hold says which keys we know, and that we live.
+func (r *rotation) hold(ctx context.Context) error {
+	self := r.self
+	self.Keys = r.key.IDs()
+	return r.store.HoldKeys(ctx, self)
+}
+
+func (r *rotation) keepHolding(ctx context.Context) {
+	ticker := time.NewTicker(keyTurn)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = r.hold(ctx) // the turn meets the same error, and says it
+		}
+	}
 }
 
 // learn reads the keys that the database names and we lack, and forgets those that are of no use any more.
@@ -237,6 +279,30 @@ func lacking(living []store.KeyHolder, id string) []string {
 
 // finish seals anew what the old key sealed, and forgets it when nothing needs it.
 func (r *rotation) finish(ctx context.Context, old store.SealKey) error {
+	if r.clean != old.ID {
+		if err := r.reseal(ctx, old); err != nil {
+			return err
+		}
+	} else if time.Since(r.asked) < heldTurn {
+		return nil
+	}
+	r.asked = time.Now()
+	held, err := r.store.OldKeyHeld(ctx, old)
+	if err != nil {
+		return err
+	}
+	if held != (store.KeyUse{}) {
+		return problem.Unavailablef("key %s opens on: %d ramdisks and %d operations from before the change hold tokens of it", old.ID, held.Boots, held.Operations)
+	}
+	if err := r.store.ForgetKey(ctx, old); err != nil {
+		return err
+	}
+	r.wake()
+	return nil
+}
+
+// reseal seals anew what the old key sealed, until nothing is left.
+func (r *rotation) reseal(ctx context.Context, old store.SealKey) error {
 	n, err := r.store.Reseal(ctx)
 	if n > 0 {
 		r.log.Info("sealed anew", "rows", n)
@@ -244,11 +310,14 @@ func (r *rotation) finish(ctx context.Context, old store.SealKey) error {
 	if err != nil {
 		return err
 	}
-	if err := r.store.ForgetKey(ctx, old); err != nil {
-		return err
+	left, err := r.store.SealedWith(ctx, old.ID)
+	if err == nil && left > 0 {
+		err = problem.Unavailablef("%d rows are sealed with key %s still", left, old.ID)
 	}
-	r.wake()
-	return nil
+	if err == nil {
+		r.clean = old.ID
+	}
+	return err
 }
 
 func (r *rotation) wake() {
@@ -317,7 +386,10 @@ func (r *rotation) Status(ctx context.Context) (native.Seal, error) {
 				out.WaitsFor = waitsForKey(k.ID, behind)
 			}
 		case store.OldKey:
-			use, err := r.store.OldKeyUse(ctx, k)
+			use, err := r.store.OldKeyHeld(ctx, k)
+			if err == nil {
+				use.Sealed, err = r.store.SealedWith(ctx, k.ID)
+			}
 			if err != nil {
 				return out, err
 			}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// tally counts what reads all rows.
+type tally struct {
+	*store.Store
+	reseals, counts, looks int
+}
+
+func (y *tally) Reseal(ctx context.Context) (int, error) { y.reseals++; return y.Store.Reseal(ctx) }
+
+func (y *tally) SealedWith(ctx context.Context, id string) (int, error) {
+	y.counts++
+	return y.Store.SealedWith(ctx, id)
+}
+
+func (y *tally) OldKeyHeld(ctx context.Context, k store.SealKey) (store.KeyUse, error) {
+	y.looks++
+	return y.Store.OldKeyHeld(ctx, k)
+}
+
+// TestRotationWaits: while somebody holds a token of the old key, the rows are not read again and again.
+func TestRotationWaits(t *testing.T) {
+	s, key := storetest.SQLite(t)
+	y := &tally{Store: s}
+	op := &job.Job{Kind: "work", Version: 1, Class: job.Operation, Subject: job.Node("n"), Secret: secret.New("hash")}
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, op) }); err != nil {
+		t.Fatal(err)
+	}
+	r := newRotation(keySource{file: filepath.Join(t.TempDir(), "secrets.key")}, key, y, "h", true, slog.New(slog.DiscardHandler))
+	next, err := key.Add(secret.GenerateKey())
+	if err == nil {
+		err = s.ProposeKey(t.Context(), next)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		_ = r.turn(t.Context())
+	}
+	if y.reseals < 1 || y.reseals > 2 || y.counts > 2 || y.looks != 1 || key.ID() != next {
+		t.Errorf("in 20 turns all was read %d times to be sealed and %d times to be counted, and %d times was asked who holds a token", y.reseals, y.counts, y.looks)
+	}
+	jobs, err := s.Claim(t.Context(), "c/1", s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 1)
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(jobs, err)
+	}
+	jobs[0].State = job.Ended
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &jobs[0], false) }); err != nil {
+		t.Fatal(err)
+	}
+	r.asked = time.Time{}
+	if err := r.turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := s.SealKeys(t.Context())
+	if err != nil || len(keys) != 2 || keys[0].State != store.RetiredKey && keys[1].State != store.RetiredKey {
+		t.Errorf("nobody needs the old key: %+v %v", keys, err)
+	}
+}
