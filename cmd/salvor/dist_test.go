@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestUnits says that systemd takes the units in dist and that the program takes the words that they start it with.
+func TestUnits(t *testing.T) {
+	const program = "/usr/local/bin/salvor"
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Fatalf("%v: install the package systemd", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../dist/systemd/*.service")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("units: %v, %v", files, err)
+	}
+	start := regexp.MustCompile(`(?m)^ExecStart=` + program + ` (.*)$`)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := start.FindStringSubmatch(string(text))
+		if line == nil {
+			t.Errorf("%s does not start %s", name, program)
+			continue
+		}
+		words := strings.Fields(strings.ReplaceAll(line[1], "$SALVOR_HOST_OPTIONS", "--controller https://salvor.example:6386"))
+		cmd, rest, err := newRootCommand().Find(words)
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err != nil || cmd.Name() != words[0] || len(cmd.Flags().Args()) > 0 {
+			t.Errorf("%s: salvor %s: %v", name, line[1], err)
+		}
+		// The program is not installed here, so that the units are looked at with another in its place.
+		copied := filepath.Join(t.TempDir(), filepath.Base(name))
+		if err := os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), program, self)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", copied).CombinedOutput()
+		if err != nil || strings.Contains(string(said), filepath.Base(name)) {
+			t.Errorf("%s: %v\n%s", name, err, said)
+		}
+	}
+}
