@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -106,6 +107,20 @@ func TestRevocationIsHeardOf(t *testing.T) {
 	w.now = w.now.Add(api.TokenMemory)
 	w.refused(kept, "revoked elsewhere")
 	w.refused(signed, "ended elsewhere")
+}
+
+// TestTokensOfAnybodyEndWithTheStrategy: what anybody was issued opens nothing once a token is asked for.
+func TestTokensOfAnybodyEndWithTheStrategy(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	resp, _ := w.ask("POST", "/identity/v3/auth/tokens", `{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":"eve","password":"x","domain":{"id":"default"}}}}}}`)
+	text := resp.Header.Get("X-Subject-Token")
+	if _, err := w.who(text); err != nil || text == "" {
+		t.Fatalf("%q: %v", text, err)
+	}
+	now := func() time.Time { return w.now }
+	kept := api.NewTokenAuth(w.kept, now, slog.New(slog.DiscardHandler))
+	w.tokens = identity.NewTokens(w.key, kept, kept, w.kept, now)
+	w.refused(text, "after the strategy was changed to token")
 }
 
 // TestLocalToken: whoever reads the key is let in for a minute, where there is no user yet; and nobody with another key.
