@@ -39,13 +39,22 @@ func (s *Store) Census(ctx context.Context) (*Census, error) {
 		args []any
 	}{
 		{c.scanJob, `SELECT kind, state, COUNT(*), MIN(created_at) FROM job WHERE state <> 'ended' GROUP BY kind, state`, nil},
-		{c.scanNode, `SELECT provision_state, COUNT(*), SUM(CASE WHEN maintenance THEN 1 ELSE 0 END) FROM node GROUP BY provision_state`, nil},
 		{c.scanServer, `SELECT state, COUNT(*) FROM server WHERE state <> 'deleted' GROUP BY state`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Silent) }, `SELECT COUNT(*) FROM contact WHERE power_failures > 0`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Orders) }, `SELECT COUNT(*) FROM host_order WHERE finished_at = 0`, nil},
 	} {
 		if err := s.read(ctx, nil, q.scan, q.text, q.args...); err != nil {
 			return nil, fmt.Errorf("count rows: %w", err)
+		}
+	}
+	nodes, err := s.FleetCounts(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		c.Nodes[string(n.State)] += n.Count
+		if n.Maintenance {
+			c.Maintenance[string(n.State)] += n.Count
 		}
 	}
 	if err := s.censusHeartbeats(ctx, c); err != nil {
@@ -66,14 +75,6 @@ func (c *Census) scanJob(r *sql.Rows) error {
 		c.Oldest[key[0]] = at
 	}
 	return nil
-}
-
-func (c *Census) scanNode(r *sql.Rows) error {
-	var state string
-	var n, maintained int
-	err := r.Scan(&state, &n, &maintained)
-	c.Nodes[state], c.Maintenance[state] = n, maintained
-	return err
 }
 
 func (c *Census) scanServer(r *sql.Rows) error {

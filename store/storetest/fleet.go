@@ -33,6 +33,11 @@ func testFleet(b *bench) {
 	if got := counts("p1"); got != "active false false 2" {
 		b.Errorf("counts of a project: %s", got)
 	}
+	census, err := b.s.Census(b.ctx)
+	b.ok(err)
+	if got := fmt.Sprint(census.Nodes, census.Maintenance["active"]); got != "map[active:3 enroll:1] 1" {
+		b.Errorf("the census counts %s", got)
+	}
 	yes, no := true, false
 	for _, one := range []struct {
 		filter metal.NodeFilter
