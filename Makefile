@@ -40,7 +40,7 @@ tidy-check:
 test-unit: build ## unit and property tests without the race detector: quick
 	$(GO) test ./...
 
-test-unit test-race e2e interop chaos soak bench: export SALVOR_BIN = $(CURDIR)/bin
+test-unit test-race e2e interop chaos soak bench fleet: export SALVOR_BIN = $(CURDIR)/bin
 
 test-race: build ## unit, property and story tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
@@ -63,6 +63,9 @@ api: ## write docs/api/openapi.json again
 bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, and 500 servers of a dead one; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
 	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
+
+fleet: build ## the figure: one process with a simulated fleet of NODES=100000 that heartbeats and is power-synced
+	$(GO) run ./bench --fleet $(or $(NODES),100000)
 
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
@@ -90,4 +93,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench chaos soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean

@@ -44,6 +44,7 @@ var goals = map[string]float64{
 	"node create": 1000, "port create": 1000, "connector create": 1000, "target create": 1000,
 	"node detail of 1,000": 12, "target detail of 1,000": 12, "nodes in detail, 10,000 by pages": 200,
 	"rescue and unrescue": 150, "start to first answer": 0.2, "memory, idle": 60, "memory, 10,000 nodes": 200,
+	"node list of 1,000": 15, cores: 1, rescueTime: 1.5, "memory, with the fleet": 1024,
 }
 
 func (w *world) tell(name string, value float64, unit string) {

@@ -30,6 +30,8 @@ type options struct {
 	rounds           int
 	time             time.Duration
 	only             string
+	fleet            int
+	turn             time.Duration
 }
 
 func main() {
@@ -62,11 +64,16 @@ func parse(args []string, errs io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 7, "how often a list is read through")
 	f.DurationVar(&o.time, "time", 3*time.Second, "how long a rate is measured")
 	f.StringVar(&o.only, "only", "", "measure only the cases whose names hold this word")
+	f.IntVar(&o.fleet, "fleet", 0, "measure instead the salvor that was built with a simulated fleet of so many nodes")
+	f.DurationVar(&o.turn, "turn", 120*time.Second, "how long a fleet is left alone to measure what heartbeats and power sync cost")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.fleet != 0 && (o.fleet < thousand || o.turn <= 0) {
+		return o, fmt.Errorf("a fleet has %d nodes or more, a turn is positive", thousand)
 	}
 	if o.concurrency < 1 || o.nodes < thousand || o.nodes > 60000 || o.ramdisks < 1 || o.ramdisks > 60000 || o.rounds < 1 || o.time <= 0 {
 		return o, fmt.Errorf("concurrency, ramdisks, rounds and time must be positive, nodes from %d to 60000", thousand)
@@ -95,6 +102,13 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	progress := func(line string) { fmt.Fprintln(errs, line) }
 	var reports []report
+	if o.fleet > 0 {
+		r, err := measureFleet(ctx, o, progress)
+		if err != nil {
+			return err
+		}
+		return show(o, []report{r}, out)
+	}
 	first, err := measureFirst(ctx, o, progress)
 	if err != nil {
 		return err
@@ -111,6 +125,10 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		}
 		reports = append(reports, second)
 	}
+	return show(o, reports, out)
+}
+
+func show(o options, reports []report, out io.Writer) error {
 	if o.asJSON {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
@@ -128,7 +146,7 @@ func measureFirst(ctx context.Context, o options, progress func(string)) (report
 		}
 		return measure(ctx, o, o.endpoint, a, o.pid, progress)
 	}
-	s, err := startSalvor(ctx, o.program)
+	s, err := startSalvor(ctx, o.program, func(string, string) (string, error) { return settings, nil })
 	if err != nil {
 		return report{}, err
 	}

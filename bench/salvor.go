@@ -59,27 +59,31 @@ func salvorPath() string {
 	return filepath.Join(dir, "salvor")
 }
 
-// startSalvor starts the program on a free port and waits for its first answer.
-func startSalvor(ctx context.Context, program string) (*salvor, error) {
+// startSalvor starts the program on a free port, with what configure makes of that and the state directory, and waits for its first answer.
+func startSalvor(ctx context.Context, program string, configure func(address, dir string) (string, error)) (*salvor, error) {
 	state, err := os.MkdirTemp("", "salvor-bench-")
 	if err != nil {
 		return nil, err
 	}
 	s := &salvor{state: state}
-	if err := s.start(ctx, program); err != nil {
+	if err := s.start(ctx, program, configure); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("start %s: %w\n%s", program, err, s.words())
 	}
 	return s, nil
 }
 
-func (s *salvor) start(ctx context.Context, program string) error {
-	file := filepath.Join(s.state, "salvor.conf")
-	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
-		return err
-	}
+func (s *salvor) start(ctx context.Context, program string, configure func(address, dir string) (string, error)) error {
 	address, err := freeAddress()
 	if err != nil {
+		return err
+	}
+	text, err := configure(address, s.state)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(s.state, "salvor.conf")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 	s.url = "http://" + address
