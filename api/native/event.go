@@ -130,7 +130,7 @@ func (s *server) subjectOf(c *api.Call, text string) (job.Subject, string, error
 		}
 		return job.Node(n.ID), n.Name, nil
 	case kind == "server" && ident != "":
-		srv, err := s.serverOf(c, ident)
+		srv, err := s.serverOf(c, ident, "os-instance-actions:list")
 		if err != nil {
 			return job.Subject{}, "", err
 		}

@@ -100,8 +100,11 @@ func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.L
 	return out, live, err
 }
 
-// serverOf finds a server that the asker may see, by UUID or by a name that only one has.
-func (s *server) serverOf(c *api.Call, ident string) (*compute.Server, error) {
+// serverOf finds a server that the asker may see, by UUID or by a name that only one has. rule is what the policy file may deny.
+func (s *server) serverOf(c *api.Call, ident, rule string) (*compute.Server, error) {
+	if allowed, said := s.Policy.Overruled(access.ComputeRules+rule, c.Who, access.Target{Owner: c.Project()}); said && !allowed {
+		return nil, problem.Forbiddenf("Policy doesn't allow %s to be performed.", access.ComputeRules+rule)
+	}
 	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: c.Admin()}
 	if !who.Admin {
 		who.Project = c.Project()
@@ -125,7 +128,7 @@ func (s *server) serverOf(c *api.Call, ident string) (*compute.Server, error) {
 }
 
 func (s *server) whyServer(c *api.Call) error {
-	srv, err := s.serverOf(c, c.Arg("ident"))
+	srv, err := s.serverOf(c, c.Arg("ident"), "servers:show")
 	if err != nil {
 		return err
 	}
