@@ -95,12 +95,12 @@ func (s *server) createToken(c *api.Call) error {
 		return err
 	}
 	switch {
+	case b.ExpiresIn < 0 || b.ExpiresIn > int64(access.MaxTokenLife/time.Second):
+		return problem.Invalidf("Invalid input for field expires_in: want 0 to %d seconds; 0 is until it is revoked.", access.MaxTokenLife/time.Second)
 	case confined != "" && b.Project == "":
 		b.Project = c.Who.Scope.ProjectName
 	case confined != "" && access.ProjectID(b.Project) != confined:
 		return problem.Forbiddenf("An administrator of a project makes tokens for that project alone.")
-	case b.ExpiresIn < 0 || b.ExpiresIn > int64(access.MaxTokenLife/time.Second):
-		return problem.Invalidf("Invalid input for field expires_in: want 0 to %d seconds; 0 is until it is revoked.", access.MaxTokenLife/time.Second)
 	}
 	t, text, err := s.Tokens.Issue(c.R.Context(), b.Name, b.Role, b.Project, time.Duration(b.ExpiresIn)*time.Second, c.Asker())
 	if err != nil {

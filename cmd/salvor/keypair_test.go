@@ -74,3 +74,24 @@ func TestKeypairsOfUsersOfOneName(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsOfTokensAreBounded: an administrator of a project, too, makes no token that lasts for ever by a number that is too great.
+func TestEndsOfTokensAreBounded(t *testing.T) {
+	p := standing(t, "")
+	main, _, err := p.handlers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := p.tokens.Issue(t.Context(), "lead", access.Admin, "lab", 0, record.Asker{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seconds := range []string{"-1", "315360001", "18446744074", "9223372036854775807"} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/salvor/v1/tokens", strings.NewReader(`{"name":"x","role":"reader","expires_in":`+seconds+`}`))
+		r.Header.Set("X-Auth-Token", text.Reveal())
+		w := httptest.NewRecorder()
+		if main.ServeHTTP(w, r); w.Code != 400 || !strings.Contains(w.Body.String(), "expires_in") {
+			t.Errorf("%s: %d %s", seconds, w.Code, w.Body)
+		}
+	}
+}
