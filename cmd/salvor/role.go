@@ -68,7 +68,9 @@ func (p *program) tasks() []task {
 		all = append(all, task{"boot services", p.boot.Run})
 	}
 	if p.has(config.RoleAPI) {
-		all = append(all, task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"certificate", p.watchCertificate}, task{"policy", p.watchPolicy}, task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
+		all = append(all,
+			task{"timeline", p.feed.Run}, task{"tokens", p.noteTokens}, task{"certificate", p.watchCertificate}, task{"policy", p.watchPolicy},
+			task{"rescue image", func(ctx context.Context) error { p.offerRescue(ctx); return nil }})
 	}
 	if !p.has(config.RoleConductor) {
 		return append(all, task{"leases", func(ctx context.Context) error {
