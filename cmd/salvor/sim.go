@@ -31,7 +31,7 @@ which their agents end; --hold keeps some waiting in one by maintenance, whose a
 else is rescued is answered too. Agents do nothing else: a simulated machine cannot be deployed or inspected from within. The same seed gives the same nodes and the same faults.
 It ends by an interrupt or after --for; the nodes stay until --clean removes them, and another run takes them over.
 The control plane must have a rescue ramdisk that its boot media can be made of (any file will do), and
-[agent]callback_networks must take the BMCs' addresses. Never point it at one that has work to do.`,
+[agent]callback_networks and [conductor]bmc_networks must take the BMCs' addresses. Never point it at one that has work to do.`,
 		Example: `  # a thousand machines, a tenth of them in rescue and half with agents that heartbeat, some with bad BMCs, for an hour
   salvor sim --nodes 1000 --seed 7 --rescue 0.1 --hold 0.5 --silent 0.01 --slow 0.02 --lying 0.005 --busy 0.01 --for 1h
 
