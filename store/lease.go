@@ -12,6 +12,8 @@ import (
 const (
 	// beatTime bounds a beat: one that comes later is not waited for, the next one counts as much.
 	beatTime = 2 * time.Second
+	// advanceTime bounds a step of the groups' clocks, for which all conductors may meet.
+	advanceTime = 10 * time.Second
 	// joinTime bounds a registration, which is followed by another under a new name.
 	joinTime = 15 * time.Second
 )
@@ -173,7 +175,7 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 
 // Advance is job.Clock's.
 func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
-	err := s.Do(within(ctx, beatTime), func(t job.Tx) error {
+	err := s.Do(within(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err
