@@ -45,6 +45,7 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 		return err
 	}
 	ctx = c.guarded(ctx)
+	began := c.Now() // what comes late was true then
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	state, health, readErr := vitals(bounded, m)
 	cancel()
@@ -55,11 +56,11 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 		state, readErr = m.node.PowerState, nil
 	}
 	if r := (reading{state: state, health: health, err: readErr}); r.unremarkable(n) {
-		quiet.add(ctx, metal.PowerReading{NodeID: n.ID, Power: state, At: c.Now()})
+		quiet.add(ctx, metal.PowerReading{NodeID: n.ID, Power: state, At: began})
 		return nil
 	}
 	return c.Store.Do(ctx, func(tx job.Tx) error {
-		return c.judge(ctx, tx, p, m.node, reading{state: state, health: health, err: readErr})
+		return c.judge(ctx, tx, p, m.node, reading{at: began, state: state, health: health, err: readErr})
 	})
 }
 
@@ -87,7 +88,7 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 	if err != nil {
 		return err
 	}
-	heard.NodeID, heard.PowerReadAt, heard.PowerError = now.ID, c.Now(), ""
+	heard.NodeID, heard.PowerReadAt, heard.PowerError = now.ID, r.at, ""
 	switch {
 	case r.err != nil:
 		heard.PowerFailures++
@@ -112,6 +113,7 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 
 // reading is one look at the power of a node.
 type reading struct {
+	at       time.Time // when it began
 	state    metal.Power
 	health   string
 	err      error

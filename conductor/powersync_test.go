@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,4 +166,35 @@ func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
 		turns <- n
 	}
 	return len(due)
+}
+
+// TestPowerReadingsAreAsOldAsTheirQuestion: an answer that comes late tells how it was when it was asked for.
+func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.power = metal.PowerOn
+	var asked atomic.Int64
+	now := b.con.Now
+	b.con.Now = func() time.Time { asked.Add(1); return now() }
+	b.mu.Lock() // the BMC does not answer
+	done := make(chan int)
+	go func() { done <- b.con.syncOnce(context.Background(), everyNode) }()
+	for end := time.Now().Add(2 * time.Second); asked.Load() < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	time.Sleep(2 * time.Millisecond)
+	released := now()
+	b.mu.Unlock()
+	if n := <-done; n != 1 {
+		t.Fatalf("%d nodes were read", n)
+	}
+	err := b.store.Do(context.Background(), func(tx job.Tx) error {
+		heard, err := b.store.Contact(context.Background(), tx, b.node)
+		if err == nil && (heard.PowerReadAt.IsZero() || !heard.PowerReadAt.Before(released)) {
+			t.Errorf("what was asked for before %s counts from %s", released, heard.PowerReadAt)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
