@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -79,7 +81,11 @@ func setupNetworks(machines []machineSpec, hosts []hostSpec) error {
 func addBridge(n network) error {
 	// Snooping needs a querier, which no lab network has: without one it would drop multicast.
 	snooping := false
-	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: n.Bridge}, MulticastSnooping: &snooping}
+	// A bridge without an address of its own takes its lowest port's, and another one when that port goes: its neighbours would
+	// speak to nobody for ten seconds.
+	address := net.HardwareAddr(binary.BigEndian.AppendUint64(nil, rand.Uint64())[:6])
+	address[0] = address[0]&^1 | 2 // of one station, and nobody's product
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: n.Bridge, HardwareAddr: address}, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(br); err != nil {
 		return err
 	}

@@ -93,10 +93,22 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "service", func() bool { return w.runs("h1") })
+	bridge := w.bridge()
 	w.power()
 	w.cables()
 	w.freezes()
 	w.locks(s.Shared)
+	if now := w.bridge(); now != bridge {
+		t.Errorf("the provisioning network's bridge was %s and is %s, which its neighbours do not know", bridge, now)
+	}
+}
+
+// bridge is the link address of the lab's end of the provisioning network.
+func (w hostWorld) bridge() string {
+	w.Helper()
+	_, after, _ := strings.Cut(mustInside(w.T, w.lab, "ip", "link", "show", "dev", provisionNet.Bridge), "link/ether ")
+	address, _, _ := strings.Cut(after, " ")
+	return address
 }
 
 func (w hostWorld) power() {

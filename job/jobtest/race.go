@@ -11,5 +11,5 @@ var stride = func() int {
 	if os.Getenv("SALVOR_SOAK") != "" {
 		return 1
 	}
-	return 8
+	return 16
 }()

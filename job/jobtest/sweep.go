@@ -45,7 +45,7 @@ type World struct {
 const patience = 30 * time.Second
 
 // Sweep runs every disturbance of the operation that fresh makes worlds for; under the
-// race detector every eighth.
+// race detector every sixteenth.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
 	tries := 0
 	sweep(t, fresh, func() bool { tries++; return tries%stride == 0 })
