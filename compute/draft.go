@@ -117,13 +117,11 @@ func (d *draft) disposition(s *Server) (Disposition, string) {
 	if slices.Contains(markers, "") {
 		return Cannot, "which disk store its disks lie in is not known: its host saw it no more before it died. Bring the host back to where it sees the store"
 	}
-	seers, lone := 0, ""
+	lone := ""
 	for _, marker := range markers {
-		n := d.seers(marker)
-		if n == 0 {
+		if seer(d.hosts, d.Source, marker) == nil {
 			lone = d.storeName(marker)
 		}
-		seers += n
 	}
 	if lone == "" {
 		return KeepDisk, fmt.Sprintf("its disks lie in store %s, which other hosts see as well", d.storeName(markers[0]))
@@ -147,17 +145,6 @@ func (d *draft) stays(s *Server) string {
 		return "its disks are none of salvor's"
 	}
 	return ""
-}
-
-// seers counts the other hosts that have a store of that marker, whether they live or not.
-func (d *draft) seers(marker string) int {
-	n := 0
-	for _, h := range d.hosts {
-		if h.ID != d.Source.ID && h.storeOf(marker) != nil {
-			n++
-		}
-	}
-	return n
 }
 
 func (d *draft) storeName(marker string) string {
