@@ -335,7 +335,7 @@ func (s *Hosts) Up(ctx context.Context, h *Host) (bool, error) {
 
 // unheard is an error about a host that only seems to be down, for this process has not listened for long enough to have heard it.
 func (s *Hosts) unheard(h *Host) error {
-	if h.Fenced || h.ForcedDown || h.Revoked || s.listening() >= Suspect {
+	if h.Fenced || h.ForcedDown || h.Revoked || s.Listening() >= Suspect {
 		return nil
 	}
 	return problem.Unavailablef("host %s was not heard yet by a control plane that has just begun to listen", orID(h))

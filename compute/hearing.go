@@ -111,19 +111,26 @@ func (s *Hosts) Silence(hostID string) (since time.Duration, watchdog string, kn
 
 // Listen reads what other processes heard, before a fence counts a silence: this one may have stood still, and then it heard nothing.
 func (s *Hosts) Listen(ctx context.Context) error {
-	s.ear.mu.Lock()
-	if now := s.now(); !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter {
-		s.ear.since, s.ear.looked = now, now
-	}
-	s.ear.mu.Unlock()
+	s.resume(false)
 	return s.listen(ctx)
 }
 
-// Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
-func (s *Hosts) Listening() time.Duration { return s.listening() }
+// resume has silence count anew if the store was not asked for too long; turn: the loop asks it now.
+func (s *Hosts) resume(turn bool) {
+	s.ear.mu.Lock()
+	defer s.ear.mu.Unlock()
+	now := s.now()
+	gap := !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter
+	if gap {
+		s.ear.since = now
+	}
+	if gap || turn {
+		s.ear.looked = now
+	}
+}
 
-// listening tells for how long this process has heard without a gap.
-func (s *Hosts) listening() time.Duration {
+// Listening tells for how long this process has heard without a gap; 0: it hears nothing just now.
+func (s *Hosts) Listening() time.Duration {
 	s.ear.mu.Lock()
 	defer s.ear.mu.Unlock()
 	if s.ear.deaf {
@@ -155,13 +162,7 @@ func (s *Hosts) listen(ctx context.Context) error {
 
 // keepListening is listen in a loop: a gap between its turns is one in which nothing was heard.
 func (s *Hosts) keepListening(ctx context.Context) error {
-	s.ear.mu.Lock()
-	now := s.now()
-	if !s.ear.looked.IsZero() && now.Sub(s.ear.looked) > deafAfter {
-		s.ear.since = now
-	}
-	s.ear.looked = now
-	s.ear.mu.Unlock()
+	s.resume(true)
 	return s.listen(ctx)
 }
 

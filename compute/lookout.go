@@ -121,7 +121,7 @@ func (s *Hosts) tendSuspects(ctx context.Context) error {
 
 // view perceives all hosts now. Only of those that are silent more is asked than whether they are.
 func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host, error) {
-	v, byID := View{Listening: s.listening()}, make(map[string]*Host, len(hosts))
+	v, byID := View{Listening: s.Listening()}, make(map[string]*Host, len(hosts))
 	silent := false
 	for _, h := range hosts {
 		byID[h.ID] = h

@@ -179,7 +179,7 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	silent, watchdog, leased := s.Silence(h.ID)
 	lapsed, ago := leased && silent >= Suspect, "its lease lapsed, it was heard last "+silent.Round(time.Second).String()+" ago"
 	if !leased || h.Kind != AgentHost {
-		lapsed, ago = h.Kind != AgentHost || s.listening() >= Suspect, "it holds no lease"
+		lapsed, ago = h.Kind != AgentHost || s.Listening() >= Suspect, "it holds no lease"
 	}
 	if h.reached() {
 		lapsed = false
@@ -204,7 +204,7 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	case h.ForcedDown && leased:
 		why = "it still held its lease " + silent.Round(time.Second).String() + " ago; it is told to stop its guests, and has not told that none runs"
 	case h.ForcedDown:
-		why = "this control plane has listened for " + s.listening().Round(time.Second).String() + " only"
+		why = "this control plane has listened for " + s.Listening().Round(time.Second).String() + " only"
 	case !lapsed && leased:
 		why = "it holds its lease"
 	case leased && watchdog == "":
