@@ -73,6 +73,14 @@ func (c *core) change(ctx context.Context, fn func(job.Tx) error) error {
 	return problem.Conflictf("the server keeps changing; ask again")
 }
 
+// changed has core.change begin again where a row that was to be written is not as it was read.
+func changed(err error) error {
+	if problem.Is(err, problem.Conflict) {
+		return record.ErrChanged
+	}
+	return err
+}
+
 // apply writes what the rule says.
 func (s *Servers) apply(ctx context.Context, tx job.Tx, st *step, cred *password) error {
 	if err := s.prepare(ctx, tx, st, cred); err != nil {

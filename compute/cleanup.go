@@ -198,11 +198,7 @@ func (s *Hosts) endMove(ctx context.Context, seen *Move, change func(*Move), tex
 }
 
 func (c *core) saveMove(tx job.Tx, m *Move) error {
-	err := c.store.Moves().Save(tx, m)
-	if problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	}
-	return err
+	return changed(c.store.Moves().Save(tx, m))
 }
 
 // reviveCleanUps has moves cleaned up that came as far as their destination and failed there, where another move brought the server on:

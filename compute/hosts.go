@@ -115,11 +115,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 }
 
 func (c *core) saveHost(tx job.Tx, h *Host) error {
-	err := c.store.Hosts().Save(tx, h)
-	if problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	}
-	return err
+	return changed(c.store.Hosts().Save(tx, h))
 }
 
 func (c *core) noteHost(tx job.Tx, id string, who record.Asker, text string) error {

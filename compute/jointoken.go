@@ -74,9 +74,5 @@ func (s *Hosts) useToken(ctx context.Context, tx job.Tx, token secret.Value, hos
 		return nil, refused
 	}
 	t.UsedBy, t.UsedAt, t.UsedKey = hostID, s.now(), key
-	err = s.store.JoinTokens().Save(tx, t)
-	if problem.Is(err, problem.Conflict) {
-		err = record.ErrChanged
-	}
-	return t, err
+	return t, changed(s.store.JoinTokens().Save(tx, t))
 }

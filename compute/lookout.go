@@ -308,10 +308,5 @@ func (s *Hosts) countHealing(ctx context.Context, tx job.Tx, h *Host) error {
 		return problem.Conflictf("host %s is not healed now: %d of its group were within %s", orID(h), len(g.Healed), HealCycle)
 	}
 	g.Healed = append(g.Healed, Healing{HostID: h.ID, At: now})
-	if err := s.store.HostGroups().Save(tx, g); problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	} else if err != nil {
-		return err
-	}
-	return nil
+	return changed(s.store.HostGroups().Save(tx, g))
 }

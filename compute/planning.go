@@ -242,11 +242,7 @@ func (i *PlanItem) staysWhy() string {
 }
 
 func (s *Hosts) savePlan(tx job.Tx, p *Plan) error {
-	err := s.store.Plans().Save(tx, p)
-	if problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	}
-	return err
+	return changed(s.store.Plans().Save(tx, p))
 }
 
 // CancelPlan ends a plan: moves that go on come to their end, no further one begins.

@@ -56,10 +56,7 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	h.Fenced = true
 	r = &Receipt{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: hostID, BootID: h.BootID, Epoch: h.Fences, Proofs: proofs,
 		By: by, Words: words}
-	if err := s.store.Receipts().Insert(tx, r); err != nil {
-		if problem.Is(err, problem.Conflict) {
-			err = record.ErrChanged // another one was given at this very moment
-		}
+	if err := changed(s.store.Receipts().Insert(tx, r)); err != nil { // another one was given at this very moment
 		return nil, err
 	}
 	if err := s.saveHost(tx, h); err != nil {

@@ -204,11 +204,7 @@ func (s *Hosts) saveClosed(tx job.Tx, r *Receipt) error {
 }
 
 func (s *Hosts) saveReceipt(tx job.Tx, r *Receipt) error {
-	err := s.store.Receipts().Save(tx, r)
-	if problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	}
-	return err
+	return changed(s.store.Receipts().Save(tx, r))
 }
 
 // keptOut tells what keeps a fenced host from being admitted; empty: nothing.

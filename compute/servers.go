@@ -345,11 +345,7 @@ func ignoreNotFound(err error) error {
 
 // save writes a server inside core.change.
 func (c *core) save(tx job.Tx, srv *Server) error {
-	err := c.store.Servers().Save(tx, srv)
-	if problem.Is(err, problem.Conflict) {
-		return record.ErrChanged
-	}
-	return err
+	return changed(c.store.Servers().Save(tx, srv))
 }
 
 func (c *core) note(tx job.Tx, id string, who record.Asker, kind, text string) error {
