@@ -66,6 +66,7 @@ const (
 	MaxDelay    = 15 * time.Minute
 	crashLimit  = 4
 	idlePoll    = time.Second
+	takenPause  = 20 * time.Millisecond // after a look at work that others were about to take
 	claimAtOnce = 64
 )
 
@@ -169,6 +170,7 @@ func (r *Runner) claimLoop(ctx context.Context) {
 
 // claim takes what it can and says how long to wait before the next look.
 func (r *Runner) claim(ctx context.Context) time.Duration {
+	var asked time.Time
 	for {
 		free := min(cap(r.slots)-len(r.slots), claimAtOnce)
 		if free <= 0 {
@@ -180,6 +182,7 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 		if epoch.Err() != nil {
 			return idlePoll // the lease is lost: the next incarnation claims
 		}
+		asked = r.now()
 		bounded, done := context.WithTimeout(ctx, lookTime)
 		jobs, err := r.take(bounded, me, free)
 		done()
@@ -201,6 +204,9 @@ func (r *Runner) claim(ctx context.Context) time.Duration {
 	done()
 	if err != nil || due.IsZero() {
 		return idlePoll
+	}
+	if !due.After(asked) { // somebody's claim of it is not committed yet
+		return takenPause
 	}
 	return min(max(due.Sub(r.now()), time.Millisecond), idlePoll)
 }

@@ -51,9 +51,7 @@ func (c *clause) where() string {
 	return " WHERE " + strings.Join(c.parts, " AND ")
 }
 
-// claimFree is the condition under which anybody may claim a job; it is told
-// twice in Claim, because of two claimers of PostgreSQL that pick the same row
-// the second sees only in the outer WHERE that it is gone.
+// claimFree is the condition under which anybody may claim a job.
 const claimFree = `owner = '' AND state IN ('ready', 'undoing')`
 
 // claimTime bounds a claim; what was claimed all the same is found by Claimed.
@@ -68,9 +66,8 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	stamp := c.arg(micros(s.stamp()))
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
-		WHERE id IN (SELECT id FROM job WHERE ` + claimFree + ` AND due <= $2 AND ` + c.in("group_name", groups) + `
-		AND ` + c.known(kinds) + ` ORDER BY due LIMIT ` + c.count(limit) + `)
-		AND ` + claimFree + ` AND due <= $2 RETURNING ` + jobColumns
+		WHERE id` + s.engine.among(`SELECT id FROM job WHERE `+claimFree+` AND due <= $2 AND `+c.in("group_name", groups)+`
+		AND `+c.known(kinds)+` ORDER BY due LIMIT `+c.count(limit)) + ` RETURNING ` + jobColumns
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	if next, err := s.NextDue(ctx, groups, kinds); err != nil || next.IsZero() || next.After(now) {
 		return nil, err

@@ -48,8 +48,8 @@ func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (id
 	if err != nil || !found {
 		return nil, err
 	}
-	text := `UPDATE power_turn SET due = ` + c.arg(micros(t.Next)) + ` WHERE node_id IN (SELECT node_id FROM power_turn WHERE ` + due + ` ORDER BY due LIMIT ` +
-		c.count(limit) + s.engine.skipLocked() + `) AND due <= ` + now + ` RETURNING node_id`
+	text := `UPDATE power_turn SET due = ` + c.arg(micros(t.Next)) + ` WHERE node_id` +
+		s.engine.among(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id`
 	err = s.Do(ctx, func(u job.Tx) error {
 		ids = nil
 		tx, err := s.tx(u)
@@ -161,6 +161,10 @@ func (s *Store) SavePower(ctx context.Context, readings []metal.PowerReading) er
 	return nil
 }
 
-func (*postgresEngine) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
+// Of "IN (look)" PostgreSQL may make a join that looks again for each row, and passes by what the update itself has taken: it would
+// take more than the look's limit. An array is made once.
+func (*postgresEngine) among(look string) string {
+	return ` = ANY(ARRAY(` + look + ` FOR UPDATE SKIP LOCKED))`
+}
 
-func (*sqliteEngine) skipLocked() string { return "" }
+func (*sqliteEngine) among(look string) string { return ` IN (` + look + `)` }

@@ -72,8 +72,9 @@ type engine interface {
 	// forget drops what it can of the timeline that is older than before without touching rows, gives how many events that
 	// were, and names the table whose rows are left to be deleted one by one.
 	forget(ctx context.Context, now, before time.Time) (n int, rest string, err error)
-	// skipLocked ends a query whose rows an update takes, so that those who take some at once do not wait for each other.
-	skipLocked() string
+	// among is the rest of "column ..." in an update that takes rows of a look: it is looked once, however the update is carried
+	// out, and those who take some at once pass each other by.
+	among(look string) string
 	// woke tells other processes that work may be there; it may return before they know.
 	woke()
 	close() error
