@@ -310,7 +310,7 @@ func (s *session) delete(path string) error {
 	if !local(path) {
 		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
 	}
-	resp, err := s.api.Delete(path)
+	resp, err := s.ask(http.MethodDelete, path, nil, nil)
 	if err != nil {
 		if err = s.fault(err); isMissing(err) {
 			return nil

@@ -125,8 +125,17 @@ func TestManySystemsNeedAName(t *testing.T) {
 func TestWrongPasswordIsTriedOnce(t *testing.T) {
 	bmc, _, n := machine(t)
 	n.DriverInfo[PasswordKey] = "x"
-	if err := (&Driver{}).SetPower(t.Context(), n, metal.PowerOn); !problem.Is(err, problem.Invalid) || bmc.Requests() != 2 {
-		t.Fatalf("%v after %d requests; want the root and one refusal", err, bmc.Requests())
+	if err := (&Driver{}).SetPower(t.Context(), n, metal.PowerOn); !problem.Is(err, problem.Invalid) || bmc.Requests() != 1 {
+		t.Fatalf("%v after %d requests; want one refusal", err, bmc.Requests())
+	}
+}
+
+// The power of a hundred thousand machines is read every two minutes: a look is one request.
+func TestALookAtThePowerIsOneRequest(t *testing.T) {
+	bmc, _, n := machine(t)
+	n.DriverInfo[SystemKey] = "/redfish/v1/Systems/1"
+	if power, _, err := (&Driver{}).Vitals(t.Context(), n); err != nil || power == metal.PowerUnknown || bmc.Requests() != 1 {
+		t.Fatalf("power %q, %v after %d requests; want one", power, err, bmc.Requests())
 	}
 }
 

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -24,7 +25,8 @@ import (
 // login outlives it: BMCs hold a handful of sessions and forget them slowly.
 type session struct {
 	conf   *settings
-	api    *gofish.APIClient
+	ctx    context.Context // of the operation
+	http   *http.Client
 	closes func()
 	token  secret.Value   // of a session login
 	system string         // path of the ComputerSystem, once found
@@ -63,19 +65,22 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 	return s, err
 }
 
+// login opens a conversation. With name and password in each request it costs no request of its own: a look at the power is one.
 func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*session, error) {
 	wire := driver.Wire{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control}
 	client, release := wire.Client()
-	s := &session{conf: conf, closes: release}
+	s := &session{conf: conf, ctx: ctx, http: client, closes: release}
+	if auth == authBasic {
+		return s, nil
+	}
 	api, err := gofish.ConnectContext(ctx, gofish.ClientConfig{
 		Endpoint: conf.base.String(), HTTPClient: client, NoModifyTransport: true, ReuseConnections: true,
-		Username: conf.username, Password: conf.password.Reveal(), BasicAuth: auth == authBasic,
+		Username: conf.username, Password: conf.password.Reveal(),
 	})
 	if err != nil {
 		release()
 		return nil, s.fault(err)
 	}
-	s.api = api
 	if login, err := api.GetSession(); err == nil {
 		s.token = secret.New(login.Token)
 		s.closes = func() {
@@ -90,13 +95,58 @@ func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*sessi
 	return s, nil
 }
 
+const jsonType = "application/json"
+
+// ask sends a request with what the login gave. An answer that is no success is a *schemas.Error.
+func (s *session) ask(method, path string, body any, headers map[string]string) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(s.ctx, method, s.conf.base.String()+path, content)
+	if err != nil {
+		return nil, err
+	}
+	// Some BMCs want the type of a body even where there is none.
+	for name, value := range map[string]string{"User-Agent": "salvor", "Accept": jsonType, "Content-Type": jsonType} {
+		req.Header.Set(name, value)
+	}
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
+	switch {
+	case !s.token.Empty():
+		req.Header.Set("X-Auth-Token", s.token.Reveal())
+	case s.conf.username != "" && !s.conf.password.Empty():
+		req.SetBasicAuth(s.conf.username, s.conf.password.Reveal())
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	return nil, schemas.ConstructError(resp.StatusCode, text)
+}
+
 // get reads a resource into doc, which holds only what the operation needs: a BMC
 // that gets something else wrong is still of use. The ETag is empty if there is none.
 func (s *session) get(path string, doc any) (etag string, err error) {
 	if !local(path) {
 		return "", problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
 	}
-	resp, err := s.api.Get(path)
+	resp, err := s.ask(http.MethodGet, path, nil, nil)
 	if err != nil {
 		return "", s.fault(err)
 	}
@@ -117,7 +167,7 @@ func (s *session) post(path string, body any) (definite bool, err error) {
 	if !local(path) {
 		return true, problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
 	}
-	resp, err := s.api.Post(path, body)
+	resp, err := s.ask(http.MethodPost, path, body, nil)
 	if err != nil {
 		var answer *schemas.Error
 		return errors.As(err, &answer), s.fault(err)
@@ -147,7 +197,7 @@ func (s *session) patch(path, etag string, body any) error {
 		if tag != "" {
 			headers["If-Match"] = tag
 		}
-		if resp, err = s.api.PatchWithHeaders(path, body, headers); err == nil {
+		if resp, err = s.ask(http.MethodPatch, path, body, headers); err == nil {
 			_ = resp.Body.Close()
 			return nil
 		}

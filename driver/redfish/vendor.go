@@ -3,6 +3,7 @@ package redfish
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -146,7 +147,7 @@ func (s *session) subscribe(at string, args metal.Object) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.api.Post(at, body)
+	resp, err := s.ask(http.MethodPost, at, body, nil)
 	if err != nil {
 		return nil, s.fault(err)
 	}
