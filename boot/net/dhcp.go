@@ -125,11 +125,10 @@ func (r *responder) request(req *dhcpv4.DHCPv4, c client, p *pool, served bool) 
 		}
 		return r.refuse(req)
 	}
-	if p.has(wanted) {
-		p.release(c.mac, wanted)
+	if p.gave(c.mac, wanted) {
 		return r.refuse(req)
 	}
-	// A stranger with an address that is not ours to judge.
+	// A stranger with an address that is not ours to judge. Where a restart forgot that it is, the lease ends by itself.
 	return nil, nil
 }
 

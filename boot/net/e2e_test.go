@@ -321,7 +321,7 @@ func bootsByIPXE(t *testing.T) {
 func TestBIOSBootsByUNDIOnly(t *testing.T) {
 	w := newWorld(t, metal.RoadIPXE, Authoritative)
 	first := filepath.Join(w.dir, "first.ipxe")
-	write(t, first, "#!ipxe\ndhcp && chain tftp://10.77.0.1/undionly.kpxe\n")
+	write(t, first, "#!ipxe\ndhcp && chain tftp://10.77.0.1/"+w.node.Plan.Path+"/undionly.kpxe\n")
 	w.qemu(t, "-device", "virtio-net-pci,netdev=n,romfile=,mac="+testMAC, "-kernel", "/usr/lib/ipxe/ipxe.lkrn", "-initrd", first)
 	w.boots(t)
 }

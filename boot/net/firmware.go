@@ -99,10 +99,10 @@ func (r *responder) boot(resp *dhcpv4.DHCPv4, c client) {
 		bootFile(resp, r.fileURL(c.plan, metal.BootEFI))
 		what = "UEFI image named"
 	case c.kind == kindPXEUEFI:
-		r.loader(resp, r.uefi)
+		r.loader(resp, c.plan, r.uefi)
 		what = "boot loader named"
 	case c.kind == kindPXEBIOS:
-		r.loader(resp, r.bios)
+		r.loader(resp, c.plan, r.bios)
 		what = "boot loader named"
 	}
 	// Beside another server the offer is the last that is heard of some firmware.
@@ -144,11 +144,11 @@ func (r *responder) proxy(req *dhcpv4.DHCPv4, c client, port int) (*dhcpv4.DHCPv
 	return resp, nil
 }
 
-// loader names a boot loader on our TFTP server.
-func (r *responder) loader(resp *dhcpv4.DHCPv4, name string) {
+// loader names a boot loader on our TFTP server, which gives it to nobody who does not know the boot's path.
+func (r *responder) loader(resp *dhcpv4.DHCPv4, plan *metal.BootPlan, name string) {
 	resp.ServerIPAddr = r.addr.AsSlice()
 	resp.UpdateOption(dhcpv4.OptTFTPServerName(r.addr.String()))
-	bootFile(resp, name)
+	bootFile(resp, plan.Path+"/"+name)
 }
 
 // bootFile names the file in the option and, where it fits, in the header too, where old firmware looks.

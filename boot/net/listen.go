@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/pin/tftp/v3"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
@@ -32,6 +31,7 @@ type link struct {
 	server *Server
 	resp   *responder
 	index  int
+	mtu    int
 	dhcp   []*net.UDPConn
 	tftp   *net.UDPConn
 	// routers hears router solicitations; nil where none are answered.
@@ -48,7 +48,7 @@ func (s *Server) listen(ctx context.Context, c Interface) (*link, error) {
 	if err != nil {
 		return nil, problem.Unavailablef("boot server: interface %s: %w", c.Name, err)
 	}
-	l := &link{server: s, resp: s.responder(c, addr), index: ifc.Index}
+	l := &link{server: s, resp: s.responder(c, addr), index: ifc.Index, mtu: ifc.MTU}
 	if c.Mode == Authoritative && !slices.ContainsFunc(c.Ranges, func(r Range) bool { return r.Network.Contains(addr) }) {
 		s.log.Warn("no DHCP range of an interface is in its own network: only relayed requests are answered", "interface", c.Name, "address", addr)
 	}
@@ -112,18 +112,16 @@ func (l *link) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	loaders := l.server.tftpServer()
 	for _, conn := range l.dhcp {
 		wg.Go(func() { cancel(l.serveDHCP(ctx, conn)) })
 	}
-	wg.Go(func() { cancel(serveTFTP(loaders, l.tftp)) })
+	wg.Go(func() { cancel(l.server.serveTFTP(ctx, l.tftp, l.mtu)) })
 	if l.routers != nil {
 		wg.Go(func() { cancel(l.serveRouters(ctx)) })
 	}
 	wg.Go(func() { cancel(l.watch(ctx)) })
 	<-ctx.Done()
 	l.close()
-	loaders.Shutdown()
 	wg.Wait()
 	return context.Cause(ctx)
 }
@@ -147,13 +145,6 @@ func (l *link) watch(ctx context.Context) error {
 			return fmt.Errorf("interface %s was remade or has another address", l.resp.Name)
 		}
 	}
-}
-
-func serveTFTP(t *tftp.Server, conn *net.UDPConn) error {
-	if err := t.Serve(conn); err != nil {
-		return fmt.Errorf("serve TFTP: %w", err)
-	}
-	return nil
 }
 
 // serveDHCP answers on one socket. Each packet has its own time; when too many are in

@@ -139,6 +139,14 @@ func (p *pool) release(mac string, a netip.Addr) {
 	}
 }
 
+// gave tells whether a MAC has an address from us, as far as that is remembered.
+func (p *pool) gave(mac string, a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had, ok := p.byMAC[mac]
+	return ok && had == a
+}
+
 // has tells whether an address lies in the range.
 func (p *pool) has(a netip.Addr) bool {
 	return a.Is4() && !a.Less(p.From) && !p.To.Less(a)

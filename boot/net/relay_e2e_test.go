@@ -60,7 +60,7 @@ func TestRelayedRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if from.String() != "10.77.0.1:67" || !far.Network.Contains(toAddr(resp.YourIPAddr)) || resp.BootFileName != "snponly.efi" ||
+		if from.String() != "10.77.0.1:67" || !far.Network.Contains(toAddr(resp.YourIPAddr)) || resp.BootFileName != testPath+"/snponly.efi" ||
 			string(resp.RelayAgentInfo().Get(dhcpv4.AgentCircuitIDSubOption)) != "rack 7" {
 			t.Errorf("from %s: %s", from, resp.Summary())
 		}
