@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // KeySize is the length of a master key in bytes.
@@ -26,6 +27,7 @@ type Key struct {
 	mu    sync.RWMutex
 	known []*working // in the order in which they were learnt
 	seals *working
+	ended map[string]time.Time // by id: since when a key seals and signs no more
 }
 
 // working is what is derived from one master key.
@@ -37,7 +39,7 @@ type working struct {
 
 // NewKey takes master keys of KeySize bytes each, one at least; the first one seals until Use says otherwise.
 func NewKey(masters ...[]byte) (*Key, error) {
-	k := &Key{}
+	k := &Key{ended: map[string]time.Time{}}
 	for _, m := range masters {
 		if _, err := k.Add(m); err != nil {
 			return nil, err
@@ -113,6 +115,13 @@ func (k *Key) Use(id string) bool {
 		k.seals = w
 	}
 	return w != nil
+}
+
+// End notes since when a key seals and signs no more. It opens still: what it sealed is being sealed anew.
+func (k *Key) End(id string, since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended[id] = since
 }
 
 // Forget drops a key unless it is the one that seals.
@@ -225,13 +234,27 @@ func (k *Key) TokenBy(id string, words ...string) Value {
 	return keys[0].token(words)
 }
 
-// Derived tells whether a token is Token's for the words, by any known key.
-func (k *Key) Derived(token Value, words ...string) bool {
+// Life is how long a token lives at most that a key derived before it ended, and what time it is.
+type Life struct {
+	Now time.Time
+	For time.Duration
+}
+
+// Derived tells whether a token is Token's for the words, by a key that may sign, or by one that ended no longer ago than a token
+// lives: what is older is nobody's who got it while the key was good.
+func (k *Key) Derived(life Life, token Value, words ...string) bool {
 	good := false
 	for _, w := range k.all() {
-		good = w.token(words).Equal(token) || good
+		good = w.token(words).Equal(token) && k.signs(w.id, life) || good
 	}
 	return good
+}
+
+func (k *Key) signs(id string, life Life) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	since, ended := k.ended[id]
+	return !ended || life.For > 0 && life.Now.Before(since.Add(life.For))
 }
 
 func (w *working) token(words []string) Value {

@@ -51,7 +51,7 @@ const (
 var ErrWrongKey = problem.Invalidf("database: its secrets are sealed with another key than this secrets.key; start with the key file that was used with it")
 
 // proveKey writes the check value of a fresh database, and proves that the keys at hand are those that its secrets are sealed with.
-// It leaves the key that the database says as the one that seals.
+// It leaves the key that the database says as the one that seals, and tells the key which ones ended.
 func (s *Store) proveKey(tx *Tx) error {
 	var sealed string
 	scan := func(r *sql.Rows) error { return r.Scan(&sealed) }
@@ -85,6 +85,13 @@ func (s *Store) proveKey(tx *Tx) error {
 			return problem.Invalidf("database: its secrets are being sealed anew; until that is done key %s is needed beside %s: see [secrets]key_file", k.ID, s.key.ID())
 		case k.State == CurrentKey:
 			s.key.Use(k.ID)
+		case k.State == OldKey:
+			s.key.End(k.ID, k.Since)
+		}
+	}
+	for _, k := range keys {
+		if k.State == RetiredKey { // before any door opens: a thief of it may sign with it
+			s.key.Forget(k.ID)
 		}
 	}
 	return nil

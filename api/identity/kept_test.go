@@ -1,6 +1,8 @@
 package identity_test
 
 import (
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -144,4 +146,59 @@ func TestLocalToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.refused(text.Reveal(), "of another key")
+}
+
+// change has a new key sign, as of now. It returns what has the old one sign again, as whoever stole it can, for as long as f runs.
+func (w *world) change() (stolen func(f func())) {
+	w.t.Helper()
+	old := w.key.ID()
+	next, err := w.key.Add(secret.GenerateKey())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.key.Use(next)
+	w.key.End(old, w.now)
+	return func(f func()) {
+		w.key.Use(old)
+		f()
+		w.key.Use(next)
+	}
+}
+
+// TestEndedKeySigns: while a key is known that signs no more, what it signs opens nothing that needs the key alone, and the rest no
+// longer than what was signed with it while it was good.
+func TestEndedKeySigns(t *testing.T) {
+	w := newWorld(t, api.NoAuth{})
+	before, _ := w.login(password("ann", "x", inLab))
+	stolen := w.change()
+	var local secret.Value
+	var late string
+	stolen(func() {
+		var err error
+		if local, err = identity.LocalToken(w.key, w.now); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.refused(local.Reveal(), "of the key's reader, by the old key")
+	w.now = w.now.Add(identity.Lifetime - time.Second)
+	stolen(func() { late, _ = w.login(password("ann", "x", inLab)) })
+	for _, text := range []string{before, late} {
+		if _, err := w.who(text); err != nil {
+			t.Errorf("within the life of what the key signed: %v", err)
+		}
+	}
+	w.now = w.now.Add(time.Second)
+	w.refused(late, "of the old key, longer than its tokens live")
+	again, _ := w.login(password("ann", "x", inLab))
+	if _, err := w.who(again); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeyAloneMakesNoUser: where users have tokens of the API, nothing is signed for them, and so nothing signed is believed.
+func TestKeyAloneMakesNoUser(t *testing.T) {
+	w := newWorld(t, nobody{})
+	said := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"id":"1","user":"root","system":true,"issued":%q,"expires":%q}`,
+		w.now.Format(time.RFC3339), w.now.Add(time.Hour).Format(time.RFC3339)))
+	w.refused("salvor."+said+"."+w.key.Token("identity token 1", "root", "", said).Reveal(), "made with the key alone")
 }

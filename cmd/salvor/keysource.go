@@ -180,15 +180,28 @@ func (k keySource) extend(ctx context.Context) error {
 	return k.edit(ctx, func(masters [][]byte) [][]byte { return append(masters, secret.GenerateKey()) })
 }
 
-// forget drops a key from the file. What a command prints is not ours to change.
-func (k keySource) forget(ctx context.Context, id string) error {
+// forget drops keys from the file, and tells which of them were there. What a command prints is not ours to change.
+func (k keySource) forget(ctx context.Context, ids []string) ([]string, error) {
 	if k.command != "" {
-		return nil
+		return nil, nil
 	}
-	return k.edit(ctx, func(masters [][]byte) [][]byte {
+	masters, err := k.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	for _, m := range masters {
+		if id, err := secret.KeyID(m); err == nil && slices.Contains(ids, id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil // a file that nobody may write is no hindrance then
+	}
+	return gone, k.edit(ctx, func(masters [][]byte) [][]byte {
 		return slices.DeleteFunc(masters, func(m []byte) bool {
-			other, err := secret.KeyID(m)
-			return err == nil && other == id
+			id, err := secret.KeyID(m)
+			return err == nil && slices.Contains(gone, id)
 		})
 	})
 }

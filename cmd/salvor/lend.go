@@ -62,5 +62,5 @@ func (p *program) lent(sum, until, token string) bool {
 	if err != nil || time.Now().After(time.Unix(end, 0)) {
 		return false
 	}
-	return p.key.Derived(secret.New(token), "lent image", sum, until)
+	return p.key.Derived(secret.Life{Now: time.Now(), For: lendFor}, secret.New(token), "lent image", sum, until)
 }

@@ -36,6 +36,8 @@ type rotation struct {
 	// clean is the old key with which nothing is sealed any more, and nothing can be: what is left to wait for is asked for at asked again.
 	clean string
 	asked time.Time
+	// dropped are the retired keys that our source was looked through for.
+	dropped []string
 }
 
 // keyStore is what a rotation needs of the store.
@@ -175,24 +177,38 @@ func (r *rotation) keepHolding(ctx context.Context) {
 
 // learn reads the keys that the database names and we lack, and forgets those that are of no use any more.
 func (r *rotation) learn(ctx context.Context, keys []store.SealKey) error {
+	var retired []string
 	for _, k := range keys {
-		known := slices.Contains(r.key.IDs(), k.ID)
-		switch {
-		case k.State == store.RetiredKey && known:
-			r.key.Forget(k.ID)
-			if err := r.source.forget(ctx, k.ID); err != nil {
-				return err
-			}
-			r.log.Info("a key that sealed secrets is forgotten", "key", k.ID)
-		case k.State != store.RetiredKey && !known && r.source.command == "":
+		if k.State == store.RetiredKey {
+			retired = append(retired, k.ID)
+			continue
+		}
+		if r.source.command == "" && !slices.Contains(r.key.IDs(), k.ID) {
 			if err := r.reload(ctx, keys); err != nil {
 				return err
 			}
 		}
-		if k.State == store.CurrentKey {
+		switch k.State {
+		case store.CurrentKey:
 			r.key.Use(k.ID)
+		case store.OldKey:
+			r.key.End(k.ID, k.Since)
 		}
 	}
+	for _, id := range retired { // after another one seals: the one that seals is not forgotten
+		r.key.Forget(id)
+	}
+	if slices.Equal(retired, r.dropped) {
+		return nil
+	}
+	gone, err := r.source.forget(ctx, retired)
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		r.log.Info("a key that sealed secrets is forgotten", "key", id)
+	}
+	r.dropped = retired
 	return nil
 }
 

@@ -70,3 +70,46 @@ func TestRotationWaits(t *testing.T) {
 		t.Errorf("nobody needs the old key: %+v %v", keys, err)
 	}
 }
+
+// TestRetiredKeyGoes: a key that was retired while we did not live goes from our file at our first turn, though the start has forgotten it.
+func TestRetiredKeyGoes(t *testing.T) {
+	db := storetest.OnSQLite(t)
+	s, key := storetest.Open(t, db), db.Key
+	file := filepath.Join(t.TempDir(), "secrets.key")
+	source := keySource{file: file}
+	masters, err := source.read(t.Context()) // makes one
+	if err != nil {
+		t.Fatal(err)
+	}
+	retired, err := key.Add(masters[0])
+	if err == nil {
+		err = source.extend(t.Context())
+	}
+	if err == nil {
+		masters, err = source.read(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, err := key.Add(masters[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRotation(source, key, s, "h", true, slog.New(slog.DiscardHandler))
+	for _, id := range []string{retired, current} {
+		if err := s.ProposeKey(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if id == current {
+			key.Forget(retired) // as a start does
+		}
+		for i := 0; i < 5; i++ {
+			_ = r.turn(t.Context())
+			r.asked = time.Time{}
+		}
+	}
+	masters, err = source.read(t.Context())
+	if err != nil || len(masters) != 1 || key.ID() != current {
+		t.Fatalf("%d keys are in the file, %v; %s seals, want %s", len(masters), err, key.ID(), current)
+	}
+}

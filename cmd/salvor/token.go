@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"salvor/config"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/secret"
 	"salvor/store"
 )
 
@@ -181,24 +183,32 @@ func (s *serveFlags) program() (*program, error) {
 
 // askLocally asks the salvor serve that has the database.
 func (w *wantedToken) askLocally(ctx context.Context, p *program, e *endpoint, name string, ttl time.Duration) (client.Record, error) {
-	text, err := identity.LocalToken(p.key, time.Now())
-	if err != nil {
-		return nil, err
-	}
 	where := firstOf(e.url, os.Getenv("SALVOR_URL"), ownURL(p.cfg, net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.cfg.API.HostIP, uint16(p.cfg.API.Port)))))
 	transport, err := e.transport()
 	if err != nil {
 		return nil, err
 	}
-	api, err := client.New(client.Config{Endpoint: where, Token: text, Transport: transport, Timeout: e.timeout, UserAgent: "salvor-cli"})
-	if err != nil {
-		return nil, err
+	// While the key is changed there are several, the newest last; which of them signs the database alone tells, and that has the server.
+	for _, id := range slices.Backward(p.key.IDs()) {
+		p.key.Use(id)
+		var text secret.Value
+		if text, err = identity.LocalToken(p.key, time.Now()); err != nil {
+			return nil, err
+		}
+		var api *client.Client
+		if api, err = client.New(client.Config{Endpoint: where, Token: text, Transport: transport, Timeout: e.timeout, UserAgent: "salvor-cli"}); err != nil {
+			return nil, err
+		}
+		var made client.Record
+		if made, err = w.ask(ctx, api, name, ttl); err == nil {
+			return made, nil
+		}
+		var refused *client.Error
+		if !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
+			break
+		}
 	}
-	made, err := w.ask(ctx, api, name, ttl)
-	if err != nil {
-		return nil, fmt.Errorf("%w\nsalvor serve has the database and was asked at %s; name its API by --url if that is another place", err, where)
-	}
-	return made, nil
+	return nil, fmt.Errorf("%w\nsalvor serve has the database and was asked at %s; name its API by --url if that is another place", err, where)
 }
 
 // ownURL is where this machine reaches the API that listens there: over TLS by the name that the certificate has, if one is configured.

@@ -5,15 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"salvor/access"
+	"salvor/api"
+	"salvor/api/identity"
 	"salvor/config"
 	"salvor/problem"
+	"salvor/secret"
+	"salvor/store/storetest"
 )
 
 func tokenRun(t *testing.T, text string) (string, error) {
@@ -60,5 +70,42 @@ func TestOwnURL(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 		c.API.TLS.Enabled = true
+	}
+}
+
+// TestLocalTokenWhileTheKeyChanges: the key file has the old key before the new one, and the server takes nothing that the old one signs.
+func TestLocalTokenWhileTheKeyChanges(t *testing.T) {
+	dir := t.TempDir()
+	file, url := filepath.Join(dir, "salvor.conf"), "sqlite:"+filepath.Join(dir, "salvor.db")
+	first, next := secret.GenerateKey(), secret.GenerateKey()
+	known, err := secret.FormatKeys([][]byte{first, next, secret.GenerateKey()}) // the newest one nobody has proposed yet
+	key, noKey := secret.NewKey(first, next)
+	if err := errors.Join(err, noKey, os.WriteFile(filepath.Join(dir, "secrets.key"), known, 0o600), os.WriteFile(file, []byte("[DEFAULT]\nstate_path = "+dir+"\nauth_strategy = token\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := storetest.Open(t, storetest.Database{URL: url, Key: key})
+	old, now := key.ID(), key.IDs()[1]
+	if err := errors.Join(s.ProposeKey(t.Context(), now), s.PromoteKey(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	key.Use(now)
+	key.End(old, time.Now())
+	kept := access.NewTokens(s, time.Now)
+	users := identity.NewTokens(key, api.NewTokenAuth(kept, time.Now, slog.New(slog.DiscardHandler)), nil, kept, time.Now)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who, err := users.Authenticate(r); err != nil || who.User != identity.LocalUser {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"token": "salvor_x"}`)
+	}))
+	defer server.Close()
+	root, out := newRootCommand(), &bytes.Buffer{}
+	root.SetOut(out)
+	root.SetErr(out)
+	root.SetArgs([]string{"token", "create", "root", "--role", "admin", "--local", "--url", server.URL, "--config", file, "-f", "json"})
+	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "salvor_x") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

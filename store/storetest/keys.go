@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,12 +114,23 @@ func testKeyFence(b *bench) {
 		}
 	}
 	change(second)
+	third := secret.GenerateKey()
+	change(third)
+	var err error
+	again := b.db
+	if again.Key, err = secret.NewKey(second, third); err != nil {
+		b.Fatal(err)
+	}
+	b.ok(b.s.Close())
+	b.s, b.db = Open(b.T, again), again
+	if id, err := secret.KeyID(third); err != nil || !slices.Equal(again.Key.IDs(), []string{id}) {
+		b.Errorf("a retired key is known after a start: %v", again.Key.IDs())
+	}
 	if !b.db.Shared {
 		return
 	}
 	slow := b.db
-	var err error
-	if slow.Key, err = secret.NewKey(second); err != nil {
+	if slow.Key, err = secret.NewKey(third); err != nil {
 		b.Fatal(err)
 	}
 	behind := Open(b.T, slow)
