@@ -87,11 +87,7 @@ func (s *Hosts) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who Who)
 	if err != nil || p.State != PlanRunning {
 		return ignoreNotFound(err)
 	}
-	p.State, p.EndedAt = PlanCancelled, s.now()
-	if err := s.savePlan(tx, p); err != nil {
-		return err
-	}
-	return s.noteHost(tx, p.HostID, who.Asker, "plan "+p.ID+" is cancelled: the host is to be fenced")
+	return s.cancelled(tx, p, who, ": the host is to be fenced")
 }
 
 // Heal plans what becomes of the servers of a fenced host whose group heals, and gives the job that does it, with what must be written

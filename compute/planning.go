@@ -261,13 +261,18 @@ func (s *Hosts) CancelPlan(ctx context.Context, planID string, who Who) (*Plan, 
 		default:
 			return problem.Conflictf("plan %s has ended: %s", p.ID, p.State)
 		}
-		p.State, p.EndedAt = PlanCancelled, s.now()
-		if err := s.savePlan(tx, p); err != nil {
-			return err
-		}
-		return s.noteHost(tx, p.HostID, who.Asker, "plan "+p.ID+" is cancelled")
+		return s.cancelled(tx, p, who, "")
 	})
 	return out, err
+}
+
+// cancelled writes that a plan is over, and why in the words that follow on its host's timeline.
+func (s *Hosts) cancelled(tx job.Tx, p *Plan, who Who, why string) error {
+	p.State, p.EndedAt = PlanCancelled, s.now()
+	if err := s.savePlan(tx, p); err != nil {
+		return err
+	}
+	return s.noteHost(tx, p.HostID, who.Asker, "plan "+p.ID+" is cancelled"+why)
 }
 
 // Plans reads a page.
