@@ -57,10 +57,8 @@ func (c *Conductor) cluster(ctx context.Context, id string) (*compute.Cluster, h
 	if c.Clusters == nil {
 		return row, nil, problem.Unsupportedf("cluster %s: this conductor drives no clusters", row.Name)
 	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return row, nil, err
-		}
+	if err := c.leased(); err != nil {
+		return row, nil, err
 	}
 	cl, err := c.Clusters.Cluster(row)
 	return row, cl, err
@@ -82,7 +80,7 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 	if err == nil {
 		seen, err = c.lookAtCluster(bounded, r, row, cl)
 	}
-	if ctx.Err() != nil || c.Alive != nil && c.Alive() != nil {
+	if ctx.Err() != nil || c.leased() != nil {
 		return job.Rest(turnOfWatch, watchEvery) // we were stopped: that says nothing about the cluster
 	}
 	trouble, every := "", watchEvery

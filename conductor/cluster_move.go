@@ -19,15 +19,7 @@ import (
 
 // mover is what moves the guests of a host's cluster.
 func (c *Conductor) mover(ctx context.Context, h *compute.Host) (hypervisor.Mover, error) {
-	if c.Hypervisors == nil {
-		return nil, problem.Unsupportedf("host %s: this conductor drives no hypervisor", h.Name)
-	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return nil, err
-		}
-	}
-	hv, err := c.Hypervisors.Of(ctx, h)
+	hv, err := c.hypervisor(ctx, h)
 	if err != nil {
 		return nil, err
 	}

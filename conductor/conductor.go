@@ -189,6 +189,14 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 	}
 }
 
+// leased tells why this conductor may not act on the outside any more; nil: it may.
+func (c *Conductor) leased() error {
+	if c.Alive == nil {
+		return nil
+	}
+	return c.Alive()
+}
+
 // guarded has every exchange with a machine ask the lease first, and measured.
 func (c *Conductor) guarded(ctx context.Context) context.Context {
 	if c.Alive != nil {

@@ -11,20 +11,23 @@ import (
 	"salvor/secret"
 )
 
+// hypervisor finds what drives the guests of a host, if this conductor may still act on it.
+func (c *Conductor) hypervisor(ctx context.Context, h *compute.Host) (hypervisor.Hypervisor, error) {
+	if c.Hypervisors == nil {
+		return nil, problem.Unsupportedf("host %s: this conductor drives no hypervisor", h.Name)
+	}
+	if err := c.leased(); err != nil {
+		return nil, err
+	}
+	return c.Hypervisors.Of(ctx, h)
+}
+
 // drive runs an errand on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
 // what only prepares or clears files has nothing to do. It may take as long as an agent's answer would be awaited.
 func (c *Conductor) drive(ctx context.Context, g *guest, e errand) (compute.Result, error) {
-	if c.Hypervisors == nil {
-		return compute.Result{}, problem.Unsupportedf("host %s: this conductor drives no hypervisor", g.host.Name)
-	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return compute.Result{}, err
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, e.within+hostSlack)
 	defer cancel()
-	h, err := c.Hypervisors.Of(ctx, g.host)
+	h, err := c.hypervisor(ctx, g.host)
 	if err != nil {
 		return compute.Result{}, err
 	}

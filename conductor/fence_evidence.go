@@ -162,10 +162,8 @@ func (c *Conductor) revokeHost(ctx context.Context, r *job.Run, f *fence) job.Ou
 	}
 	bounded, cancel := context.WithTimeout(ctx, max(within, time.Second))
 	defer cancel()
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return job.From(err)
-		}
+	if err := c.leased(); err != nil {
+		return job.From(err)
 	}
 	r.Note(fenceRevoked, "yes")
 	names := compute.Initiators(f.host, guarded)

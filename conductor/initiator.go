@@ -27,10 +27,8 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 	if err != nil {
 		return err
 	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return err
-		}
+	if err := c.leased(); err != nil {
+		return err
 	}
 	initiator := compute.Initiator(g.host, g.server.ID)
 	for _, target := range targets {
@@ -123,10 +121,8 @@ func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
 	if err != nil || source.Kind != compute.AgentHost {
 		return err
 	}
-	if c.Alive != nil {
-		if err := c.Alive(); err != nil {
-			return err
-		}
+	if err := c.leased(); err != nil {
+		return err
 	}
 	theirs := compute.Initiator(v.host, v.server.ID) // hosts that share a name share its leave: the living one keeps it
 	names := slices.DeleteFunc(compute.Initiators(source, []*compute.Server{v.server}), func(name string) bool { return name == theirs })

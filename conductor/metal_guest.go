@@ -44,10 +44,8 @@ func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outc
 		if c.Metals == nil {
 			return job.Fail(problem.Unsupportedf("host %s: this conductor drives no machines of other endpoints", g.host.Name))
 		}
-		if c.Alive != nil {
-			if err := c.Alive(); err != nil {
-				return job.From(err)
-			}
+		if err := c.leased(); err != nil {
+			return job.From(err)
 		}
 		if rig.api, err = c.Metals.Metal(ctx, g.host); err != nil {
 			return job.From(err)

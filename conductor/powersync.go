@@ -49,7 +49,7 @@ func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, qu
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	state, health, readErr := vitals(bounded, m)
 	cancel()
-	if ctx.Err() != nil || readErr != nil && c.Alive != nil && c.Alive() != nil {
+	if ctx.Err() != nil || readErr != nil && c.leased() != nil {
 		return nil // we were stopped: that says nothing about the machine
 	}
 	if problem.Is(readErr, problem.Unsupported) {
