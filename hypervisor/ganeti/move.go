@@ -75,20 +75,22 @@ const wordWithin = 8 * time.Second
 
 // role is what the cluster takes a node for; the node itself is not asked, so a dead one delays nothing.
 func (c *Client) role(ctx context.Context, name string) (role string, err error) {
-	err = c.get(ctx, maxOne, &role, nil, "nodes", name, "role")
-	if problem.Is(err, problem.NotFound) {
-		err = problem.NotFoundf("the cluster of %s has no node %s", c.base.Host, said(name))
-	}
+	err = c.ofNode(ctx, name, &role, "role")
 	return role, err
 }
 
 func (c *Client) node(ctx context.Context, name string) (*node, error) {
 	n := &node{}
-	err := c.get(ctx, maxOne, n, nil, "nodes", name)
+	return n, c.ofNode(ctx, name, n)
+}
+
+// ofNode reads a node, or what lies below it.
+func (c *Client) ofNode(ctx context.Context, name string, into any, below ...string) error {
+	err := c.get(ctx, maxOne, into, nil, append([]string{"nodes", name}, below...)...)
 	if problem.Is(err, problem.NotFound) {
 		err = problem.NotFoundf("the cluster of %s has no node %s", c.base.Host, said(name))
 	}
-	return n, err
+	return err
 }
 
 // Failover makes another node the instance's, and starts it there if Ganeti's own wish is that it runs. An instance that has left this
