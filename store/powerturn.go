@@ -11,21 +11,30 @@ import (
 	"salvor/metal"
 )
 
-// powerRounds bounds how many claims one call makes that find nobody to give.
-const powerRounds = 20
+// The bounds of one call that finds nobody to give: of nodes that are not read it passes by more and more at once.
+const (
+	powerRounds  = 100
+	powerPortion = 1000
+)
 
 // ClaimPower is metal.ContactStore's.
 func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([]*metal.Node, error) {
 	if len(t.Groups) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	for range powerRounds {
-		ids, err := s.takeTurns(ctx, t, limit)
-		if err != nil || len(ids) == 0 {
+	for portion, n := limit, 0; n < powerRounds; portion, n = min(2*portion, max(limit, powerPortion)), n+1 {
+		taken, ids, err := s.takeTurns(ctx, t, portion)
+		if err != nil || taken == 0 {
+			return nil, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		if err := s.returnTurns(ctx, t, ids[min(limit, len(ids)):]); err != nil {
 			return nil, err
 		}
 		c := &clause{}
-		found, err := s.nodes(ctx, nil, selectNodes+` WHERE `+c.in("n.id", ids), c.args...)
+		found, err := s.nodes(ctx, nil, selectNodes+` WHERE `+c.in("n.id", ids[:min(limit, len(ids))]), c.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -33,12 +42,14 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 		if err != nil || len(given) > 0 {
 			return given, err
 		}
+		portion = limit
 	}
 	return nil, nil
 }
 
-// takeTurns moves the turns that are due to the next time, so that nobody else finds them due.
-func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (ids []string, err error) {
+// takeTurns moves the turns that are due to the next time, so that nobody else finds them due. It tells how many that were, and gives
+// the nodes among them that are read at all, or have moved.
+func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (taken int, ids []string, err error) {
 	c := &clause{}
 	now := c.arg(micros(t.Now))
 	due := `due <= ` + now + ` AND ` + c.in("group_name", t.Groups)
@@ -46,27 +57,57 @@ func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (id
 	found := false
 	err = s.read(ctx, nil, func(*sql.Rows) error { found = true; return nil }, `SELECT 1 FROM power_turn WHERE `+due+` LIMIT 1`, c.args...)
 	if err != nil || !found {
-		return nil, err
+		return 0, nil, err
+	}
+	skip := make([]string, len(t.Skip))
+	for i, state := range t.Skip {
+		skip[i] = string(state)
 	}
 	text := `UPDATE power_turn SET due = ` + c.arg(micros(t.Next)) + ` WHERE node_id` +
-		s.engine.among(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id`
+		s.engine.among(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id,
+		EXISTS (SELECT 1 FROM node n WHERE n.id = power_turn.node_id AND n.conductor_group = power_turn.group_name AND (n.driver = '' OR ` +
+		c.in("n.provision_state", skip) + `))`
 	err = s.Do(ctx, func(u job.Tx) error {
-		ids = nil
+		taken, ids = 0, nil
 		tx, err := s.tx(u)
 		if err != nil {
 			return err
 		}
 		return tx.each(func(r *sql.Rows) error {
 			var id string
-			err := r.Scan(&id)
-			ids = append(ids, id)
+			var unread bool
+			err := r.Scan(&id, &unread)
+			if taken++; !unread {
+				ids = append(ids, id)
+			}
 			return err
 		}, text, c.args...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("claim nodes to read the power of: %w", err)
+		return 0, nil, fmt.Errorf("claim nodes to read the power of: %w", err)
 	}
-	return ids, nil
+	return taken, ids, nil
+}
+
+// returnTurns makes turns due again that were taken beyond what was asked for.
+func (s *Store) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	err := s.Do(ctx, func(u job.Tx) error {
+		tx, err := s.tx(u)
+		for part := range slices.Chunk(ids, 100) {
+			if err == nil {
+				c := &clause{}
+				_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(micros(t.Now))+` WHERE `+c.in("node_id", part), c.args...)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("give back turns of reading the power: %w", err)
+	}
+	return nil
 }
 
 // sortTurns gives the nodes that can be read now, and puts right the turns of the others: who is locked comes soon again, and

@@ -80,7 +80,38 @@ func testPowerTurns(b *bench) {
 	if n, err := b.s.TendPower(b.ctx); err != nil || n != 0 {
 		b.Errorf("%d turns were not as they should be: %v", n, err)
 	}
+	testPowerUnread(b, now.Add(10*time.Minute))
 	testPowerReadings(b)
+}
+
+// testPowerUnread: however many nodes are due that nobody reads, one call finds who is read, and takes no more than was asked for.
+func testPowerUnread(b *bench, now time.Time) {
+	b.Helper()
+	b.do(func(tx job.Tx) error {
+		for i := range 300 {
+			n := &metal.Node{ID: fmt.Sprint("unread-", i), Driver: "fake-hardware", ProvisionState: metal.Verifying, ConductorGroup: "crowd"}
+			if i >= 250 && i%10 == 0 {
+				n.ID, n.ProvisionState = fmt.Sprint("read-", i), metal.Active
+			}
+			if err := b.s.InsertNode(tx, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	turn := turnOf(now, []metal.State{metal.Verifying}, "crowd")
+	given := map[string]bool{}
+	for got := strings.Fields(b.turns(turn, 2)); len(got) > 0; got = strings.Fields(b.turns(turn, 2)) {
+		for _, id := range got {
+			if given[id] || len(got) > 2 {
+				b.Errorf("of a crowd %v were given, after %v", got, given)
+			}
+			given[id] = true
+		}
+	}
+	if len(given) != 5 {
+		b.Errorf("of a crowd %v were given", given)
+	}
 }
 
 func testPowerReadings(b *bench) {
