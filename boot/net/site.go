@@ -58,6 +58,8 @@ type Site struct {
 	away  bool   // the last word to the centre was not answered
 	words []wire.SiteWord
 	saved time.Time
+	// learned are the nodes of which the centre said something since the reading of all plans began that is under way; nil: none is.
+	learned map[string]bool
 }
 
 // keptPlans are the last known plans, by node.
@@ -194,16 +196,30 @@ func (s *Site) learn(told wire.SitePlan, err error, is func(wire.SitePlan) bool)
 		return
 	}
 	before := len(s.kept.Plans)
-	maps.DeleteFunc(s.kept.Plans, func(_ string, p keptPlan) bool { return is(p.SitePlan) })
+	maps.DeleteFunc(s.kept.Plans, func(id string, p keptPlan) bool {
+		if !is(p.SitePlan) {
+			return false
+		}
+		s.note(id)
+		return true
+	})
 	if err != nil && len(s.kept.Plans) == before {
 		return // a guess changes nothing
 	}
 	if err == nil {
 		s.kept.Plans[told.NodeID] = keptPlan{told, s.now()}
+		s.note(told.NodeID)
 		s.files.want(told)
 	}
 	// What all plans are is not known any more, so the next reading must give them.
 	s.mark = ""
+}
+
+// note remembers that a node's plan is newer than what the reading under way will give; s.mu is held.
+func (s *Site) note(id string) {
+	if s.learned != nil {
+		s.learned[id] = true
+	}
 }
 
 // setAway tells once that the centre went and that it came back.

@@ -36,6 +36,7 @@ type centre struct {
 	length int    // that it is said to have
 	words  []wire.SiteWord
 	mark   string // of all plans
+	late   func() // happens once between the reading of all plans and its answer
 }
 
 func (c *centre) set(change func(*centre)) {
@@ -58,7 +59,14 @@ func (c *centre) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == wire.SitePlansPath:
 		w.Header().Set("Etag", c.mark)
-		_ = json.NewEncoder(w).Encode(wire.SitePlans{Group: "oslo", Plans: c.plans})
+		plans := c.plans
+		if late := c.late; late != nil {
+			c.late = nil
+			c.mu.Unlock()
+			late()
+			c.mu.Lock()
+		}
+		_ = json.NewEncoder(w).Encode(wire.SitePlans{Group: "oslo", Plans: plans})
 	case r.URL.Path == wire.SitePlanPath:
 		for _, p := range c.plans {
 			if p.Path == r.URL.Query().Get("path") || strings.Contains(strings.Join(p.MACs, " ")+" ", r.URL.Query().Get("mac")+" ") && r.URL.Query().Get("mac") != "" {
@@ -163,6 +171,41 @@ func TestSiteLosesEnded(t *testing.T) {
 			if n, err := find(); !problem.Is(err, problem.NotFound) {
 				t.Errorf("%s: %+v, %v", name, n, err)
 			}
+		}
+	}
+}
+
+// TestSiteBelievesTheNewest: an answer about all plans that comes late brings nothing back that the centre has said otherwise meanwhile.
+func TestSiteBelievesTheNewest(t *testing.T) {
+	c := &centre{mark: `"1"`}
+	again, other := volumePlan(), volumePlan()
+	again.BootNumber, again.Path = 4, "abcdefgh-next"
+	other.NodeID, other.Path, other.MACs = "n2", "abcdefgh-two", []string{"52:54:00:00:00:09"}
+	for name, now := range map[string][]wire.SitePlan{"withdrawn": {other}, "booted again": {again, other}} {
+		c.set(func(c *centre) { c.status, c.plans = 0, []wire.SitePlan{volumePlan(), other} })
+		s := openSite(t, t.TempDir(), goodToken, c)
+		s.Sync(t.Context())
+		s.mark = ""
+		c.set(func(c *centre) {
+			c.late = func() {
+				c.set(func(c *centre) { c.plans = now })
+				_, _ = s.NodeByMAC(t.Context(), siteMAC)
+			}
+		})
+		s.Sync(t.Context())
+		if s.mark != "" {
+			t.Errorf("%s: it is not asked for all again", name)
+		}
+		c.set(func(c *centre) { c.status = http.StatusBadGateway })
+		if n, err := s.NodeByBootPath(t.Context(), sitePath); !problem.Is(err, problem.NotFound) {
+			t.Errorf("%s: %+v, %v", name, n, err)
+		}
+		n, err := s.NodeByMAC(t.Context(), siteMAC)
+		if want := len(now) == 2; want != (err == nil) || want && n.BootNumber != 4 {
+			t.Errorf("%s: %+v, %v", name, n, err)
+		}
+		if _, err := s.NodeByMAC(t.Context(), other.MACs[0]); err != nil {
+			t.Errorf("%s: another machine: %v", name, err)
 		}
 	}
 }

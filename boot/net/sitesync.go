@@ -45,6 +45,7 @@ func (s *Site) Sync(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	s.mu.Lock()
+	s.learned = map[string]bool{}
 	header := http.Header{}
 	if s.mark != "" {
 		header.Set("If-None-Match", s.mark)
@@ -60,11 +61,13 @@ func (s *Site) Sync(ctx context.Context) {
 		}
 		resp.Body.Close()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	learned := s.learned
+	s.learned = nil
 	if ctx.Err() != nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil && !problem.Is(err, problem.Forbidden) && !errors.Is(err, errAway) {
 		err = problem.Unavailablef("%w: %v", errAway, err)
 	}
@@ -85,14 +88,32 @@ func (s *Site) Sync(ctx context.Context) {
 			s.save()
 		}
 	default:
-		s.kept, s.mark = keptPlans{make(map[string]keptPlan, len(all.Plans))}, mark
-		for _, p := range all.Plans {
-			s.kept.Plans[p.NodeID] = keptPlan{p, now}
-			s.files.want(p)
-		}
-		s.files.keepOnly(all.Plans)
-		s.save()
+		s.takeAll(all.Plans, mark, learned)
 	}
+}
+
+// takeAll keeps all plans as the centre gave them, but for those of which it said something newer meanwhile; s.mu is held.
+func (s *Site) takeAll(all []wire.SitePlan, mark string, learned map[string]bool) {
+	kept, now := make(map[string]keptPlan, len(all)), s.now()
+	for _, p := range all {
+		kept[p.NodeID] = keptPlan{p, now}
+	}
+	for id := range learned {
+		mark = "" // what is kept is not what the centre marked
+		if p, ok := s.kept.Plans[id]; ok {
+			kept[id] = p
+		} else {
+			delete(kept, id)
+		}
+	}
+	s.kept, s.mark = keptPlans{kept}, mark
+	plans := make([]wire.SitePlan, 0, len(kept))
+	for _, p := range kept {
+		s.files.want(p.SitePlan)
+		plans = append(plans, p.SitePlan)
+	}
+	s.files.keepOnly(plans)
+	s.save()
 }
 
 // Away tells whether the centre did not answer last.
