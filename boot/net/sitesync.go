@@ -195,11 +195,16 @@ func (s *Site) save() {
 		if err != nil {
 			return err
 		}
-		next := filepath.Join(s.cfg.Dir, keptName+".new")
-		if err := os.WriteFile(next, []byte(key.Seal(secret.New(string(text)), keptPlace)), 0o600); err != nil {
+		name := filepath.Join(s.cfg.Dir, keptName)
+		out, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
 			return err
 		}
-		return os.Rename(next, filepath.Join(s.cfg.Dir, keptName))
+		_, err = out.WriteString(key.Seal(secret.New(string(text)), keptPlace))
+		if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+			return err
+		}
+		return rename(name+".new", name)
 	}()
 	if err != nil {
 		s.cfg.Log.Error("keep the boot plans", "error", err)
