@@ -17,7 +17,7 @@ const (
 	feedRing     = 4096                   // events that all of them share
 	feedRead     = 1000                   // events of one query for all
 	feedPoll     = 500 * time.Millisecond // after which other processes' events are looked for, where no hint came
-	feedGap      = 50 * time.Millisecond  // the same while one may have been overtaken
+	feedGap      = 10 * time.Millisecond  // the same while one may have been overtaken; it grows to feedPoll
 	maxFollowers = 1000
 )
 
@@ -36,6 +36,8 @@ type Feed struct {
 	low, head int64
 	ready     bool // head is one that was settled
 	settled   job.Settled
+	// gap is Run's own: how long it waits for what may come before events that are seen, 0 where nothing may.
+	gap time.Duration
 }
 
 // NewFeed makes a feed; Run keeps it.
@@ -62,6 +64,9 @@ func (f *Feed) Run(ctx context.Context) error {
 		}
 		if wait == 0 {
 			continue
+		}
+		if f.gap > 0 {
+			told = nil // what comes after the gap is told no sooner for that
 		}
 		pause := time.NewTimer(wait)
 		select {
@@ -112,32 +117,43 @@ func (f *Feed) turn(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		f.raise(at, nil)
+		f.gap = 0
 		return 0, nil
 	}
+	// What is settled is asked for before the rows are read: later it would hold for some that were not there yet.
+	at, gap := int64(0), f.gap
+	if gap > 0 {
+		var err error
+		if at, err = f.settle(ctx); err != nil {
+			return 0, err
+		}
+		// One row tells whether there is more to read: any transaction of the server may last for hours.
+		next, err := f.store.Feed(ctx, job.FeedFilter{After: head}, 1)
+		if err == nil && len(next) > 0 && next[0].Num > max(head+1, at) {
+			f.gap = min(2*gap, feedPoll)
+			return f.gap, nil
+		}
+	}
 	rows, err := f.store.Feed(ctx, job.FeedFilter{After: head}, feedRead)
-	if err != nil || len(rows) == 0 {
-		return feedPoll, err
+	if err != nil {
+		return 0, err
 	}
 	// Numbers that follow each other leave no room for another.
 	n := 0
-	for n < len(rows) && rows[n].Num == head+int64(n)+1 {
-		n++
-	}
-	if n < len(rows) {
-		at, err := f.settle(ctx)
-		if err != nil {
-			return 0, err
-		}
-		for n < len(rows) && rows[n].Num <= at {
-			n++
-		}
+	for last := head; n < len(rows) && rows[n].Num <= max(last+1, at); n++ {
+		last = rows[n].Num
 	}
 	if n > 0 {
 		f.raise(rows[n-1].Num, rows[:n])
 	}
+	f.gap = 0
 	switch {
 	case n < len(rows):
-		return feedGap, nil
+		f.gap = feedGap
+		if gap == 0 {
+			_, err = f.settle(ctx)
+		}
+		return f.gap, err
 	case n == feedRead:
 		return 0, nil
 	}
@@ -184,7 +200,8 @@ const horizonPatience = time.Second
 // horizon is settle for whoever looks only now: the number that was the newest when it began, if those before it end soon.
 func (f *Feed) horizon(ctx context.Context) (int64, error) {
 	var first int64
-	for began := time.Now(); ; sleepFor(ctx, feedGap/5) {
+	pause := feedGap
+	for began := time.Now(); ; sleepFor(ctx, pause) {
 		at, err := f.settle(ctx)
 		if err != nil {
 			return 0, err
@@ -198,6 +215,7 @@ func (f *Feed) horizon(ctx context.Context) (int64, error) {
 		if at >= first || time.Since(began) > horizonPatience || ctx.Err() != nil {
 			return at, ctx.Err()
 		}
+		pause = min(2*pause, horizonPatience/4)
 	}
 }
 

@@ -1,0 +1,111 @@
+package native
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"salvor/job"
+)
+
+// gapped is a timeline in which a number is missing, because its transaction was rolled back, or has not ended yet.
+type gapped struct {
+	told chan struct{}
+
+	mu                  sync.Mutex
+	missing, last, upTo int64
+	rows, looks         int
+	after               func() // happens once, after all rows that there are were read
+}
+
+func (g *gapped) Told() <-chan struct{} { return g.told }
+
+func (g *gapped) Feed(_ context.Context, f job.FeedFilter, limit int) (out []job.Event, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looks++
+	for n := f.After + 1; n <= g.last && len(out) < limit; n++ {
+		if n != g.missing {
+			out = append(out, job.Event{Num: n})
+		}
+	}
+	g.rows += len(out)
+	if limit > 1 && len(out) > 1 && g.after != nil {
+		g.after()
+		g.after = nil
+	}
+	return out, nil
+}
+
+func (g *gapped) Settle(context.Context, job.Settled) (job.Settled, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looks++
+	return job.Settled{UpTo: g.upTo, Next: g.upTo, Fence: 1}, nil
+}
+
+// TestFeedMissesNone: what is committed between the reading of rows and the look at what is settled is told too.
+func TestFeedMissesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gapped{told: make(chan struct{}), missing: 3, last: 9, upTo: 2}
+		f := NewFeed(g, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = f.Run(ctx) })
+		release, err := f.follow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.mu.Lock()
+		g.after = func() { g.missing, g.upTo = 0, g.last }
+		g.mu.Unlock()
+		time.Sleep(time.Minute)
+		if p, err := f.next(ctx, job.FeedFilter{After: 2}); err != nil || len(p.events) != 7 || p.events[0].Num != 3 {
+			t.Errorf("a follower was told %+v: %v", p.events, err)
+		}
+		release()
+		stop()
+		run.Wait()
+	})
+}
+
+// TestFeedWaitsAtAGap: as long as some transaction of the server lasts, what comes after a number that is missing is not read again
+// and again, however much is told meanwhile; then all of it is told at once.
+func TestFeedWaitsAtAGap(t *testing.T) {
+	for name, end := range map[string]func(*gapped){
+		"nobody has the number": func(g *gapped) { g.upTo = g.last },
+		"it came late":          func(g *gapped) { g.missing = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &gapped{told: make(chan struct{}), missing: 3, last: 900, upTo: 2}
+				close(g.told) // there is always something new
+				f := NewFeed(g, slog.New(slog.DiscardHandler))
+				ctx, stop := context.WithCancel(t.Context())
+				var run sync.WaitGroup
+				run.Go(func() { _ = f.Run(ctx) })
+				release, err := f.follow()
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				g.mu.Lock()
+				if g.rows > 1000 || g.looks > 40 {
+					t.Errorf("in 5 s %d rows were read with %d looks", g.rows, g.looks)
+				}
+				end(g)
+				g.mu.Unlock()
+				time.Sleep(feedPoll + 50*time.Millisecond)
+				if p, err := f.next(ctx, job.FeedFilter{After: 2}); err != nil || len(p.events) != feedPage {
+					t.Errorf("a follower was told %d events up to %d: %v", len(p.events), p.cursor, err)
+				}
+				release()
+				stop()
+				run.Wait()
+			})
+		})
+	}
+}
