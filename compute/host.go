@@ -33,8 +33,10 @@ type Host struct {
 	// BootID of the boot that holds the lease; a new one is admitted by a renewal.
 	BootID string
 	// Serial of the newest client certificate, hexadecimal; certificates of other serials are taken until they end, unless Revoked.
-	Serial  string
-	Revoked bool
+	Serial string
+	// CertificateEnds is when the newest ends; zero: not known, as of one that was given before this was noted.
+	CertificateEnds time.Time
+	Revoked         bool
 	// Key is the digest of the public key that it joined with, SHA-256, hexadecimal.
 	Key string
 	// RevokedAt is when Revoked was set last: certificates from before it stay refused.
@@ -61,6 +63,12 @@ type Host struct {
 	Strays []string
 	// Used is what its servers claim; placement raises it, in the transaction that gives a server its host.
 	UsedVCPUs, UsedRAM, UsedDisk int
+}
+
+// Certificate is what is noted of a client certificate: its serial, hexadecimal, and its end.
+type Certificate struct {
+	Serial string
+	Ends   time.Time
 }
 
 // Inventory is what a host has.

@@ -63,10 +63,10 @@ func (s *Hosts) List(ctx context.Context, f HostFilter, p record.Page) ([]*Host,
 	return s.records.List(ctx, f, p)
 }
 
-// Join lets a host in with a join token, which is used up; serial is that of the certificate that it is given, key the digest of
+// Join lets a host in with a join token, which is used up; cert is the certificate that it is given, key the digest of
 // its public key. A host that joins again (same UUID and key from its disk) keeps its row; with another key it needs a token that
 // was made for it, and one that was revoked is let in by no token.
-func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, serial, key string) (*Host, error) {
+func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name string, cert Certificate, key string) (*Host, error) {
 	if !record.IsUUID(hostID) {
 		return nil, problem.Invalidf("join: %.100q is no UUID of a host", hostID)
 	}
@@ -82,7 +82,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 		}
 		h, err := s.store.Hosts().Get(ctx, tx, hostID)
 		if problem.Is(err, problem.NotFound) {
-			out = &Host{Record: record.Record{ID: hostID, CreatedAt: s.now()}, Name: name, Kind: AgentHost, Serial: serial, Key: key}
+			out = &Host{Record: record.Record{ID: hostID, CreatedAt: s.now()}, Name: name, Kind: AgentHost, Serial: cert.Serial, CertificateEnds: cert.Ends, Key: key}
 			if err := s.store.Hosts().Insert(tx, out); err != nil {
 				return err
 			}
@@ -101,7 +101,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name, seri
 		if up, err := s.ups(ctx, tx); err != nil || up.is(h) {
 			return cmp.Or(err, problem.Conflictf("join: host %s is up with a certificate of its own; stop it first, or revoke it", hostID))
 		}
-		h.Name, h.Serial, h.Key = name, serial, key
+		h.Name, h.Serial, h.CertificateEnds, h.Key = name, cert.Serial, cert.Ends, key
 		out = h
 		if err := s.saveHost(tx, h); err != nil {
 			return err
@@ -142,13 +142,13 @@ func (s *Hosts) edit(ctx context.Context, id string, change func(tx job.Tx, h *H
 	return out, err
 }
 
-// Certified notes the serial of a host's next certificate.
-func (s *Hosts) Certified(ctx context.Context, hostID, serial string) error {
+// Certified notes a host's next certificate.
+func (s *Hosts) Certified(ctx context.Context, hostID string, cert Certificate) error {
 	_, err := s.edit(ctx, hostID, func(_ job.Tx, h *Host) error {
 		if h.Revoked {
 			return revoked(hostID)
 		}
-		h.Serial = serial
+		h.Serial, h.CertificateEnds = cert.Serial, cert.Ends
 		return nil
 	})
 	return err

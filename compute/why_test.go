@@ -171,11 +171,17 @@ func TestWhyHost(t *testing.T) {
 		}, record.Stuck, []string{"It spoke again since", "the boot that was fenced was heard"}, "salvor fence vm7 --wait"},
 		"cluster": {func(s *compute.HostSituation) { s.Cluster = &compute.Cluster{Name: "gnt", Problem: "timeout"} }, record.Stuck,
 			[]string{"The cluster gnt cannot be watched: timeout."}, "salvor cluster list"},
-		"strays": {func(s *compute.HostSituation) { s.Host.Strays = []string{"i-1"} }, record.Idle, []string{"It has 1 guest of which no record"}, ""},
+		"certificate ended": {func(s *compute.HostSituation) {
+			s.Life.Up, s.Host.CertificateEnds = false, whyNow
+		}, record.Stuck, []string{`"certificate ended"`, "Its certificate ended at 2026-11-22 12:00:00 UTC: it is not heard until it joins again."}, "salvor host token create --host 4711"},
+		"certificate ends soon": {func(s *compute.HostSituation) { s.Host.CertificateEnds = whyNow.Add(24 * time.Hour) }, record.Idle,
+			[]string{`"up"`, "Its certificate ends at 2026-11-23 12:00:00 UTC and was not renewed"}, ""},
+		"certificate": {func(s *compute.HostSituation) { s.Host.CertificateEnds = whyNow.Add(20 * 24 * time.Hour) }, record.Idle, []string{`"up"`}, ""},
+		"strays":      {func(s *compute.HostSituation) { s.Host.Strays = []string{"i-1"} }, record.Idle, []string{"It has 1 guest of which no record"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.HostSituation{
-				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
+				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Now: whyNow, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
 			}
 			tt.so(&s)
 			checkWhy(t, "host", "vm7", s.Why(), tt.mood, tt.says, tt.next)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/record"
@@ -12,6 +13,7 @@ import (
 // HostSituation is all that is known of a host at one moment.
 type HostSituation struct {
 	Host *Host
+	Now  time.Time
 	Life Life
 	Jobs []job.Job // unended ones
 	Crew record.Crew
@@ -27,12 +29,18 @@ type HostSituation struct {
 	Failure string
 }
 
+// certificateWorry is what is left of a certificate when its end is told. It is long over since when it should have been renewed.
+const certificateWorry = 7 * 24 * time.Hour
+
 // Why says what a host waits for.
 func (s HostSituation) Why() record.Why {
 	h := s.Host
 	w := record.Why{}
 	w.Work(s.Jobs, s.Crew)
 	w.State = s.stand(&w)
+	if left := h.CertificateEnds.Sub(s.Now); !h.CertificateEnds.IsZero() && !h.Revoked && left > 0 && left < certificateWorry {
+		w.Trouble = append(w.Trouble, "its certificate ends at "+record.Moment(h.CertificateEnds)+" and was not renewed at half of its life: see the log of \"salvor host\" there")
+	}
 	if s.Failure != "" && w.Job == nil && s.Receipt == nil {
 		w.Trouble = append(w.Trouble, "its newest fence came to nothing: "+s.Failure)
 	}
@@ -61,6 +69,10 @@ func (s *HostSituation) stand(w *record.Why) string {
 		w.Block("somebody said that it is down"+record.Because(h.ForcedDownBy),
 			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"}, fence(h))
 		return "forced down"
+	case !h.CertificateEnds.IsZero() && !s.Now.Before(h.CertificateEnds):
+		w.Block("its certificate ended at "+record.Moment(h.CertificateEnds)+": it is not heard until it joins again",
+			record.Command{Run: "salvor host token create --host " + h.ID, For: "make a token for it; give it there: salvor host --join TOKEN"})
+		return "certificate ended"
 	case s.Cluster != nil && s.Cluster.Problem != "":
 		w.Block("the cluster "+s.Cluster.Name+" cannot be watched: "+s.Cluster.Problem, record.Command{Run: "salvor cluster list", For: "see how it is reached"})
 		return "down"

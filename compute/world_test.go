@@ -94,7 +94,7 @@ func (w *world) join(name string) *compute.Host {
 	_, token, err := w.JoinTokens.Issue(w.ctx, time.Hour, "", admin.Asker)
 	w.no(err)
 	id := newID()
-	_, err = w.Hosts.Join(w.ctx, token, id, name, "01", id)
+	_, err = w.Hosts.Join(w.ctx, token, id, name, compute.Certificate{Serial: "01"}, id)
 	w.no(err)
 	_, err = w.Hosts.Renew(w.ctx, id, "01", compute.Renewal{BootID: "boot-1", Name: name, HasGuests: true, Inventory: &compute.Inventory{
 		VCPUs: 2, RAM: 4096, Disk: 100, Bridges: []string{"br0"}, Stores: []compute.DiskStore{{Name: "local", SizeGiB: 100}},

@@ -30,12 +30,12 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 	body: func(h *compute.Host) any {
 		return &struct {
 			DisabledReason, ForcedDownBy, Key *string
-			RevokedAt                         *time.Time
+			RevokedAt, CertificateEnds        *time.Time
 			Inventory                         *compute.Inventory
 			Fences                            *int64
 			Fenced, Unseen                    *bool
 			Strays                            *[]string
-		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.RevokedAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
+		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.RevokedAt, &h.CertificateEnds, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
 	},
 	keys: []key[compute.Host]{
 		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/compute"
 	"salvor/problem"
 	"salvor/secret"
 )
@@ -143,6 +144,11 @@ func keyDigest(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:]), err
+}
+
+// noted is what a host's row tells of the certificate that sign makes now.
+func (a *Authority) noted(serial *big.Int) compute.Certificate {
+	return compute.Certificate{Serial: serial.Text(16), Ends: a.now().Add(certificateLife).UTC().Truncate(time.Second)}
 }
 
 // sign makes a host's certificate. Of the request only the key counts.

@@ -36,6 +36,7 @@ type region struct {
 	services  *compute.Services
 	authority *host.Authority
 	address   string
+	ahead     atomic.Int64 // of the authority's clock, in nanoseconds
 }
 
 func newRegion(t testing.TB) *region {
@@ -44,7 +45,7 @@ func newRegion(t testing.TB) *region {
 	s, _ := storetest.SQLite(t)
 	r := &region{store: s, services: compute.New(s, s, compute.Options{}, time.Now)}
 	var err error
-	if r.authority, err = host.OpenAuthority(t.Context(), s, time.Now); err != nil {
+	if r.authority, err = host.OpenAuthority(t.Context(), s, func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }); err != nil {
 		t.Fatal(err)
 	}
 	server := host.NewServer(host.New(host.Config{Hosts: r.services.Hosts, Orders: s, Jobs: s, Authority: r.authority, Log: log}), log)

@@ -27,8 +27,8 @@ import (
 
 // Hosts is what the door needs of compute.Hosts, whose words these are.
 type Hosts interface {
-	Join(ctx context.Context, token secret.Value, hostID, name, serial, key string) (*compute.Host, error)
-	Certified(ctx context.Context, hostID, serial string) error
+	Join(ctx context.Context, token secret.Value, hostID, name string, cert compute.Certificate, key string) (*compute.Host, error)
+	Certified(ctx context.Context, hostID string, cert compute.Certificate) error
 	Allow(ctx context.Context, hostID, serial string, issued time.Time) error
 	Renew(ctx context.Context, hostID, serial string, r compute.Renewal) (compute.Renewed, error)
 	MayAct(ctx context.Context, hostID string) (bool, error)
@@ -164,13 +164,13 @@ type peer struct {
 
 var errNobody = &api.Error{Status: http.StatusUnauthorized, Text: "A client certificate of a host is needed; join first."}
 
-func peerOf(r *http.Request) (peer, error) {
+func (d *door) peerOf(r *http.Request) (peer, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
 		return peer{}, errNobody
 	}
 	c := r.TLS.PeerCertificates[0]
 	// A connection may outlive its certificate.
-	if time.Now().After(c.NotAfter) {
+	if d.Authority.now().After(c.NotAfter) {
 		return peer{}, &api.Error{Status: http.StatusUnauthorized, Text: "The client certificate has ended; join again."}
 	}
 	return peer{c.Subject.CommonName, c.SerialNumber.Text(16), c.NotBefore.Add(skew)}, nil
@@ -187,7 +187,7 @@ func unknown(err error) error {
 // known lets hosts in whose row says that they may.
 func (d *door) known(h func(http.ResponseWriter, *http.Request, peer) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		p, err := peerOf(r)
+		p, err := d.peerOf(r)
 		if err != nil {
 			return cmp.Or(api.Admit(r, ""), err)
 		}
@@ -220,7 +220,7 @@ func (d *door) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	serial := newSerial()
-	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, serial.Text(16), digest)
+	h, err := d.Hosts.Join(r.Context(), secret.New(in.Token), in.HostID, in.Name, d.Authority.noted(serial), digest)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (d *door) recertify(w http.ResponseWriter, r *http.Request, p peer) error {
 		return err
 	}
 	serial := newSerial()
-	if err := d.Hosts.Certified(r.Context(), p.id, serial.Text(16)); err != nil {
+	if err := d.Hosts.Certified(r.Context(), p.id, d.Authority.noted(serial)); err != nil {
 		return unknown(err)
 	}
 	cert, err := d.Authority.sign(key, p.id, serial)
@@ -255,7 +255,7 @@ func (d *door) recertify(w http.ResponseWriter, r *http.Request, p peer) error {
 }
 
 func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
-	p, err := peerOf(r)
+	p, err := d.peerOf(r)
 	if err != nil {
 		return cmp.Or(api.Admit(r, ""), err)
 	}

@@ -114,6 +114,48 @@ func TestARevokedHostThatWaitsGetsNoOrder(t *testing.T) {
 	}
 }
 
+// TestACertificateEnds: its end is known at the centre, and one that has ended opens nothing, not even on a connection that was opened before.
+func TestACertificateEnds(t *testing.T) {
+	r, key := newRegion(t), newKey(t)
+	id, cert := r.join(t, key)
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func() time.Time {
+		h, err := r.services.Hosts.Host(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.CertificateEnds
+	}
+	if ends := known(); ends.Sub(leaf.NotAfter).Abs() > 2*time.Second {
+		t.Errorf("the row says that it ends at %s, the certificate at %s", ends, leaf.NotAfter)
+	}
+	c := r.client(cert)
+	renew := func(c *http.Client) (int, string, error) {
+		status, body, err := post(c, r.url+wire.RenewPath, wire.Renewal{BootID: "b", Name: "h"})
+		return status, string(body), err
+	}
+	if status, body, err := renew(c); err != nil || status != http.StatusOK {
+		t.Fatal(status, body, err)
+	}
+	r.ahead.Store(int64(15 * 24 * time.Hour))
+	if status, body, err := post(c, r.url+wire.CertPath, wire.CertificateRequest{CSR: csr(t, key)}); err != nil || status != http.StatusOK {
+		t.Fatal(status, string(body), err)
+	}
+	if ends := known(); ends.Sub(leaf.NotAfter) < 14*24*time.Hour {
+		t.Errorf("the next is said to end at %s", ends)
+	}
+	r.ahead.Store(int64(31 * 24 * time.Hour))
+	if status, body, err := renew(c); err != nil || status != http.StatusUnauthorized || !strings.Contains(body, "has ended") {
+		t.Errorf("on the connection that is open: %d %s %v", status, body, err)
+	}
+	if status, body, err := renew(r.client(cert)); err == nil {
+		t.Errorf("on a new connection: %d %s", status, body)
+	}
+}
+
 // forge makes a certificate for a host by itself.
 func forge(t *testing.T, id string) *tls.Certificate {
 	t.Helper()

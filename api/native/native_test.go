@@ -275,7 +275,7 @@ func TestHosts(t *testing.T) {
 		w.says("POST", "/join-tokens", bad, 400, "expires_in")
 	}
 	id := uuid.NewString()
-	if _, err := w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", "01", id); err != nil {
+	if _, err := w.services.Hosts.Join(t.Context(), secret.New(clear), id, "vm1", compute.Certificate{Serial: "01"}, id); err != nil {
 		t.Fatal(err)
 	}
 	w.has(w.admin("GET", fmt.Sprint("/join-tokens/", token["id"]), "", 200), object{"used_by": id})

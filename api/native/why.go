@@ -229,7 +229,7 @@ func (s *server) whyHost(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	at := compute.HostSituation{Host: h}
+	at := compute.HostSituation{Host: h, Now: s.Now()}
 	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
 		return err
 	}
