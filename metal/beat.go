@@ -7,24 +7,52 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"salvor/job"
-	"salvor/problem"
 )
 
 // flushEvery is how late the time of a heartbeat that said nothing new may reach the store.
 const flushEvery = time.Second
 
+// flushMost bounds how many times are written in one transaction, so that nobody waits long for the writer.
+const flushMost = 1000
+
+// provenMost bounds the heartbeats that are remembered; past it all are forgotten, and each is looked at in full once more.
+const provenMost = 1 << 18
+
 // heard keeps the times of heartbeats that changed nothing until they are written
-// together: a fleet that only says it lives must not cost a commit a word.
+// together: a fleet that only says it lives must not cost a commit a word. It also
+// remembers whose heartbeats these were, so that the next need not be proved anew.
 type heard struct {
-	mu    sync.Mutex
-	times map[string]lastBeat
+	mu     sync.Mutex
+	times  map[string]lastBeat
+	proven map[string]proof
 }
 
 type lastBeat struct {
 	boot int64
 	at   time.Time
+}
+
+// proof is that a node, as long as its row has this version, takes heartbeats with this token, and nobody waits for one.
+type proof struct {
+	version, boot int64
+	group         string
+	token         string // digest
+}
+
+func (h *heard) prove(nodeID string, p proof) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.proven == nil || len(h.proven) >= provenMost {
+		h.proven = map[string]proof{}
+	}
+	h.proven[nodeID] = p
+}
+
+func (h *heard) proofOf(nodeID string) (proof, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, ok := h.proven[nodeID]
+	return p, ok
 }
 
 func (h *heard) put(nodeID string, b lastBeat) {
@@ -54,20 +82,29 @@ func (h *heard) putBack(times map[string]lastBeat) {
 
 // nothingNew tells whether a heartbeat only says that its agent still lives.
 func nothingNew(n *Node, c Contact, h Heartbeat) bool {
+	return !awaited(n) && c.says(n.BootNumber, h)
+}
+
+// awaited tells whether somebody may wait for the next heartbeat of a node.
+func awaited(n *Node) bool {
 	switch n.ProvisionState {
 	case RescueWait:
-		if !n.Maintenance || n.Fault != "" {
-			return false
-		}
 		// A rescue waits for the end of maintenance first, whatever its ramdisk says meanwhile.
+		return !n.Maintenance || n.Fault != ""
 	case CleanWait, DeployWait, InspectWait, ServiceWait:
-		return false // somebody waits for it
+		return true
 	case Cleaning, Deploying, Servicing:
-		if n.Reservation != "" {
-			return false // somebody may be about to: an agent's command can end before its giver waits for that
-		}
+		return n.Reservation != "" // somebody may be about to: an agent's command can end before its giver waits for that
 	}
-	return c.AgentBoot == n.BootNumber && strings.EqualFold(c.AgentURL, h.URL) && c.AgentVersion == h.Version && c.AgentCA == h.CA &&
+	return false
+}
+
+// awaitedByLock tells whether awaited is more than the node's row says.
+func awaitedByLock(s State) bool { return s == Cleaning || s == Deploying || s == Servicing }
+
+// says tells whether the agent of this boot has said the same before.
+func (c Contact) says(boot int64, h Heartbeat) bool {
+	return c.AgentBoot == boot && strings.EqualFold(c.AgentURL, h.URL) && c.AgentVersion == h.Version && c.AgentCA == h.CA &&
 		c.AgentStatus == h.Status && c.AgentStatusMessage == h.StatusMessage
 }
 
@@ -93,32 +130,41 @@ func (s *Nodes) RunHeartbeats(ctx context.Context, onError func(error)) {
 	}
 }
 
-// FlushHeartbeats writes the times of heartbeats that said nothing new, all in one transaction.
-func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
-	times := s.heard.take()
-	if len(times) == 0 {
-		return nil
+// Repeated takes a heartbeat that says what one before has said to the same node, unchanged since, and tells whether
+// it was such: nearly all are, and they cost one narrow look at the rows. All others are HeartbeatOf's to judge.
+func (s *Nodes) Repeated(ctx context.Context, nodeID string, h Heartbeat) (bool, error) {
+	p, ok := s.heard.proofOf(nodeID)
+	if !ok || p.token != h.Token.Digest() || !(&Node{ConductorGroup: p.group}).within(ctx) {
+		return false, nil
 	}
-	err := s.jobs.Do(ctx, func(tx job.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(times)) {
-			if err := s.writeBeat(ctx, tx, id, times[id]); err != nil && !problem.Is(err, problem.NotFound) {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		s.heard.putBack(times)
+	version, c, err := s.store.AgentWord(ctx, nodeID)
+	if err != nil || version != p.version || !c.says(p.boot, h) {
+		return false, err
 	}
-	return err
+	s.heard.put(nodeID, lastBeat{p.boot, s.now()})
+	return true, nil
 }
 
-// writeBeat leaves alone what a newer heartbeat, or a newer boot, has written.
-func (s *Nodes) writeBeat(ctx context.Context, tx job.Tx, nodeID string, b lastBeat) error {
-	c, err := s.store.Contact(ctx, tx, nodeID) // which goes with its node
-	if err != nil || c.AgentBoot != b.boot || !c.HeartbeatAt.Before(b.at) {
-		return err
+// onlyLives keeps the time of a heartbeat that says nothing new.
+func (s *Nodes) onlyLives(n *Node, h Heartbeat) {
+	s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
+	if !h.Token.Empty() && !awaitedByLock(n.ProvisionState) {
+		s.heard.prove(n.ID, proof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
 	}
-	c.HeartbeatAt = b.at
-	return s.store.SaveContact(tx, c)
+}
+
+// FlushHeartbeats writes the times of heartbeats that said nothing new, many in one transaction.
+func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
+	times := s.heard.take()
+	var beats []Beat
+	for _, id := range slices.Sorted(maps.Keys(times)) {
+		beats = append(beats, Beat{NodeID: id, Boot: times[id].boot, At: times[id].at})
+	}
+	for some := range slices.Chunk(beats, flushMost) {
+		if err := s.store.SaveBeats(ctx, some); err != nil {
+			s.heard.putBack(times)
+			return err
+		}
+	}
+	return nil
 }

@@ -154,7 +154,7 @@ func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
 		return errHoldsToken
 	}
 	if nothingNew(n, c, h) {
-		s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
+		s.onlyLives(n, h)
 		return nil
 	}
 	return s.jobs.Do(ctx, func(tx job.Tx) error {

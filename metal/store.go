@@ -92,6 +92,10 @@ type ContactStore interface {
 	// Contacts reads many at once, keyed by node.
 	Contacts(ctx context.Context, nodeIDs []string) (map[string]Contact, error)
 	SaveContact(tx job.Tx, c Contact) error
+	// AgentWord reads what the agent of a node said last, and the version of the node's row; 0 where either is not there.
+	AgentWord(ctx context.Context, nodeID string) (version int64, c Contact, err error)
+	// SaveBeats writes the times of heartbeats, many at once, where neither a newer one nor another boot was heard.
+	SaveBeats(ctx context.Context, beats []Beat) error
 	// SaveSeen writes what netboot saw, where it is newer; of a node that is gone nothing. It raises no revision: nobody shows it.
 	SaveSeen(tx job.Tx, nodeID string, s Seen) error
 	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
@@ -120,6 +124,13 @@ type PowerTurn struct {
 	Groups          []string
 	Now, Soon, Next time.Time
 	Skip            []State
+}
+
+// Beat is when the agent of a boot was heard.
+type Beat struct {
+	NodeID string
+	Boot   int64
+	At     time.Time
 }
 
 // PowerReading is one look at the power of a node.

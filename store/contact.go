@@ -91,6 +91,37 @@ func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
 	return s.contactRefused(err, c.NodeID)
 }
 
+// AgentWord is metal.ContactStore's.
+func (s *Store) AgentWord(ctx context.Context, nodeID string) (version int64, c metal.Contact, err error) {
+	c.NodeID = nodeID
+	err = s.read(ctx, nil, func(r *sql.Rows) error {
+		return r.Scan(&version, &c.AgentBoot, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage)
+	}, `SELECT n.version, k.agent_boot, k.agent_url, k.agent_version, k.agent_ca, k.agent_status, k.agent_status_message
+		FROM node n JOIN contact k ON k.node_id = n.id WHERE n.id = $1`, nodeID)
+	if err != nil {
+		return 0, c, fmt.Errorf("read the word of node %s: %w", nodeID, err)
+	}
+	return version, c, nil
+}
+
+// SaveBeats is metal.ContactStore's.
+func (s *Store) SaveBeats(ctx context.Context, beats []metal.Beat) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		for _, b := range beats {
+			if err == nil {
+				_, err = tx.exec(`UPDATE contact SET heartbeat_at = $2, revision = revision + 1 WHERE node_id = $1 AND agent_boot = $3 AND heartbeat_at < $2`,
+					b.NodeID, micros(b.At), b.Boot)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write the times of heartbeats: %w", err)
+	}
+	return nil
+}
+
 // SaveSeen is metal.ContactStore's. A node that is gone has no row to take it from.
 func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.Seen) error {
 	tx, err := s.tx(t)

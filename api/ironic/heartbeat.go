@@ -58,9 +58,6 @@ func (s *server) heartbeat(c *call) error {
 	if c.version >= 36 && words["agent_version"] == "" && words["agent_status"] == "" {
 		return problem.Invalidf("Agent version is required for heartbeat processing.")
 	}
-	if err := checkCertificate(words["agent_verify_ca"]); err != nil {
-		return err
-	}
 	return c.takeHeartbeat(metal.Heartbeat{
 		URL: words["callback_url"], Version: words["agent_version"], CA: words["agent_verify_ca"], Token: secret.New(words["agent_token"]),
 		Status: words["agent_status"], StatusMessage: words["agent_status_message"],
@@ -90,6 +87,14 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 		proof = c.args[0] + " " + h.Token.Reveal()
 	}
 	if err := api.Admit(c.r, proof); err != nil {
+		return err
+	}
+	if same, err := c.s.Nodes.Repeated(c.r.Context(), c.args[0], h); err != nil {
+		return err
+	} else if same {
+		return c.empty(http.StatusAccepted)
+	}
+	if err := checkCertificate(h.CA); err != nil {
 		return err
 	}
 	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
