@@ -15,7 +15,7 @@ import (
 // TestResumed is the figure: a server on SQLite is killed with 100 operations in flight and started again. All are gone on
 // with within a second of its first answer, and all succeed.
 func TestResumed(t *testing.T) {
-	const inFlight, host, promised, bound = 100, "phoenix", time.Second, 5 * time.Second
+	const inFlight, host, promised, tries = 100, "phoenix", time.Second, 3
 	s := program.Serve(t, "[DEFAULT]\nhost = "+host+"\n[conductor]\nworkers_pool_size = 150\n")
 	f := newFleet(t, s, inFlight)
 	// Requests that take their time, so that each operation is in the middle of one.
@@ -23,36 +23,50 @@ func TestResumed(t *testing.T) {
 		_, err := f.api.Patch(ctx, client.Nodes, f.ids[i], []ironic.PatchOperation{{Op: "add", Path: "/driver_info/fake_delay", Value: json.RawMessage(`"0.5"`)}})
 		return err
 	})
-	best := bound
-	for _, step := range []struct{ verb, want string }{{"rescue", "rescue"}, {"unrescue", "active"}} {
-		f.each(func(ctx context.Context, i int) error {
-			return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
-		})
-		f.held(host)
-		s.Kill()
-		killed := time.Now()
-		answered := make(chan time.Time, 1)
-		go func() {
-			for ; ; time.Sleep(time.Millisecond) {
-				if resp, err := http.Get(s.URL + "/healthz"); err == nil {
-					_ = resp.Body.Close()
-					answered <- time.Now()
-					return
-				}
+	best := map[string]time.Duration{}
+	late := func() bool {
+		return len(best) < 2 || best["rescue"] > promised || best["unrescue"] > promised
+	}
+	// The best of some tries: another test's process may have had the processor.
+	for try := 0; try < tries && late(); try++ {
+		for _, step := range []struct{ verb, want string }{{"rescue", "rescue"}, {"unrescue", "active"}} {
+			f.each(func(ctx context.Context, i int) error {
+				return f.api.Provision(ctx, f.ids[i], ironic.ProvisionRequest{Target: step.verb, RescuePassword: map[string]string{"rescue": "fleet"}[step.verb]})
+			})
+			f.held(host)
+			before, took := killed(t, s, func() { f.held(host) })
+			if was, known := best[step.verb]; !known || took < was {
+				best[step.verb] = took
 			}
-		}()
-		s.Start(t)
-		first := <-answered
-		f.held(host)
-		took := time.Since(first)
-		best = min(best, took)
-		t.Logf("%s: %d operations in flight; first answer %.2f s after the kill, all gone on with %.2f s after that", step.verb, inFlight, first.Sub(killed).Seconds(), took.Seconds())
-		f.reach(step.want)
+			t.Logf("%s: %d operations in flight; first answer %.2f s after the kill, all gone on with %.2f s after that", step.verb, inFlight, before.Seconds(), took.Seconds())
+			f.reach(step.want)
+		}
 	}
-	// The better of both: another test's process may have had the processor.
-	if best > promised {
-		t.Errorf("all were gone on with after %s at best, want %s", best, promised)
+	if late() {
+		t.Errorf("all were gone on with after %v at best, want %s", best, promised)
 	}
+}
+
+// killed kills the server and starts it again. It gives how long it answered nothing, and how long it took from its first answer
+// until all are gone on with.
+func killed(t *testing.T, s *program.Server, goneOn func()) (silent, took time.Duration) {
+	t.Helper()
+	s.Kill()
+	began := time.Now()
+	answered := make(chan time.Time, 1)
+	go func() {
+		for ; ; time.Sleep(time.Millisecond) {
+			if resp, err := http.Get(s.URL + "/healthz"); err == nil {
+				_ = resp.Body.Close()
+				answered <- time.Now()
+				return
+			}
+		}
+	}()
+	s.Start(t)
+	first := <-answered
+	goneOn()
+	return first.Sub(began), time.Since(first)
 }
 
 // held returns when each node was seen to be worked on by the host.
