@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,7 +123,7 @@ that nothing of it runs any more nothing is moved. With --wait the exit status i
 lacks consent to the loss of its data could be.`,
 		Example: "  salvor evacuate run vm7 --wait\n  salvor evacuate run " + sampleUUID + " --reimage web3 --wait=600",
 		RunE: e.run(func(c *call) error {
-			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			p, err := planToRun(c, c.args[0])
@@ -143,15 +145,6 @@ lacks consent to the loss of its data could be.`,
 	w.flags(cmd)
 	planWishes(cmd)
 	return cmd
-}
-
-func cmpErr(all ...error) error {
-	for _, err := range all {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // planToRun reads the plan of a UUID, or drafts one for a host.
@@ -182,18 +175,18 @@ func planOf(c *call, ident string) (client.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var newest client.Record
-	for _, p := range all {
-		drafted := p.Text("state") == "drafted"
-		switch less := newest == nil || newest.Text("state") == "drafted"; {
-		case newest == nil, less && !drafted, less == drafted && number(p["number"]) > number(newest["number"]):
-			newest = p
-		}
-	}
-	if newest == nil {
+	if len(all) == 0 {
 		return nil, problem.NotFoundf("host %s has no plan: make one by salvor evacuate plan %[1]s", harmless(ident))
 	}
-	return newest, nil
+	drafted := func(p client.Record) int {
+		if p.Text("state") == "drafted" {
+			return 1
+		}
+		return 0
+	}
+	return slices.MaxFunc(all, func(a, b client.Record) int {
+		return cmp.Or(cmp.Compare(drafted(b), drafted(a)), cmp.Compare(number(a["number"]), number(b["number"])))
+	}), nil
 }
 
 func number(v any) int {

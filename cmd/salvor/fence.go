@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,7 +25,7 @@ your name. The host gets no lease and no orders until what was moved away from i
 		Example: `  salvor fence vm7 --wait
   salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"`,
 		RunE: e.run(func(c *call) error {
-			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			words, _ := c.Flags().GetString("attest")

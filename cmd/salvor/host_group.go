@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -82,7 +83,7 @@ func newHostDrain(e *endpoint) *cobra.Command {
 elsewhere and started again. "salvor host restore HOST" takes it back into service.`,
 		Example: "  salvor host drain vm7 --wait",
 		RunE: e.run(func(c *call) error {
-			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			p, err := hostThing.ask(c, http.MethodPost, "/"+url.PathEscape(c.args[0])+"/drain", nil, nil)
@@ -108,7 +109,7 @@ func newHostRestore(e *endpoint) *cobra.Command {
 --bring-home the servers that were moved away from it are moved back, once it is up; without --wait that is waited for ten minutes.`,
 		Example: "  salvor host restore vm7 --wait\n  salvor host restore vm7 --bring-home --wait",
 		RunE: e.run(func(c *call) error {
-			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			path := "/" + url.PathEscape(c.args[0])

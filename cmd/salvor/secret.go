@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -58,7 +59,7 @@ nothing is sealed with it any more and no operation holds a token of it. A proce
 the next one goes on. Old backups still need the old key: keep a copy of the key file with them.`,
 		Example: "  salvor secret rotate\n  salvor secret rotate --wait",
 		RunE: e.run(func(c *call) error {
-			if err := cmpErr(o.check(c.Command), w.check(c)); err != nil {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
 			}
 			var s native.Seal
