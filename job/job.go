@@ -146,9 +146,6 @@ type Claims interface {
 	Expired(ctx context.Context, groups []string, kinds map[Kind]int, after Job, limit int) ([]Job, error)
 	// NextDue is the time of the earliest unowned claimable job of the groups and kinds; the zero time if there is none.
 	NextDue(ctx context.Context, groups []string, kinds map[Kind]int) (time.Time, error)
-	// Release frees every job whose owner is in owners (dead incarnations), counting a crash on each that was
-	// Running or Undoing, and making Running ones Ready. It returns how many.
-	Release(ctx context.Context, owners []string) (int, error)
 	// Hasten makes due at now what is free to be claimed and due later than after. Nothing is harmed by a try that comes early.
 	Hasten(ctx context.Context, now, after time.Time, groups []string) (int, error)
 }
@@ -186,9 +183,9 @@ type Leases interface {
 	Beat(ctx context.Context, c Conductor) error
 	// Conductors lists all rows, by host name.
 	Conductors(ctx context.Context) ([]Conductor, error)
-	// Retire removes the row if it still is of this incarnation, and frees its jobs.
+	// Retire removes the row if it still is of this incarnation, and frees its jobs: a crash is counted on each, and what was Running is Ready.
 	Retire(ctx context.Context, c Conductor) error
-	// ReleaseOrphans frees, as Release does, the jobs whose owner has no row: a claim may be committed after the end of the incarnation
+	// ReleaseOrphans frees, as Retire does, the jobs whose owner has no row: a claim may be committed after the end of the incarnation
 	// in whose name it was begun. It returns how many.
 	ReleaseOrphans(ctx context.Context) (int, error)
 }

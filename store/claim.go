@@ -238,27 +238,6 @@ func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind
 	return moment(due), nil
 }
 
-// Release is job.Claims's.
-func (s *Store) Release(ctx context.Context, owners []string) (int, error) {
-	if len(owners) == 0 {
-		return 0, nil
-	}
-	var n int64
-	err := s.Do(ctx, func(t job.Tx) error {
-		tx, err := s.tx(t)
-		if err != nil {
-			return err
-		}
-		c := &clause{args: []any{micros(s.stamp())}}
-		n, err = tx.release(c.in("owner", owners), c.args)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("release the jobs of the dead: %w", err)
-	}
-	return int(n), nil
-}
-
 // release frees the jobs of dead owners; the first of args is the time now.
 func (tx *Tx) release(condition string, args []any) (int64, error) {
 	n, err := tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', crashes = crashes + 1,

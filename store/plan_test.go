@@ -137,7 +137,7 @@ func TestNoScan(t *testing.T) {
 			return err
 		},
 		func() error { return s.SavePower(ctx, []metal.PowerReading{{NodeID: "n"}}) },
-		func() error { _, err := s.Release(ctx, []string{"c/1"}); return err },
+		func() error { return s.Retire(ctx, job.Conductor{ID: "c", Incarnation: "1"}) },
 		func() error { _, err := s.ReleaseOrphans(ctx); return err },
 		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },
 	} {

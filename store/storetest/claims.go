@@ -108,7 +108,7 @@ func testClaimOnce(b *bench) {
 	}
 }
 
-func testRelease(b *bench) {
+func testRetire(b *bench) {
 	b.insert(job.Operation, "a")
 	b.insert(job.Operation, "b")
 	b.insert(job.Ask, "c")
@@ -121,11 +121,7 @@ func testRelease(b *bench) {
 	}
 	b.insert(job.Operation, "d")
 	other := b.claim("other/1")
-	n, err := b.s.Release(b.ctx, []string{owner, "nobody"})
-	b.ok(err)
-	if n != 3 {
-		b.Fatalf("%d jobs freed, want 3", n)
-	}
+	b.retire()
 	for _, j := range jobs {
 		want := job.Ready
 		if j.Subject.ID == "b" {
@@ -137,9 +133,6 @@ func testRelease(b *bench) {
 	}
 	if got := b.inState(other[0].ID, job.Running); got.Crashes != 0 {
 		b.Fatal("another owner's job was freed")
-	}
-	if n, err = b.s.Release(b.ctx, nil); n != 0 || err != nil {
-		b.Fatal(n, err)
 	}
 	if len(b.claim("third/1")) != 3 {
 		b.Fatal("freed jobs cannot be claimed")
@@ -341,9 +334,8 @@ func testWoken(b *bench) {
 	b.signal("a")
 	hint("a signal")
 	b.claimOne()
-	_, err := b.s.Release(b.ctx, []string{owner})
-	b.ok(err)
-	hint("a release")
+	b.retire()
+	hint("the end of a conductor")
 	j = b.claimOne()
 	j.State = job.Waiting
 	b.save(&j, false)

@@ -264,9 +264,7 @@ func (m *model) endCommand(t *rapid.T) {
 }
 
 func (m *model) crash(t *rapid.T) {
-	if _, err := m.b.s.Release(m.b.ctx, []string{owner}); err != nil {
-		t.Fatal(err)
-	}
+	m.b.retire()
 	if m.state == job.Running {
 		m.state = job.Ready
 	}
