@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"time"
 
 	"salvor/api"
 	"salvor/config"
@@ -12,6 +13,10 @@ import (
 
 // newLog writes lines as the configuration says: text, or one JSON object each.
 func newLog(cfg *config.Config, out io.Writer) *slog.Logger {
+	return newLogAt(cfg, out, time.Now)
+}
+
+func newLogAt(cfg *config.Config, out io.Writer, now func() time.Time) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Default.LogLevel)); err != nil {
 		level = slog.LevelInfo
@@ -20,10 +25,11 @@ func newLog(cfg *config.Config, out io.Writer) *slog.Logger {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}
+	var lines slog.Handler = slog.NewTextHandler(out, options)
 	if cfg.Default.UseJSON {
-		return slog.New(located{Handler: slog.NewJSONHandler(out, options)})
+		lines = slog.NewJSONHandler(out, options)
 	}
-	return slog.New(located{Handler: slog.NewTextHandler(out, options)})
+	return slog.New(located{Handler: newSparing(lines, now)})
 }
 
 // located adds to each line the request and the job that its context belongs to, unless the line, or its logger, has them.
