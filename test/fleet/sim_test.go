@@ -11,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"salvor/client"
+	simulated "salvor/sim/fleet"
 	"salvor/test/program"
 )
 
@@ -95,5 +97,56 @@ endpoint_override = %[2]s
 	}
 	if nodes, err = api.Nodes(t.Context(), client.Query{}); err != nil || len(nodes) != 0 {
 		t.Errorf("%d nodes are left, %v", len(nodes), err)
+	}
+}
+
+// TestSimulatedFaults: the shares of salvor sim make as many BMCs fail as they say, and those of a seed are the same at another control plane.
+func TestSimulatedFaults(t *testing.T) {
+	words := []string{"sim", "--nodes", "24", "--seed", "9", "--busy", "0.4"}
+	nobody, err := client.New(client.Config{Endpoint: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned, err := simulated.New(simulated.Config{API: nobody, Nodes: 24, Seed: 9, Beat: time.Minute, Workers: 1, Faults: simulated.Rates{Busy: 0.4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := planned.Summary().Faulty
+	if want < 4 || want > 16 {
+		t.Fatalf("%d of 24 BMCs are to fail", want)
+	}
+	var found [2][]string
+	for run := range found {
+		s := program.Serve(t, "[conductor]\nsync_power_state_interval = 1\n")
+		cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor"), append(words, "--url", s.URL)...)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		api, err := client.New(client.Config{Endpoint: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); len(found[run]) < want; time.Sleep(100 * time.Millisecond) {
+			nodes, err := api.Nodes(t.Context(), client.Query{Detail: true})
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("%d of %d BMCs fail, %v\n%.4000s", len(found[run]), want, err, said.String())
+			}
+			found[run] = nil
+			for _, n := range nodes {
+				if n.Fault == "power failure" {
+					found[run] = append(found[run], n.Name)
+				}
+			}
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		slices.Sort(found[run])
+	}
+	if !slices.Equal(found[0], found[1]) || len(found[0]) != want {
+		t.Errorf("want %d; at one control plane %v fail, at the other %v", want, found[0], found[1])
 	}
 }
