@@ -79,6 +79,17 @@ func TestChildrenOfOthers(t *testing.T) {
 	}
 }
 
+// TestOrderTellsNothing: who may not see the errors of the nodes that it leases cannot sort by them either.
+func TestOrderTellsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.tenancy()
+	for want, h := range map[int]http.Handler{403: w.persona(access.Scope{Project: "p1"}, "member", "reader"), 200: w.persona(access.Scope{System: true}, "reader")} {
+		if a := ask(h, "GET", "/v1/nodes?sort_key=last_error", "1.83", ""); a.status != want {
+			t.Errorf("%d, want %d: %s", a.status, want, a.words())
+		}
+	}
+}
+
 // TestConfigDriveOfProjects: the policy reads a provision request whole before it asks which runbook it names.
 func TestConfigDriveOfProjects(t *testing.T) {
 	w := newWorld(t)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
@@ -82,6 +83,9 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	p, err := c.page(nodeSortKeys)
 	if err != nil {
 		return err
+	}
+	if p.SortKey == "last_error" && c.project != "" && !c.allows("node:get:last_error", access.Target{Lessee: c.project}) {
+		return denied("node:get:last_error") // of nodes that one leases, their order would tell of it
 	}
 	if chassis != "" {
 		f.ChassisUUID = chassis
