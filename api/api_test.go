@@ -150,6 +150,8 @@ func TestServe(t *testing.T) {
 	}
 	if rec := get("/fine?password=hush"); rec.Code != 200 || !strings.HasPrefix(rec.Header().Get("Openstack-Request-Id"), "req-") {
 		t.Errorf("fine: %d %v", rec.Code, rec.Header())
+	} else if h := rec.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" {
+		t.Errorf("headers: %v", h)
 	}
 	if l := log.String(); strings.Contains(l, "hush") || !strings.Contains(l, "user=ann") || !strings.Contains(l, "path=/fine") || !strings.Contains(l, "status=200") {
 		t.Errorf("log: %s", l)

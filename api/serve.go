@@ -41,6 +41,8 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 		r, info := with(ctx, r)
 		out := &recorder{ResponseWriter: w}
 		out.Header().Set("Openstack-Request-Id", info.ID)
+		out.Header().Set("X-Content-Type-Options", "nosniff")
+		out.Header().Set("Cache-Control", "no-store") // no cache between knows that X-Auth-Token is a credential
 		defer func() { exchangeOf(ctx).Status = out.status }()
 		defer func() {
 			if p := recover(); p != nil {
