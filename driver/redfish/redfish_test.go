@@ -239,6 +239,17 @@ func TestCertificates(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	words := map[string]bool{}
+	for _, path := range []string{"/nowhere", "/etc/passwd", t.TempDir(), "/proc/self/mem"} {
+		_, err := pool(path)
+		if err == nil {
+			t.Fatal(path)
+		}
+		words[strings.ReplaceAll(err.Error(), path, "")] = true
+	}
+	if len(words) != 1 {
+		t.Errorf("errors tell files apart: %v", words)
+	}
 	for _, c := range []struct {
 		verify any
 		want   bool

@@ -145,17 +145,16 @@ func trust(v any) (*tls.Config, error) {
 }
 
 func pool(path string) (*x509.CertPool, error) {
+	// One answer for all that may be wrong: users of projects name the path, and are not to learn which files there are.
+	bad := problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Said(path))
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCA {
-		return nil, problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Said(path))
+		return nil, bad
 	}
 	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, problem.Invalidf("%s %s cannot be read", VerifyKey, driver.Said(path))
-	}
 	p := x509.NewCertPool()
-	if !p.AppendCertsFromPEM(pem) {
-		return nil, problem.Invalidf("%s %s holds no certificate", VerifyKey, driver.Said(path))
+	if err != nil || !p.AppendCertsFromPEM(pem) {
+		return nil, bad
 	}
 	return p, nil
 }
