@@ -129,7 +129,7 @@ func (p *parser) not() (check, error) {
 var credential = map[string]func(Principal) string{
 	"project_id": func(w Principal) string { return w.Scope.Project }, "tenant_id": func(w Principal) string { return w.Scope.Project },
 	"project_name": func(w Principal) string { return w.Scope.ProjectName }, "project_domain_id": func(w Principal) string { return w.Scope.ProjectDomain },
-	"domain_id": func(w Principal) string { return w.Scope.Domain }, "user_name": func(w Principal) string { return w.User },
+	"domain_id": func(w Principal) string { return w.Scope.Domain }, "user_name": userName,
 	"system_scope": func(w Principal) string {
 		if w.Scope.System {
 			return "all"
@@ -138,6 +138,15 @@ var credential = map[string]func(Principal) string{
 	},
 	"is_admin":      func(w Principal) string { return pythonBool(w.Rank(false) == Oversight) },
 	"is_public_api": func(Principal) string { return "False" },
+}
+
+// userName is the name of a user that nobody but an administrator of all gave: names of tokens of a project are chosen by whoever
+// administers that, so theirs have the project before them.
+func userName(w Principal) string {
+	if w.Scope.Project != "" && strings.HasPrefix(w.UserID, tokenUser) {
+		return w.Scope.ProjectName + "/" + w.User
+	}
+	return w.User
 }
 
 func pythonBool(b bool) string {

@@ -54,7 +54,8 @@ func isRule(name string) bool {
 }
 
 // Read takes over the text of a policy file: a flat map, in YAML or JSON, of rules' names to expressions. known tells of the names
-// of other services whether requests are held to them. What is not good changes nothing and is Invalid; warnings are of what does nothing.
+// of other services whether requests are held to them. What is not good changes nothing and is Invalid, nor
+// is it good that nothing is there where rules were: so looks a file that is just being written. Warnings are of what does nothing.
 func (r *Rules) Read(text string, known func(name string) bool) (warnings []string, err error) {
 	found, err := readMap(text)
 	if err != nil {
@@ -63,6 +64,9 @@ func (r *Rules) Read(text string, known func(name string) bool) (warnings []stri
 	defined := map[string]bool{}
 	for name := range found {
 		defined[name] = true
+	}
+	if was := r.now.Load(); len(found) == 0 && was != nil && len(*was) > 0 && !strings.Contains(text, "{}") {
+		return nil, problem.Invalidf("it has no rule any more: write {} to mean that")
 	}
 	out, uses := make(map[string]check, len(found)), map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(found)) {

@@ -72,6 +72,42 @@ retirer: role:retirer and rule:is_node_owner
 	}
 }
 
+// TestUserNamesOfProjects: who administers a project, and names its tokens, gives no name that a rule means another user by.
+func TestUserNamesOfProjects(t *testing.T) {
+	p, _ := ruled(t, `{"baremetal:node:get": "user_name:monitoring or user_name:lab/ci"}`)
+	for _, tt := range []struct {
+		token Token
+		want  bool
+	}{
+		{Token{Name: "monitoring", Role: Reader}, true}, {Token{Name: "monitoring", Role: Admin, Project: "p1", ProjectName: "lab"}, false},
+		{Token{Name: "ci", Role: Reader, Project: "p1", ProjectName: "lab"}, true}, {Token{Name: "ci", Role: Reader}, false},
+	} {
+		if got := p.Allows("node:get", tt.token.Principal(), Target{Owner: "p1"}); got != tt.want {
+			t.Errorf("%+v: %v", tt.token, got)
+		}
+	}
+}
+
+// TestCutPolicyFile: a file that is just being written looks as if it had no rules; that takes none away.
+func TestCutPolicyFile(t *testing.T) {
+	var r Rules
+	known := func(string) bool { return true }
+	if _, err := r.Read("", known); err != nil {
+		t.Errorf("a first one without rules: %v", err)
+	}
+	if _, err := r.Read(`"baremetal:node:get": "!"`, known); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "\n", "# rules to come\n", "---\n"} {
+		if _, err := r.Read(text, known); err == nil || r.of("baremetal:node:get") == nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := r.Read("{}", known); err != nil || r.of("baremetal:node:get") != nil {
+		t.Errorf("none, said: %v", err)
+	}
+}
+
 // TestBrokenPolicyFiles: what is not understood whole changes nothing.
 func TestBrokenPolicyFiles(t *testing.T) {
 	for text, want := range map[string]string{

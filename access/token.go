@@ -55,10 +55,13 @@ var impliedRoles = map[Role][]string{
 // Roles are those that the token has, each with what it implies.
 func (t *Token) Roles() []string { return impliedRoles[t.Role] }
 
+// tokenUser begins the ids of users who are tokens.
+const tokenUser = "token:"
+
 // Principal is who comes with the token. What belongs to that user is kept by the project and the name, so that the next token of a
 // program has it too; no user of another kind has a colon in the name.
 func (t *Token) Principal() Principal {
-	p := Principal{User: t.Name, UserID: "token:" + t.Project + "/" + t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
+	p := Principal{User: t.Name, UserID: tokenUser + t.Project + "/" + t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
 	if t.Project != "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain, p.Scope.Bound = t.Project, t.ProjectName, DefaultDomain, true
 	}
