@@ -54,7 +54,7 @@ func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a Mov
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return nil, err
 	}
-	return h, s.note(tx, srv.ID, record.Asker{}, "state", "goes to host "+orID(h))
+	return h, s.note(tx, srv.ID, record.Asker{}, "contact", "goes to host "+orID(h))
 }
 
 // ReleaseMove takes the destination of a move back, because of why, so that another one is claimed.
@@ -71,7 +71,7 @@ func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return err
 	}
-	return s.note(tx, srv.ID, record.Asker{}, "state", "not there: "+why)
+	return s.note(tx, srv.ID, record.Asker{}, "contact", "not there: "+why)
 }
 
 // rehost gives a server another host, with its place there, and an epoch of its own: what was ordered before is void.

@@ -131,7 +131,7 @@ func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why stri
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return err
 	}
-	return s.note(tx, srv.ID, record.Asker{}, "state", "not there: "+why)
+	return s.note(tx, srv.ID, record.Asker{}, "contact", "not there: "+why)
 }
 
 // giveBack gives the place of a planned move that was not handed over back.

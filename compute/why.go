@@ -2,6 +2,7 @@ package compute
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,6 +31,9 @@ type ServerSituation struct {
 
 // Why says what a server waits for.
 func (s ServerSituation) Why() record.Why {
+	if !s.Operator {
+		s = s.outside()
+	}
 	srv := s.Server
 	w := record.Why{State: srv.words(), Since: srv.LaunchedAt}
 	if srv.State == Deleted {
@@ -53,6 +57,50 @@ func (s ServerSituation) Why() record.Why {
 	}
 	w.Staff(s.Crew)
 	return w
+}
+
+const untold = "an administrator may see why"
+
+// outside is the situation without what tells of hosts and of the machines that salvor runs on.
+func (s ServerSituation) outside() ServerSituation {
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		if j.Problem != "" {
+			j.Problem = untold
+		}
+		switch {
+		case j.Attempt > 0:
+			j.WaitFor = "another try of its action"
+		case j.WaitFor != "":
+			j.WaitFor = "what its action asked for"
+		}
+	}
+	s.Crew.Dead, s.Crew.Owners = nil, maps.Clone(s.Crew.Owners)
+	for owner := range s.Crew.Owners {
+		s.Crew.Owners[owner] = ""
+	}
+	if s.Move != nil {
+		m := *s.Move
+		m.Words = ""
+		s.Move = &m
+	}
+	return s
+}
+
+// Outside is an event of a server without what tells of hosts, and of what they and conductors said: for whom the server belongs to.
+func Outside(e job.Event) job.Event {
+	switch {
+	case e.Type == "action" && e.Text != e.Action && e.Text != "undo "+e.Action:
+		if e.Severity == "error" {
+			e.Text = e.Action + ": did not succeed; " + untold
+		} else {
+			e.Text = e.Action + ": waits"
+		}
+	case e.Type == "contact":
+		e.Text = "word of its host; " + untold
+	}
+	return e
 }
 
 // words are the state with what is being done.

@@ -47,6 +47,8 @@ type watch struct {
 	last  int  // the newest so many; 0: those after the cursor
 	now   bool // only what comes
 	limit int
+	// tenant is who may see servers, and not what runs them.
+	tenant bool
 }
 
 func (s *server) events(c *api.Call) error {
@@ -64,7 +66,7 @@ func (s *server) events(c *api.Call) error {
 }
 
 func (s *server) watchOf(c *api.Call) (w watch, err error) {
-	w.names, w.filter.Type = map[job.Subject]string{}, c.Query.Get("type")
+	w.names, w.filter.Type, w.tenant = map[job.Subject]string{}, c.Query.Get("type"), !c.Admin()
 	if len(c.Query["subject"]) > maxSubjects {
 		return w, problem.Invalidf("Invalid value for subject: at most %d may be named.", maxSubjects)
 	}
@@ -179,13 +181,16 @@ func (s *server) eventPage(c *api.Call, w watch) error {
 		rows, out.More = rows[:limit], true
 		out.Next = strconv.FormatInt(rows[limit-1].Num, 10)
 	}
-	for i := range rows {
-		out.Events = append(out.Events, w.view(&rows[i]))
+	for _, e := range rows {
+		out.Events = append(out.Events, w.view(e))
 	}
 	return c.JSON(http.StatusOK, out)
 }
 
-func (w *watch) view(e *job.Event) wire.Event {
+func (w *watch) view(e job.Event) wire.Event {
+	if w.tenant && e.Subject.Kind == compute.Subject("").Kind {
+		e = compute.Outside(e)
+	}
 	return wire.Event{
 		Cursor: strconv.FormatInt(e.Num, 10), Subject: wire.Subject{Kind: e.Subject.Kind, ID: e.Subject.ID, Name: w.names[e.Subject]}, Seq: e.Seq, At: e.At.UTC(), Type: e.Type,
 		Severity: e.Severity, Text: e.Text, Job: e.JobID, Action: e.Action, Seconds: e.Duration.Seconds(), RequestID: e.RequestID, User: e.User,
@@ -315,7 +320,7 @@ func (t *teller) send(events []job.Event, cursor int64) error {
 	}
 	var b strings.Builder
 	for i := range events {
-		data, err := json.Marshal(t.watch.view(&events[i]))
+		data, err := json.Marshal(t.watch.view(events[i]))
 		if err != nil {
 			return err
 		}
