@@ -115,6 +115,18 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within 
 	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
 }
 
+// faultyTries is how often in a row an agent may fail at a request before its node is given back to whoever waits for it: 7.5 s.
+// An agent that is busy, or whose network comes up late, has the whole deadline; Ironic gives up at the first failure.
+const faultyTries = 5
+
+// fromAgent turns an agent's error into an outcome.
+func fromAgent(r *job.Run, err error) job.Outcome {
+	if errors.Is(err, driver.ErrFaulty) && r.Attempt+1 >= faultyTries {
+		return job.Fail(problem.Conflictf("gave up after %d tries: %w", r.Attempt+1, err))
+	}
+	return job.From(err)
+}
+
 // turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
 func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *machine, heard metal.Contact) {
 	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {

@@ -203,7 +203,7 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 		r.Note(sentNote, "")
 		return job.Retry(0, problem.Unavailablef("finalize the rescue: nothing listens at %s yet", heard.AgentURL))
 	}
-	return job.From(err)
+	return fromAgent(r, err)
 }
 
 // extras tell salvor's own agent of the tenant's network.

@@ -345,6 +345,26 @@ func TestPowerWithoutDriver(t *testing.T) {
 	}
 }
 
+// TestFaultyAgentEndsTheRescue: an agent that answers the last command with errors of its own locks the node for some
+// seconds, not until all tries are over; one that only stumbles is given the command again.
+func TestFaultyAgentEndsTheRescue(t *testing.T) {
+	t.Parallel()
+	for faults, want := range map[int]metal.State{1: metal.Rescue, 1000: metal.RescueFailed} {
+		t.Run(string(want), func(t *testing.T) {
+			t.Parallel()
+			b := waiting(t)
+			b.mu.Lock()
+			b.agentFaults = faults
+			b.mu.Unlock()
+			b.poke()
+			n := b.until(t, want)
+			if want == metal.RescueFailed && !strings.Contains(n.LastError, "500") {
+				t.Errorf("last_error %q", n.LastError)
+			}
+		})
+	}
+}
+
 // TestHeartbeatWithoutURLIsNotTheAgent: nothing can be sent there, so the rescue goes on waiting.
 func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 	t.Parallel()

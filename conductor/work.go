@@ -239,7 +239,7 @@ func (c *Conductor) order(ctx context.Context, r *job.Run, m *machine, s chore, 
 	}
 	list, err := c.Agents.List(ctx, m.node, a)
 	if err != nil {
-		return job.From(stepError(s, err)), false
+		return fromAgent(r, stepError(s, err)), false
 	}
 	res, taken, err := ours(list, r.Memo[orderNote], name)
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *Conductor) order(ctx context.Context, r *job.Run, m *machine, s chore, 
 			}
 		}
 		if res, err = c.Agents.Give(ctx, m.node, a, name, params); err != nil {
-			return job.From(stepError(s, err)), false
+			return fromAgent(r, stepError(s, err)), false
 		}
 	}
 	r.Note(orderNote, orderID+res.ID)

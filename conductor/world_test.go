@@ -36,6 +36,7 @@ type bench struct {
 	running       string // "system", "ramdisk" or "": nothing
 	credential    string
 	agentUp       bool
+	agentFaults   int // how often it answers with an error of its own
 	finals        int
 	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
 	systemOn      int  // boots of the node's own system
@@ -159,6 +160,10 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 	}
 	if f.Hash.Empty() {
 		return problem.Conflictf("finalize without a hash")
+	}
+	if b.agentFaults > 0 {
+		b.agentFaults--
+		return problem.Unavailablef("%w: 500", driver.ErrFaulty)
 	}
 	b.finals++
 	b.credential, b.agentUp = f.Hash.Reveal(), false

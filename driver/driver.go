@@ -112,6 +112,13 @@ type errGone struct{}
 
 func (errGone) Error() string { return "the agent no longer listens" }
 
+// ErrFaulty tells that the agent answers, and fails at it (a status of 500 or above).
+var ErrFaulty = errFaulty{}
+
+type errFaulty struct{}
+
+func (errFaulty) Error() string { return "the agent fails" }
+
 // Inspect reads what a machine is made of without a ramdisk.
 type Inspect interface {
 	// Inspect returns properties to merge into the node (cpus, memory_mb, local_gb, cpu_arch) and the MACs found.

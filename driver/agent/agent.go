@@ -227,6 +227,9 @@ func (c *conversation) refusal(code int, body []byte) error {
 	case code >= 400 && code < 500:
 		return problem.Conflictf("it refuses the command: %d: %s", code, text)
 	}
+	if code >= http.StatusInternalServerError {
+		return problem.Unavailablef("%w: %d: %s", driver.ErrFaulty, code, text)
+	}
 	return problem.Unavailablef("%d: %s", code, text)
 }
 

@@ -146,7 +146,7 @@ func TestRefusals(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))
 		err := finalize(t.Context(), agentAt(server.URL), nil)
 		server.Close()
-		if !problem.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || errors.Is(err, driver.ErrGone) {
+		if !problem.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrFaulty) != (name == "error") {
 			t.Errorf("%s: %v (%s), want %s with %q", name, err, problem.KindOf(err), c.kind, c.text)
 		}
 		quiet(t, err)
