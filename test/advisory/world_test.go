@@ -180,10 +180,8 @@ func (m *machine) reach(verb string, states ...string) object {
 
 func (w *world) until(what string, is func() bool, told func() any) {
 	w.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: not within %s: %v", what, patience, told())
-		}
+	if program.Await(patience, program.If(is)) != nil {
+		w.Fatalf("%s: not within %s: %v", what, patience, told())
 	}
 }
 

@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +65,7 @@ func newWorld(t *testing.T, postgres bool) *world {
 			t.Fatal(err)
 		}
 	}
-	w.door = freeAddress(t)
+	w.door = program.FreeAddress(t)
 	w.config = fmt.Sprintf(`[DEFAULT]
 debug = true
 auth_strategy = token
@@ -94,7 +91,7 @@ import_hosts = *
 client = ipmitool
 [compute]
 shutdown_timeout = 1
-%[5]s`, w.db.URL, w.dir, freeAddress(t), w.door, "")
+%[5]s`, w.db.URL, w.dir, program.FreeAddress(t), w.door, "")
 	file := filepath.Join(state, "first.conf")
 	if err := os.WriteFile(file, []byte(w.config), 0o600); err != nil {
 		t.Fatal(err)
@@ -116,18 +113,11 @@ shutdown_timeout = 1
 
 func (w *world) salvor(args ...string) string {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, program.Path(w, "salvor"), args...)
-	cmd.Env = append(os.Environ(), "SALVOR_TOKEN="+w.tokens["admin"])
+	cli := program.CLI{Token: w.tokens["admin"]}
 	if w.server != nil {
-		cmd.Env = append(cmd.Env, "SALVOR_URL="+w.server.URL)
+		cli.URL = w.server.URL
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		w.Fatalf("salvor %s: %v: %s", strings.Join(args, " "), err, &said)
-	}
-	return strings.TrimSpace(string(out))
+	return cli.Run(w, args...)
 }
 
 // machines are a BMC and an agent, which tell in their errors all that they were sent.
@@ -244,19 +234,5 @@ func (w *world) try(method, path string, body any) int {
 // until waits for a condition.
 func (w *world) until(what string, holds func() bool) {
 	w.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: not within %s", what, patience)
-		}
-	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	program.Until(w, what, patience, program.If(holds))
 }

@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"salvor/client"
 	"salvor/host"
@@ -35,12 +33,7 @@ type world struct {
 
 func newWorld(t *testing.T, more string) *world {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, door: l.Addr().String()}
-	l.Close()
+	w := &world{T: t, door: program.FreeAddress(t)}
 	w.server = program.Serve(t, "[hosts]\nlisten = "+w.door+"\n[conductor]\nworkers_pool_size = 100\n"+more)
 	w.api = w.client("")
 	return w
@@ -106,17 +99,7 @@ func (w *world) reach(id, state string) {
 
 func (w *world) eventually(what string, holds func() error) {
 	w.Helper()
-	limit := time.Now().Add(patience)
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(limit) {
-			w.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
+	program.Until(w, what, patience, holds)
 }
 
 func (w *world) ask(face client.Face, method, path string, body, out any) {

@@ -100,16 +100,9 @@ func (p *plane) reach(api *client.Client, id, state string) {
 // until polls a condition, which says how things stand.
 func until(t testing.TB, within time.Duration, holds func() (bool, string)) {
 	t.Helper()
-	end := time.Now().Add(within)
-	for {
-		ok, stands := holds()
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", within, stands)
-		}
-		time.Sleep(20 * time.Millisecond)
+	stands := ""
+	if program.Await(within, program.If(func() (ok bool) { ok, stands = holds(); return ok })) != nil {
+		t.Fatalf("not within %s: %s", within, stands)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -38,7 +37,6 @@ func newSiteWorld(t *testing.T) *siteWorld {
 	if err := os.WriteFile(file, []byte(w.token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.site = program.Serve(t, "[DEFAULT]\nroles = netboot\n[site]\ncentre = "+w.door.URL+"\ntoken_file = "+file+"\n[ramdisk]\nlisten = 127.0.0.1:0\n")
 	images := t.TempDir()
 	for name, content := range map[string][]byte{"kernel": w.kernel, "ramdisk": []byte("a ramdisk")} {
 		if err := os.WriteFile(filepath.Join(images, name), content, 0o600); err != nil {
@@ -50,6 +48,7 @@ func newSiteWorld(t *testing.T) *siteWorld {
 	w.door.Stop()
 	w.door.Configure(t, "[conductor]\n"+boot)
 	w.door.Start(t)
+	w.site = program.Serve(t, "[DEFAULT]\nroles = netboot\n[site]\ncentre = "+w.door.URL+"\ntoken_file = "+file+"\n[ramdisk]\nlisten = 127.0.0.1:0\n")
 	w.conductor = w.serve("oslo1", "conductor", siteOslo, boot, "[service_catalog]\nendpoint_override = http://"+w.site.Door("ramdisk"))
 	until(t, 10*time.Second, func() (bool, string) { got := alive(t, w.api); return got == "oslo1:oslo", got })
 	return w
@@ -58,13 +57,7 @@ func newSiteWorld(t *testing.T) *siteWorld {
 // salvor runs a command against the centre.
 func (w *siteWorld) salvor(args ...string) string {
 	w.t.Helper()
-	cmd := exec.Command(program.Path(w.t, "salvor"), args...)
-	cmd.Env = append(os.Environ(), "SALVOR_URL="+w.door.URL)
-	out, err := cmd.Output()
-	if err != nil {
-		w.t.Fatalf("salvor %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return program.CLI{URL: w.door.URL}.Run(w.t, args...)
 }
 
 // rescued is a node whose rescue waits for its ramdisk.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -196,12 +195,7 @@ func live(t *testing.T, e *endpoint, s *program.Server, node string) *tenancy {
 
 func serveMetal(t *testing.T) *program.Server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	door := l.Addr().String()
-	l.Close()
+	door := program.FreeAddress(t)
 	s := program.Serve(t, "[conductor]\nautomated_clean = false\n[compute]\nshutdown_timeout = 5\n[ramdisk]\nlisten = "+door+"\n")
 	t.Cleanup(func() {
 		if t.Failed() {

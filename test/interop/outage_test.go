@@ -42,11 +42,7 @@ func TestKeystoneComesAndGoes(t *testing.T) {
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(patience); !is(); time.Sleep(100 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: not within %s", what, patience)
-			}
-		}
+		program.Until(t, what, patience, program.If(is))
 	}
 	known, fresh, revoked := login(), login(), login()
 	for _, token := range []string{known, revoked} {

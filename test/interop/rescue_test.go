@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -81,12 +80,7 @@ func newCompute(t testing.TB, k *keystone) *compute {
 	for _, name := range []string{"kernel", "initramfs"} {
 		write(t, images, name, "no machine boots this "+name)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	door := l.Addr().String()
-	l.Close()
+	door := program.FreeAddress(t)
 	s := program.Serve(t, k.configuration()+fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n", images, door))
 	for kind, path := range map[string]string{"compute": "/compute/v2.1", "image": "/image", "volumev3": "/volume/v3/$(tenant_id)s"} {
 		service := must(services.Create(t.Context(), k.api, services.CreateOpts{Type: kind, Extra: map[string]any{"name": kind}}).Extract())(t).ID

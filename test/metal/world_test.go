@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,7 +40,7 @@ func newCloud(t *testing.T, more string) *cloud {
 	}
 	c := &cloud{T: t}
 	c.server = program.Serve(t, fmt.Sprintf("[conductor]\nautomated_clean = false\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n"+
-		"[ramdisk]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, freeAddress(t), more))
+		"[ramdisk]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, program.FreeAddress(t), more))
 	t.Cleanup(func() {
 		if t.Failed() {
 			log := c.server.Log()
@@ -65,16 +64,6 @@ func (c *cloud) use(url string) {
 	if c.api, err = client.New(client.Config{Endpoint: url}); err != nil {
 		c.Fatal(err)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (c *cloud) addImage(name string) string {
@@ -232,13 +221,5 @@ func (c *cloud) must(id string, body object) object {
 
 func (c *cloud) eventually(what string, holds func() error) {
 	c.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(limit) {
-			c.Fatalf("%s: %v", what, err)
-		}
-	}
+	program.Until(c, what, patience, holds)
 }

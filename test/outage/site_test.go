@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -63,7 +62,7 @@ type site struct {
 func newSite(tb testing.TB, more string) *site {
 	tb.Helper()
 	ctx, end := context.WithCancel(context.Background())
-	s := &site{ctx: ctx, tb: tb, door: freeAddress(tb), dir: tb.TempDir(), tokens: map[string]secret.Value{}}
+	s := &site{ctx: ctx, tb: tb, door: program.FreeAddress(tb), dir: tb.TempDir(), tokens: map[string]secret.Value{}}
 	s.shared = filepath.Join(s.dir, "shared")
 	for _, dir := range []string{s.shared, filepath.Join(s.dir, "ramdisk")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -221,16 +220,6 @@ func until(ctx context.Context, what string, bound time.Duration, holds func() e
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-}
-
-func freeAddress(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // journal is what was written to each disk: the runs of guests in the order of their writes.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,7 +49,7 @@ func newPlane(t *testing.T, more string) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{T: t, machine: sim.NewMachine(), door: freeAddress(t), state: t.TempDir()}
+	w := &world{T: t, machine: sim.NewMachine(), door: program.FreeAddress(t), state: t.TempDir()}
 	w.server = program.Serve(t, fmt.Sprintf("[conductor]\nrescue_kernel = %[1]s/kernel\nrescue_ramdisk = %[1]s/initramfs\n[hosts]\nlisten = %[2]s\n[compute]\nshutdown_timeout = 1\n%[3]s", images, w.door, more))
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -74,31 +73,10 @@ func (w *world) startHost() {
 	}
 }
 
-// freeAddress is one that a server may listen on, also after a restart.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // eventually waits until a condition holds; it says at the end why it did not.
 func (w *world) eventually(what string, holds func() error) {
 	w.Helper()
-	limit := time.Now().Add(patience)
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		if time.Now().After(limit) {
-			w.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	program.Until(w, what, patience, holds)
 }
 
 func errorOf(format string, args ...any) error { return fmt.Errorf(format, args...) }

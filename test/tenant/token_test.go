@@ -18,11 +18,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 // eventually waits for a condition, and fails the test if it does not come within a bound.
 func eventually(t *testing.T, within time.Duration, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, within)
-		}
-	}
+	program.Until(t, what, within, program.If(is))
 }
 
 // TestTokensByTheCommandLine walks the life of tokens: the first one, those of a project's own administrator, their end.

@@ -1,13 +1,11 @@
 package tenant
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,26 +55,17 @@ func newSiteWith(t *testing.T, text string, projects ...string) *site {
 // salvor runs the command line as somebody and gives what it printed.
 func (s *site) salvor(as string, args ...string) string {
 	s.Helper()
-	out, err := s.try(as, args...)
-	if err != nil {
-		s.Fatalf("salvor %s: %v", strings.Join(args, " "), err)
-	}
-	return out
+	return s.cli(as).Run(s, args...)
 }
 
-func (s *site) try(as string, args ...string) (string, error) {
-	cmd := exec.CommandContext(s.Context(), program.Path(s, "salvor"), args...)
-	cmd.Env = append(os.Environ(), "SALVOR_TOKEN="+s.tokens[as])
+func (s *site) try(as string, args ...string) (string, error) { return s.cli(as).Try(s, args...) }
+
+func (s *site) cli(as string) program.CLI {
+	cli := program.CLI{Token: s.tokens[as]}
 	if s.server != nil {
-		cmd.Env = append(cmd.Env, "SALVOR_URL="+s.server.URL)
+		cli.URL = s.server.URL
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, &said)
-	}
-	return strings.TrimSpace(string(out)), err
+	return cli
 }
 
 // token makes one by the command line.

@@ -156,13 +156,9 @@ func (p *plane) count(status int) int {
 
 func (p *plane) eventually(what string, holds func() error) {
 	p.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = holds(); err == nil {
-			return
-		}
+	if err := program.Await(patience, holds); err != nil {
+		p.Fatalf("%s: %v\n%s", what, err, p.tail())
 	}
-	p.Fatalf("%s: %v\n%s", what, err, p.tail())
 }
 
 func (p *plane) tail() string {
