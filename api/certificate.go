@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"salvor/problem"
@@ -39,49 +39,49 @@ type Certificates struct {
 	now   func() time.Time
 	log   *slog.Logger
 
-	mu      sync.Mutex
+	// used is what serves now: whoever needs it waits for no file.
+	used atomic.Pointer[certificates]
+
+	mu      sync.Mutex // held by who reads the files
 	checked time.Time
 	stamps  []fileStamp
+	nagged  time.Time
+}
+
+// certificates are files as they were read.
+type certificates struct {
 	conf    *tls.Config
 	clients map[string]bool // the authorities of clients, by their DER
 	ends    time.Time       // of the first in the chain that ends
-	broken  error           // why the newest files are not in use
-	nagged  time.Time
+	broken  error           // why newer files are not in use
 }
 
 // NewCertificates reads the files; files that cannot be used are Invalid.
 func NewCertificates(f CertificateFiles, now func() time.Time, log *slog.Logger) (*Certificates, error) {
 	c := &Certificates{files: f, now: now, log: log}
 	c.checked, c.stamps = now(), c.stampAll()
-	var err error
-	if c.conf, c.ends, err = f.load(); err == nil {
-		c.clients, err = f.authorities()
+	first, err := f.read()
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	c.used.Store(&first)
+	return c, nil
 }
 
 // TLS is the configuration of a listener.
 func (c *Certificates) TLS() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.refresh()
-			return c.conf, nil
-		},
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current().conf, nil },
 	}
 }
 
 // Trusts tells whether one of the chains by which a client's certificate was proved when its connection began is good now: a
 // connection may outlive its certificate, and the authority may be none any more.
 func (c *Certificates) Trusts(chains [][]*x509.Certificate) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refresh()
-	now := c.now()
+	used, now := c.current(), c.now()
 	return slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
-		return len(chain) > 0 && c.clients[string(chain[len(chain)-1].Raw)] &&
+		return len(chain) > 0 && used.clients[string(chain[len(chain)-1].Raw)] &&
 			!slices.ContainsFunc(chain, func(one *x509.Certificate) bool { return now.After(one.NotAfter) })
 	})
 }
@@ -99,6 +99,15 @@ func (c *Certificates) stampAll() []fileStamp {
 	return out
 }
 
+// current is what serves now. One of those who ask looks at the files meanwhile: where their disk hangs, that one does alone.
+func (c *Certificates) current() *certificates {
+	if c.mu.TryLock() {
+		defer c.mu.Unlock()
+		c.refresh()
+	}
+	return c.used.Load()
+}
+
 // refresh reads the files if they changed. The caller holds mu.
 func (c *Certificates) refresh() {
 	now := c.now()
@@ -108,53 +117,66 @@ func (c *Certificates) refresh() {
 	c.checked = now
 	// A key and its certificate are two files, so for a moment they may not fit: what did not fit is tried again.
 	stamps := c.stampAll()
-	if slices.Equal(stamps, c.stamps) && c.broken == nil {
+	was := c.used.Load()
+	if slices.Equal(stamps, c.stamps) && was.broken == nil {
 		return
 	}
-	conf, ends, err := c.files.load()
-	clients, badCA := c.files.authorities()
-	if err = cmp.Or(err, badCA); err != nil {
-		if c.broken == nil || err.Error() != c.broken.Error() {
-			c.log.Error("the new certificate cannot be used: the one of before stays in use", "error", err, "expires", c.ends)
+	next, err := c.files.read()
+	if err != nil {
+		if was.broken == nil || err.Error() != was.broken.Error() {
+			c.log.Error("the new certificate cannot be used: the one of before stays in use", "error", err, "expires", was.ends)
 		}
-		c.stamps, c.broken = stamps, err
-		return
+		next = *was
+		next.broken = err
+	} else {
+		if was.broken != nil || !slices.Equal(stamps, c.stamps) {
+			c.log.Info("certificate read", "file", c.files.Cert, "expires", next.ends)
+		}
+		c.nagged = time.Time{}
 	}
-	if c.broken != nil || !slices.Equal(stamps, c.stamps) {
-		c.log.Info("certificate read", "file", c.files.Cert, "expires", ends)
-	}
-	c.stamps, c.conf, c.clients, c.ends, c.broken = stamps, conf, clients, ends, nil
-	c.nagged = time.Time{}
+	c.stamps = stamps
+	c.used.Store(&next)
 }
 
-// State tells when the certificate in use ends, and what an operator has to do about it; empty: nothing.
-func (c *Certificates) State() (ends time.Time, warning string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refresh()
-	left := c.ends.Sub(c.now())
-	var said []string
+// State tells when the certificate in use ends, and what an operator has to do about it; empty: nothing. outside is that for
+// strangers, without names of files.
+func (c *Certificates) State() (ends time.Time, outside, warning string) {
+	used := c.current()
+	left, at := used.ends.Sub(c.now()), used.ends.UTC().Format(time.RFC3339)
+	var told, said []string
+	tell := func(file, text, rest string) {
+		told, said = append(told, "the certificate"+text), append(said, "the certificate "+file+text+rest)
+	}
 	switch {
 	case left <= 0:
-		said = append(said, fmt.Sprintf("the certificate %s expired at %s: clients refuse it; put a new one there, no restart is needed", c.files.Cert, c.ends.UTC().Format(time.RFC3339)))
+		tell(c.files.Cert, " expired at "+at, ": clients refuse it; put a new one there, no restart is needed")
 	case left < CertificateNotice:
-		said = append(said, fmt.Sprintf("the certificate %s expires in %d days, at %s: put a new one there, no restart is needed", c.files.Cert, int(left/(24*time.Hour)), c.ends.UTC().Format(time.RFC3339)))
+		tell(c.files.Cert, fmt.Sprintf(" expires in %d days, at %s", int(left/(24*time.Hour)), at), ": put a new one there, no restart is needed")
 	}
-	if c.broken != nil {
-		said = append(said, "the new certificate cannot be used, the one of before stays in use: "+c.broken.Error())
+	if used.broken != nil {
+		const text = "the new certificate cannot be used, the one of before stays in use"
+		told, said = append(told, text), append(said, text+": "+used.broken.Error())
 	}
-	return c.ends, strings.Join(said, "; ")
+	return used.ends, strings.Join(told, "; "), strings.Join(said, "; ")
 }
 
 // Nag logs once a day what State warns of. It is to be called from time to time.
 func (c *Certificates) Nag() {
-	_, warning := c.State()
+	_, _, warning := c.State()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.now(); warning != "" && now.Sub(c.nagged) >= certificateNag {
 		c.nagged = now
 		c.log.Warn(warning)
 	}
+}
+
+// read reads all of the files.
+func (f CertificateFiles) read() (out certificates, err error) {
+	if out.conf, out.ends, err = f.load(); err == nil {
+		out.clients, err = f.authorities()
+	}
+	return out, err
 }
 
 func (f CertificateFiles) load() (*tls.Config, time.Time, error) {

@@ -151,7 +151,10 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	w := newTLSWorld(t, nil, http.NotFoundHandler())
 	state := func(want ...string) {
 		t.Helper()
-		_, said := w.certs.State()
+		_, outside, said := w.certs.State()
+		if strings.Contains(outside, w.files.Cert) || (outside == "") != (said == "") {
+			t.Errorf("strangers are told %q", outside)
+		}
 		for _, word := range want {
 			if !strings.Contains(said, word) {
 				t.Errorf("state %q lacks %q", said, word)

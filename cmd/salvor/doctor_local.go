@@ -216,7 +216,7 @@ func (d *doctor) certificate(context.Context) {
 		d.say(levelFail, check, "see [api]cert_file, [api]key_file and [api]ca_file", "%v", err)
 		return
 	}
-	ends, warning := files.State()
+	ends, _, warning := files.State()
 	switch {
 	case !machineClock()().Before(ends):
 		d.say(levelFail, check, "renew it: it is read again without a restart", "%s", warning)

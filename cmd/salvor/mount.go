@@ -25,7 +25,7 @@ func (p *program) places() []place {
 	return []place{
 		{metal.FilePrefix, shown(p.boot.Handler())},
 		{lendPrefix, shown(http.HandlerFunc(p.lentImage))},
-		{"/healthz", only(http.MethodGet, p.health)},
+		{"/healthz", only(http.MethodGet, p.health(false))},
 	}
 }
 

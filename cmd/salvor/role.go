@@ -115,7 +115,7 @@ func (p *program) apiDoors() ([]wanted, error) {
 
 // healthDoor answers who watches processes, and nobody else.
 func (p *program) healthDoor() api.Listed {
-	pages := map[string]http.Handler{"/healthz": http.HandlerFunc(p.health), "/metrics": p.metrics()}
+	pages := map[string]http.Handler{"/healthz": p.health(true), "/metrics": p.metrics()}
 	out := api.Listed{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := pages[r.URL.Path]
 		if page == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -117,6 +117,7 @@ type program struct {
 	log       *slog.Logger
 	state     *stateDir
 	key       *secret.Key
+	pulse     pulse
 	rotation  *rotation
 	store     *store.Store
 	tokens    *access.Tokens // nil: Keystone's are taken

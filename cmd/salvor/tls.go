@@ -61,11 +61,14 @@ func (p *program) watchCertificate(ctx context.Context) error {
 }
 
 // tellCertificate adds to the answer about our health what is to be known of the certificate.
-func (p *program) tellCertificate(w io.Writer) {
+func (p *program) tellCertificate(w io.Writer, inside bool) {
 	if p.certificates == nil {
 		return
 	}
-	ends, warning := p.certificates.State()
+	ends, outside, warning := p.certificates.State()
+	if !inside {
+		warning = outside
+	}
 	fmt.Fprintln(w, "certificate expires", ends.UTC().Format(time.RFC3339))
 	if warning != "" {
 		fmt.Fprintln(w, "warning:", warning)

@@ -325,16 +325,3 @@ func (p *program) stalled() string {
 	}
 	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
 }
-
-func (p *program) health(w http.ResponseWriter, r *http.Request) {
-	if _, err := p.store.Conductors(r.Context()); err != nil {
-		http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
-		return
-	}
-	if text := p.stalled(); text != "" {
-		http.Error(w, text, http.StatusServiceUnavailable)
-		return
-	}
-	fmt.Fprintln(w, "ok")
-	p.tellCertificate(w)
-}
