@@ -184,6 +184,7 @@ type Leases interface {
 	// Conductors lists all rows, by host name.
 	Conductors(ctx context.Context) ([]Conductor, error)
 	// Retire removes the row if it still is of this incarnation, and frees its jobs: a crash is counted on each, and what was Running is Ready.
+	// With a counter it is Conflict if the conductor has beaten beyond it: it lives.
 	Retire(ctx context.Context, c Conductor) error
 	// ReleaseOrphans frees, as Retire does, the jobs whose owner has no row: a claim may be committed after the end of the incarnation
 	// in whose name it was begun. It returns how many.

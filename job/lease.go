@@ -134,7 +134,11 @@ func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
 			continue
 		}
 		// Its row goes too: should it only have been frozen, its next beat finds itself void.
-		if err := r.store.Retire(ctx, c); err != nil {
+		err := r.store.Retire(ctx, c)
+		if problem.Is(err, problem.Conflict) {
+			continue // it beat a moment ago
+		}
+		if err != nil {
 			r.log.Error("free the jobs of a dead conductor", "conductor", c.Hostname, "error", err)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/problem"
 )
 
 const (
@@ -117,10 +118,17 @@ func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.release(`owner = $2`, []any{micros(s.stamp()), c.Owner()}); err != nil {
+		lives := false
+		if _, err := tx.exec(`DELETE FROM conductor WHERE id = $1 AND incarnation = $2 AND (CAST($3 AS BIGINT) = 0 OR counter = $3)`, c.ID, c.Incarnation, c.Counter); err != nil {
 			return err
 		}
-		_, err = tx.exec(`DELETE FROM conductor WHERE id = $1 AND incarnation = $2`, c.ID, c.Incarnation)
+		err = tx.each(func(*sql.Rows) error { lives = true; return nil }, `SELECT 1 FROM conductor WHERE id = $1 AND incarnation = $2`, c.ID, c.Incarnation)
+		if err == nil && lives {
+			return problem.Conflictf("it beats")
+		}
+		if err == nil {
+			_, err = tx.release(`owner = $2`, []any{micros(s.stamp()), c.Owner()})
+		}
 		return err
 	})
 	if err != nil {

@@ -168,8 +168,15 @@ func testLease(b *bench) {
 		b.Fatal("a former incarnation beats")
 	}
 	b.ok(b.s.Retire(b.ctx, former)) // takes nothing from its successor
-	b.ok(b.s.Beat(b.ctx, c))
 	j := b.claim(c.Owner())
+	b.ok(b.s.Beat(b.ctx, c))
+	b.ok(b.s.Beat(b.ctx, c))
+	c.Counter = 1 // as somebody saw it before the last beat
+	if err := b.s.Retire(b.ctx, c); !problem.Is(err, problem.Conflict) {
+		b.Fatalf("one that beats was retired: %v", err)
+	}
+	b.inState(j[0].ID, job.Running)
+	c.Counter = 2
 	b.ok(b.s.Retire(b.ctx, c))
 	b.inState(j[0].ID, job.Ready)
 	if err := b.s.Beat(b.ctx, c); err == nil {
