@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,9 +77,12 @@ func TestSiteDoor(t *testing.T) {
 	w.walk(slices.Concat(main.(api.Listed).Doors, strangePaths))
 }
 
-// TestSiteHoldsUpGuessers: who asks for machines that are none is held up at the site; a neighbour whose heartbeat was right is heard.
+// TestSiteHoldsUpGuessers: who asks for what is none, by any road of a site's door, is held up at the site, so the centre is asked no
+// more of it; a neighbour whose heartbeat was right is heard, and so is whoever comes from elsewhere.
 func TestSiteHoldsUpGuessers(t *testing.T) {
+	var asked atomic.Int32
 	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
 		if strings.HasSuffix(r.URL.Path, "/v1/heartbeat/n1") {
 			w.WriteHeader(http.StatusAccepted)
 			return
@@ -85,25 +90,55 @@ func TestSiteHoldsUpGuessers(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 	}))
 	defer centre.Close()
-	site, limits := newTestSite(t, centre.URL)
-	limits.Refusals, limits.Patience = 1, 5*time.Second
-	door := newLimits(limits).Guard(site)
-	ask := func(method, path string) int {
-		r, w := httptest.NewRequest(method, path, nil), httptest.NewRecorder()
-		r.RemoteAddr = "192.0.2.7:1"
-		door.ServeHTTP(w, r)
-		return w.Code
-	}
-	if status := ask(http.MethodPost, "/v1/heartbeat/n1"); status != http.StatusAccepted {
-		t.Fatal(status)
-	}
-	heard := 0
-	for status := http.StatusNotFound; status != http.StatusTooManyRequests; heard++ {
-		if status = ask(http.MethodGet, "/v1/lookup?addresses=52:54:00:00:00:01"); heard > 100 {
-			t.Fatal("a guesser is held up never")
-		}
-	}
-	if status := ask(http.MethodPost, "/v1/heartbeat/n1"); status != http.StatusAccepted {
-		t.Errorf("a neighbour's heartbeat: %d", status)
+	for _, guess := range []string{
+		"GET /v1/lookup?addresses=52:54:00:00:00:01", "POST /v1/heartbeat/n%d", "POST /v1/continue_inspection", "GET /boot/aaaaaaaaaaaaaaaa%d/kernel", "GET /lent-image/aa/%d/bb",
+	} {
+		t.Run(guess, func(t *testing.T) {
+			site, limits := newTestSite(t, centre.URL)
+			const burst = 5
+			limits.Refusals, limits.Patience = 1, burst*time.Second
+			door := newLimits(limits).Guard(site)
+			ask := func(from, what string) (status int) {
+				defer func() {
+					if gone := recover(); gone == http.ErrAbortHandler {
+						status = http.StatusNotFound // silence
+					} else if gone != nil {
+						panic(gone)
+					}
+				}()
+				method, path, _ := strings.Cut(what, " ")
+				r, w := httptest.NewRequest(method, path, nil), httptest.NewRecorder()
+				r.RemoteAddr = from + ":1"
+				door.ServeHTTP(w, r)
+				return w.Code
+			}
+			const guesser, elsewhere, right = "192.0.2.7", "198.51.100.7", "POST /v1/heartbeat/n1"
+			if status := ask(guesser, right); status != http.StatusAccepted {
+				t.Fatal(status)
+			}
+			began, before, heard := time.Now(), asked.Load(), 0
+			for n := range 200 {
+				switch status := ask(guesser, strings.ReplaceAll(guess, "%d", strconv.Itoa(n+2))); status {
+				case http.StatusNotFound:
+					heard++
+				case http.StatusTooManyRequests:
+				default:
+					t.Fatalf("guess %d: %d", n, status)
+				}
+			}
+			most := burst + 1 + int(time.Since(began)/time.Second) // one comes back each second
+			if heard < burst-1 || heard > most {
+				t.Errorf("%d of 200 guesses were heard, at most %d should be", heard, most)
+			}
+			if n := int(asked.Load() - before); n > 2*heard {
+				t.Errorf("the centre was asked %d times for %d guesses", n, heard)
+			}
+			if status := ask(guesser, right); status != http.StatusAccepted {
+				t.Errorf("a neighbour's heartbeat: %d", status)
+			}
+			if status := ask(elsewhere, strings.ReplaceAll(guess, "%d", "300")); status != http.StatusNotFound {
+				t.Errorf("from elsewhere: %d", status)
+			}
+		})
 	}
 }
