@@ -33,14 +33,14 @@ type look struct {
 	locked    bool
 }
 
-// model judges histories of nodes. of tells which process an owner's words must come from.
-func model(of map[string]string) porcupine.Model {
+// model judges histories of nodes.
+func model(known lives) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return view{provision: "active"} },
 		Step: func(state, input, output any) (bool, any) {
 			v := state.(view)
 			if s, ok := input.(step); ok {
-				next, why := v.after(s, of)
+				next, why := v.after(s, known)
 				return why == "", next
 			}
 			l := output.(look)
@@ -57,7 +57,7 @@ func model(of map[string]string) porcupine.Model {
 }
 
 // after is the view when the step is done, or why it must not be done.
-func (v view) after(s step, of map[string]string) (view, string) {
+func (v view) after(s step, known lives) (view, string) {
 	acts := map[string]bool{} // the jobs whose owner writes in this transaction
 	asked := false            // a request puts a job there in this transaction
 	for _, c := range s.changes {
@@ -71,7 +71,7 @@ func (v view) after(s step, of map[string]string) (view, string) {
 			if c.job != v.job || c.oldOwner != v.owner || c.oldFence != v.fence || c.oldState != v.state {
 				return v, "it stood otherwise"
 			}
-			own, why := c.judge(of)
+			own, why := c.judge(known)
 			if why != "" {
 				return v, why
 			}
@@ -90,28 +90,51 @@ func (v view) after(s step, of map[string]string) (view, string) {
 	return v, ""
 }
 
+const (
+	// lastWords is how long after its end an incarnation may not know of it, at most.
+	lastWords = 3 * time.Second
+	// selfStop is how long one that cannot beat may still act: nobody else may take what it has before.
+	selfStop = 5 * time.Second
+)
+
 // judge tells whether a change of a job is allowed to its writer, and whether it is its owner's own.
-func (c change) judge(of map[string]string) (own bool, why string) {
+func (c change) judge(known lives) (own bool, why string) {
 	switch {
 	case c.oldOwner == "" && c.newOwner != "": // a claim
-		if c.newFence != c.oldFence+1 || of[conductor(c.newOwner)] != c.writer {
+		if c.newFence != c.oldFence+1 || known.process[c.newOwner] != c.writer {
 			return false, "a claim for another, or without a fence"
 		}
 	case c.newFence == c.oldFence+1: // an owner's own word
-		if c.oldOwner == "" || c.newOwner != "" && c.newOwner != c.oldOwner || of[conductor(c.oldOwner)] != c.writer {
+		if c.oldOwner == "" || c.newOwner != "" && c.newOwner != c.oldOwner || known.process[c.oldOwner] != c.writer {
 			return false, "a word of somebody who is not its owner"
+		}
+		if ended, dead := known.ended[c.oldOwner]; dead && c.at.Sub(ended) > lastWords {
+			return false, "a word of an incarnation that had ended"
 		}
 		return true, ""
 	case c.newFence != c.oldFence:
 		return false, "the fence jumps"
 	case c.oldOwner != "" && c.newOwner == "": // freed, because its owner is dead
-		if c.crashes != 1 {
+		if c.crashes != 1 || !known.dead(c) {
 			return false, "taken from its owner"
 		}
 	case c.newOwner != c.oldOwner:
 		return false, "handed from one owner to another"
 	}
 	return false, ""
+}
+
+// dead tells whether whoever freed a job could know that its owner was dead: it ended it itself, or found it ended, or silent for long.
+func (l lives) dead(c change) bool {
+	if ended, dead := l.ended[c.oldOwner]; l.process[c.oldOwner] == c.writer || dead && ended.Before(c.at) {
+		return true
+	}
+	for _, beat := range l.beats[c.oldOwner] {
+		if beat.Before(c.at) && c.at.Sub(beat) < selfStop {
+			return false
+		}
+	}
+	return true
 }
 
 // conductor is the part of an owner's name that lasts.
@@ -160,8 +183,9 @@ func histories(changes []change, reads []read) map[string][]porcupine.Operation 
 	return out
 }
 
-// owners learns from the claims which process each conductor is; a conductor that is two is told.
-func owners(changes []change) (map[string]string, error) {
+// owners learns from the claims which process each incarnation is; a conductor that is two is told.
+func owners(changes []change) (lives, error) {
+	known := lives{process: map[string]string{}, beats: map[string][]time.Time{}, ended: map[string]time.Time{}}
 	of := map[string]string{}
 	for _, c := range changes {
 		if c.what != "update" || c.oldOwner != "" || c.newOwner == "" {
@@ -169,9 +193,9 @@ func owners(changes []change) (map[string]string, error) {
 		}
 		id := conductor(c.newOwner)
 		if was, known := of[id]; known && was != c.writer {
-			return nil, fmt.Errorf("conductor %s is both %s and %s", id, was, c.writer)
+			return lives{}, fmt.Errorf("conductor %s is both %s and %s", id, was, c.writer)
 		}
-		of[id] = c.writer
+		of[id], known.process[c.newOwner] = c.writer, c.writer
 	}
-	return of, nil
+	return known, nil
 }

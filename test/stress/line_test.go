@@ -2,13 +2,16 @@ package stress
 
 import (
 	"bytes"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 )
 
-// line is the way from one process to the database. It can be cut, it can stand still, and it can lose the answer to a commit.
+// line is the way from one process to the database. It can be cut, it can stand still, it can swallow the connections that are open,
+// and it can lose the answer to a commit.
 type line struct {
 	to       string // the server's socket
 	listener net.Listener
@@ -19,6 +22,7 @@ type line struct {
 	deaf  bool // the next commit is carried out, and its answer lost
 	ended bool
 	open  map[net.Conn]net.Conn
+	still map[net.Conn]bool // carries nothing, and does not end
 	lost  int
 }
 
@@ -28,7 +32,7 @@ func newLine(t testing.TB, socket string) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &line{to: socket, listener: listener, open: map[net.Conn]net.Conn{}}
+	l := &line{to: socket, listener: listener, open: map[net.Conn]net.Conn{}, still: map[net.Conn]bool{}}
 	l.moved = sync.NewCond(&l.mu)
 	go l.serve()
 	t.Cleanup(func() {
@@ -78,7 +82,7 @@ func (l *line) carry(id, to, from net.Conn, look func([]byte), quiet <-chan stru
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		l.wait()
+		l.wait(id)
 		if n > 0 && look != nil {
 			look(buffer[:n])
 		}
@@ -98,11 +102,11 @@ func (l *line) carry(id, to, from net.Conn, look func([]byte), quiet <-chan stru
 	}
 }
 
-// wait returns when the line moves.
-func (l *line) wait() {
+// wait returns when the connection moves.
+func (l *line) wait(id net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.held {
+	for !l.ended && (l.held || l.still[id]) {
 		l.moved.Wait()
 	}
 }
@@ -122,6 +126,8 @@ func (l *line) drop(near net.Conn) {
 	l.mu.Lock()
 	far := l.open[near]
 	delete(l.open, near)
+	delete(l.still, near)
+	l.moved.Broadcast()
 	l.mu.Unlock()
 	_ = near.Close()
 	if far != nil {
@@ -153,6 +159,31 @@ func (l *line) hold(on bool) {
 	l.moved.Broadcast()
 }
 
+// swallow has what is open now carry nothing more, as if it went into a black hole; what is opened from now on works.
+func (l *line) swallow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for near := range l.open {
+		l.still[near] = true
+	}
+}
+
+// release ends what was swallowed, or has it move again with all that was on its way.
+func (l *line) release(end bool) {
+	l.mu.Lock()
+	swallowed := l.still
+	l.still = map[net.Conn]bool{}
+	if !end {
+		l.moved.Broadcast()
+	}
+	l.mu.Unlock()
+	for near := range swallowed {
+		if end {
+			l.drop(near)
+		}
+	}
+}
+
 // deafen loses the answer to the next commit.
 func (l *line) deafen() {
 	l.mu.Lock()
@@ -163,7 +194,7 @@ func (l *line) deafen() {
 func (l *line) heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deaf, l.held = false, false
+	l.deaf, l.held, l.still = false, false, map[net.Conn]bool{}
 	l.moved.Broadcast()
 }
 
@@ -223,6 +254,39 @@ func TestLine(t *testing.T) {
 	l.hold(true)
 	time.AfterFunc(50*time.Millisecond, func() { l.hold(false) })
 	if err := say("slow"); err != nil || <-heard != "slow" {
+		t.Fatal(err)
+	}
+	l.swallow()
+	if _, err := c.Write([]byte("swallowed")); err != nil {
+		t.Fatal(err)
+	}
+	former := c
+	if c, err = net.Dial("tcp", l.listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := say("beside"); err != nil || <-heard != "beside" {
+		t.Fatal(err)
+	}
+	_ = former.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := former.Read(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("what was swallowed has an answer of %d bytes: %v", n, err)
+	}
+	l.release(false)
+	_ = former.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := former.Read(make([]byte, 100)); err != nil || <-heard != "swallowed" {
+		t.Fatal(err)
+	}
+	l.swallow()
+	l.release(true)
+	if say("ended") == nil {
+		t.Fatal("what was swallowed and ended answers")
+	}
+	if c, err = net.Dial("tcp", l.listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := say("again"); err != nil || <-heard != "again" {
 		t.Fatal(err)
 	}
 	l.cut()

@@ -34,6 +34,18 @@ var recorder = []string{
 		INSERT INTO history (what, node, job, words) VALUES ('event', NEW.subject_id, NEW.job_id, NEW.text);
 		RETURN NULL; END $$`,
 	`CREATE TRIGGER note_event AFTER INSERT ON event FOR EACH ROW WHEN (NEW.type = 'action') EXECUTE FUNCTION note_event()`,
+	// What each incarnation of a conductor showed of its life.
+	`CREATE TABLE life (n BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), owner TEXT NOT NULL, ended BOOLEAN NOT NULL DEFAULT FALSE)`,
+	`INSERT INTO life (owner) SELECT owner FROM conductor`,
+	`CREATE FUNCTION note_life() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF TG_OP = 'DELETE' OR TG_OP = 'UPDATE' AND OLD.owner <> NEW.owner THEN
+			INSERT INTO life (owner, ended) VALUES (OLD.owner, TRUE);
+		END IF;
+		IF TG_OP <> 'DELETE' THEN
+			INSERT INTO life (owner) VALUES (NEW.owner);
+		END IF;
+		RETURN NULL; END $$`,
+	`CREATE TRIGGER note_life AFTER INSERT OR UPDATE OR DELETE ON conductor FOR EACH ROW EXECUTE FUNCTION note_life()`,
 }
 
 // change is a row of the history.
@@ -75,4 +87,34 @@ func recorded(ctx context.Context, db *sql.DB) ([]change, error) {
 		out = append(out, c)
 	}
 	return out, rows.Err()
+}
+
+// lives is what is known of incarnations, each by its name as an owner.
+type lives struct {
+	process map[string]string // which process it is
+	beats   map[string][]time.Time
+	ended   map[string]time.Time
+}
+
+// lived reads what the conductors showed of their lives.
+func (l lives) lived(ctx context.Context, db *sql.DB) error {
+	rows, err := db.QueryContext(ctx, `SELECT owner, at, ended FROM life ORDER BY n`)
+	if err != nil {
+		return fmt.Errorf("read the lives of conductors: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var owner string
+		var at time.Time
+		var ended bool
+		if err := rows.Scan(&owner, &at, &ended); err != nil {
+			return err
+		}
+		if ended {
+			l.ended[owner] = at
+		} else {
+			l.beats[owner] = append(l.beats[owner], at)
+		}
+	}
+	return rows.Err()
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -72,6 +73,13 @@ var blows = []blow{
 	{"clock set", func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error {
 		return p.setClock(between(chance, -100*time.Hour, 100*time.Hour))
 	}},
+	// Nothing says that they are gone. What was on its way may arrive long after others have gone on.
+	{"connections swallowed", func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error {
+		p.line.swallow()
+		pause(ctx, between(chance, 7*time.Second, 9*time.Second))
+		p.line.release(chance.IntN(2) == 0)
+		return nil
+	}},
 }
 
 func between(chance *rand.Rand, from, to time.Duration) time.Duration {
@@ -96,6 +104,9 @@ func (w *world) storm(ctx context.Context, seed uint64) {
 			slow, quick := []int{0, 1, 3}, []int{2, 4, 5}
 			chance.Shuffle(len(quick), func(a, b int) { quick[a], quick[b] = quick[b], quick[a] })
 			order := append([]int{slow[i%len(slow)]}, quick...)
+			if i == 0 {
+				order = slices.Insert(order, 1, 6)
+			}
 			for n := 0; ctx.Err() == nil; n++ {
 				if n > 0 && n%len(order) == 0 {
 					order = chance.Perm(len(blows))
@@ -170,14 +181,17 @@ func (w *world) judge() (freed int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	of, err := owners(changes)
+	known, err := owners(changes)
+	if err == nil {
+		err = known.lived(w.t.Context(), w.db)
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, c := range changes {
 		freed += int(max(c.crashes, 0))
 	}
-	m := model(of)
+	m := model(known)
 	told := 0
 	for node, ops := range histories(changes, w.reads) {
 		verdict, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute)
