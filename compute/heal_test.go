@@ -19,21 +19,7 @@ func (offSense) Connected([]string) (some, known bool) { return false, false }
 func TestHealingComesRound(t *testing.T) {
 	w := newWorld(t)
 	w.Hosts.SetSenses(offSense{})
-	g := compute.DefaultHostGroup()
-	g.Name, g.Healing = "racks", true
-	w.no(w.HostGroups.Create(w.ctx, g, admin.Asker))
-	hosts := []*compute.Host{w.host}
-	for _, name := range []string{"host-b", "host-c", "host-d", "host-e"} {
-		hosts = append(hosts, w.join(name))
-	}
-	for _, h := range hosts {
-		node := newID()
-		_, err := w.Hosts.SetService(w.ctx, h.ID, compute.Service{Group: &g.Name, NodeID: &node}, admin.Asker)
-		w.no(err)
-		w.tx(func(tx job.Tx) error {
-			return w.store.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: newID(), CreatedAt: w.now()}, Name: h.Name, State: compute.Active, HostID: h.ID, Epoch: 1})
-		})
-	}
+	hosts := w.healing(compute.DefaultHostGroup().MaxShare, "host-b", "host-c", "host-d", "host-e")
 	type attempt struct {
 		host *compute.Host
 		at   time.Duration
@@ -69,6 +55,27 @@ func TestHealingComesRound(t *testing.T) {
 			t.Errorf("heal %d came %s after the one before", i+1, after)
 		}
 	}
+}
+
+// healing has a group heal its hosts, the world's and others of these names. Each has a node and a server.
+func (w *world) healing(maxShare int, others ...string) []*compute.Host {
+	w.t.Helper()
+	g := compute.DefaultHostGroup()
+	g.Name, g.Healing, g.MaxShare = "racks", true, maxShare
+	w.no(w.HostGroups.Create(w.ctx, g, admin.Asker))
+	hosts := []*compute.Host{w.host}
+	for _, name := range others {
+		hosts = append(hosts, w.join(name))
+	}
+	for _, h := range hosts {
+		node := newID()
+		_, err := w.Hosts.SetService(w.ctx, h.ID, compute.Service{Group: &g.Name, NodeID: &node}, admin.Asker)
+		w.no(err)
+		w.tx(func(tx job.Tx) error {
+			return w.store.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: newID(), CreatedAt: w.now()}, Name: h.Name, State: compute.Active, HostID: h.ID, Epoch: 1})
+		})
+	}
+	return hosts
 }
 
 func (w *world) hostJobs(h *compute.Host) (out []job.Job) {

@@ -6,25 +6,13 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
-	"salvor/record"
 )
 
 // TestTheGateIsOneForAllControlPlanes: whoever heals, and after whatever restart, no more hosts of a group than may be are healed in a
 // cycle; that a fence was blocked, or that its receipt was closed, opens the gate for nobody.
 func TestTheGateIsOneForAllControlPlanes(t *testing.T) {
 	w := newWorld(t)
-	g := compute.DefaultHostGroup()
-	g.Name, g.Healing, g.MaxShare = "racks", true, 100
-	w.no(w.HostGroups.Create(w.ctx, g, admin.Asker))
-	hosts := []*compute.Host{w.host, w.join("host-b"), w.join("host-c"), w.join("host-d")}
-	for _, h := range hosts {
-		node := newID()
-		_, err := w.Hosts.SetService(w.ctx, h.ID, compute.Service{Group: &g.Name, NodeID: &node}, admin.Asker)
-		w.no(err)
-		w.tx(func(tx job.Tx) error {
-			return w.store.Servers().Insert(tx, &compute.Server{Record: record.Record{ID: newID(), CreatedAt: w.now()}, Name: h.Name, State: compute.Active, HostID: h.ID, Epoch: 1})
-		})
-	}
+	hosts := w.healing(100, "host-b", "host-c", "host-d")
 	begun := 0
 	end := func() {
 		for _, h := range hosts {

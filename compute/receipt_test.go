@@ -36,6 +36,15 @@ func guests(all ...compute.Guest) func(*compute.Renewal) {
 	return func(r *compute.Renewal) { r.Guests, r.HasGuests = all, true }
 }
 
+// group puts the host into a new group, whose name is g.
+func (w *world) group(g compute.HostGroup) {
+	w.t.Helper()
+	g.Name = "g"
+	w.no(w.HostGroups.Create(w.ctx, &g, admin.Asker))
+	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &g.Name}, admin.Asker)
+	w.no(err)
+}
+
 func (w *world) forceDown(h *compute.Host, down bool) error {
 	_, err := w.Hosts.SetService(w.ctx, h.ID, compute.Service{ForcedDown: &down}, admin.Asker)
 	return err
@@ -203,10 +212,7 @@ func TestSelfFence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", SelfFence: c.groups}, admin.Asker))
-			group := "g"
-			_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
-			w.no(err)
+			w.group(compute.HostGroup{SelfFence: c.groups})
 			w.pass(2 * time.Second)
 			if out := w.renew(w.host, "boot-1", armed(c.dog)); out.SelfFence != c.groups {
 				t.Fatalf("%+v", out)
@@ -228,10 +234,7 @@ func TestSelfFence(t *testing.T) {
 // What fenced itself in a short silence is started again, though its guests look as if they had ended by themselves.
 func TestAShortSilenceOfAHostThatFencesItself(t *testing.T) {
 	w := newWorld(t)
-	w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", SelfFence: true}, admin.Asker))
-	group := "g"
-	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
-	w.no(err)
+	w.group(compute.HostGroup{SelfFence: true})
 	s := w.server(alice, compute.Active)
 	w.pass(time.Minute)
 	w.renew(w.host, "boot-1", armed("dog"), guests(compute.Guest{ID: s.ID, Power: compute.PowerOn}))
@@ -246,12 +249,9 @@ func TestAShortSilenceOfAHostThatFencesItself(t *testing.T) {
 
 func TestAGroupRequiresEvidence(t *testing.T) {
 	w := newWorld(t)
-	w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", Require: []compute.Evidence{compute.PowerCut, compute.Attested}}, admin.Asker))
-	group := "g"
-	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
-	w.no(err)
+	w.group(compute.HostGroup{Require: []compute.Evidence{compute.PowerCut, compute.Attested}})
 	w.pass(time.Second)
-	_, err = w.fence(w.host, compute.PowerCut)
+	_, err := w.fence(w.host, compute.PowerCut)
 	w.refuses(err, "its group g requires evidence of attestation besides", "salvor fence host-a")
 	w.no(w.forceDown(w.host, true))
 	w.pass(compute.Suspect)
@@ -425,10 +425,7 @@ func TestTheStoreIsAway(t *testing.T) {
 // A watchdog that a host disarms, because of what it is answered, is not armed in the store any more by then.
 func TestAWatchdogIsWithdrawn(t *testing.T) {
 	w := newWorld(t)
-	w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", SelfFence: true}, admin.Asker))
-	group := "g"
-	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
-	w.no(err)
+	w.group(compute.HostGroup{SelfFence: true})
 	w.pass(6 * time.Second)
 	w.renew(w.host, "boot-1", armed("dog"))
 	stored := func() string {

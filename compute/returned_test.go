@@ -63,10 +63,7 @@ func newReturning(t *testing.T, rt *rapid.T) *returning {
 	w := newWorld(t)
 	f := &returning{world: w, rt: rt, attached: map[string]bool{}, running: map[string]job.Job{}}
 	f.a = &machine{host: w.host, boot: 1, alive: true, runs: map[string]*compute.Guest{}}
-	w.no(w.HostGroups.Create(w.ctx, &compute.HostGroup{Name: "g", SelfFence: true}, admin.Asker))
-	group := "g"
-	_, err := w.Hosts.SetService(w.ctx, w.host.ID, compute.Service{Group: &group}, admin.Asker)
-	w.no(err)
+	w.group(compute.HostGroup{SelfFence: true})
 	for range 3 {
 		s := w.server(alice, compute.Active)
 		f.servers = append(f.servers, s.ID)

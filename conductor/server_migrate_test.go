@@ -321,15 +321,7 @@ func TestDrainLeavesOneBehind(t *testing.T) {
 func TestMigrationYields(t *testing.T) {
 	t.Parallel()
 	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
-	l.wish(t, compute.MigrationWish{})
-	stop := l.conduct(t)
-	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the source is not asked for anything")
-		}
-		l.pokeAll()
-	}
-	stop()
+	l.prepares(t)
 	l.renew(t)
 	l.fence(t)
 	l.evacuate(t)
@@ -348,6 +340,20 @@ func TestMigrationYields(t *testing.T) {
 	}
 }
 
+// prepares wishes a move, and has a conductor work on it until the source is asked for something.
+func (l *lane) prepares(t *testing.T) {
+	t.Helper()
+	l.wish(t, compute.MigrationWish{})
+	stop := l.conduct(t)
+	defer stop()
+	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the source is not asked for anything")
+		}
+		l.pokeAll()
+	}
+}
+
 // asked tells whether the source has an order.
 func (l *lane) asked(t *testing.T) bool {
 	t.Helper()
@@ -362,15 +368,7 @@ func (l *lane) asked(t *testing.T) bool {
 func TestMigrationGivesWayToDeletion(t *testing.T) {
 	t.Parallel()
 	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
-	l.wish(t, compute.MigrationWish{})
-	stop := l.conduct(t)
-	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MovePreparing || !l.asked(t); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the source is not asked for anything")
-		}
-		l.pokeAll()
-	}
-	stop()
+	l.prepares(t)
 	l.act(t, compute.Act{Action: compute.Delete})
 	l.finish(t)
 	if now := l.now(t); now.State != compute.Deleted {
