@@ -24,6 +24,8 @@ type Route struct {
 	// Path has arguments in braces: "/image/v2/images/{image}". Where two routes match, the first is taken.
 	Path string
 	Open bool // nobody is asked who it is
+	// Rule is the name by which a policy file may deny the route; empty: it cannot.
+	Rule string
 	Do   func(*Call) error
 }
 
@@ -35,6 +37,8 @@ type Dialect struct {
 	Log    *slog.Logger
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
+	// Policy may deny what its file has rules for.
+	Policy access.Policy
 	// Before is asked before each route, the open ones too; nil: nothing is.
 	Before func(*Call) error
 }
@@ -113,8 +117,20 @@ func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string)
 		if err := c.allow(need, r.Method+" "+route.Path); err != nil {
 			return err
 		}
+		if err := c.Permitted(d.Policy, route.Rule); err != nil {
+			return err
+		}
 	}
 	return route.Do(c)
+}
+
+// Permitted refuses (Forbidden) what the policy file denies by a rule. The rule's target is the asker's own project: what belongs to
+// another is not there for whoever is no administrator.
+func (c *Call) Permitted(p access.Policy, rule string) error {
+	if allowed, said := p.Overruled(rule, c.Who, access.Target{Owner: c.Project()}); rule != "" && said && !allowed {
+		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
+	}
+	return nil
 }
 
 // enter finds out who asks, unless the door is open. Who does not say it learns of a path

@@ -12,7 +12,6 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
-	"salvor/problem"
 	"salvor/record"
 )
 
@@ -96,12 +95,7 @@ func (s *server) of(c *api.Call) *call {
 }
 
 // permitted holds a request to the policy file, if that has the rule.
-func (c *call) permitted(rule string) error {
-	if allowed, said := c.s.Policy.Overruled(access.ComputeRules+rule, c.Who, access.Target{Owner: c.who.Project}); said && !allowed {
-		return problem.Forbiddenf("Policy doesn't allow %s to be performed.", rule)
-	}
-	return nil
-}
+func (c *call) permitted(rule string) error { return c.Permitted(c.s.Policy, access.ComputeRules+rule) }
 
 type obj = map[string]any
 

@@ -9,9 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
@@ -32,6 +34,8 @@ type Config struct {
 	Images *compute.Images
 	Blobs  Blobs
 	Auth   api.Authenticator
+	// Policy may deny what its file has rules for.
+	Policy access.Policy
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// MaxBytes bounds one image; 0 means 64 GiB.
@@ -83,13 +87,19 @@ func New(c Config) http.Handler {
 		c.Log = slog.Default()
 	}
 	s := &server{Config: c, transfers: make(chan struct{}, c.MaxTransfers)}
+	routes := s.routes()
+	for i, r := range routes {
+		routes[i].Rule = rules[r.Method+" "+strings.TrimPrefix(r.Path, root)]
+	}
 	return api.Dialect{
-		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
+		Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint,
 	}.Handler()
 }
 
+const root = "/image/v2"
+
 func (s *server) routes() []api.Route {
-	const one = "/image/v2/images/{image}"
+	const one = root + "/images/{image}"
 	return []api.Route{
 		{Method: "GET", Path: "/image", Open: true, Do: versions(http.StatusMultipleChoices)},
 		{Method: "GET", Path: "/image/versions", Open: true, Do: versions(http.StatusOK)},

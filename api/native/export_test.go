@@ -22,3 +22,6 @@ func (f *Feed) Followers() int {
 	defer f.mu.Unlock()
 	return f.followers
 }
+
+// RuleOf is the name by which a policy file may deny a route.
+func RuleOf(method, path string) string { return ruleOf(method, path[len(root):]) }

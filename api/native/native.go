@@ -60,13 +60,13 @@ func New(c Config) http.Handler {
 		routes[i].Do = administrators(routes[i].Do)
 	}
 	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
-	for i := range routes {
-		routes[i].Path = root + routes[i].Path
+	for i, r := range routes {
+		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: root, Open: true, Do: func(c *api.Call) error {
 		return c.JSON(http.StatusOK, map[string]any{"name": "salvor", "version": "v1"})
 	}})
-	return api.Dialect{Routes: routes, Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
+	return api.Dialect{Routes: routes, Auth: c.Auth, Policy: c.Policy, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, PublicEndpoint: c.PublicEndpoint}.Handler()
 }
 
 // administrators lets nobody else in: what is here concerns all projects.

@@ -2,19 +2,58 @@ package native_test
 
 import (
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"salvor/access"
+	"salvor/api"
 	"salvor/api/native"
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/record"
 )
+
+// overseer lets everybody in as an administrator of the whole system whose roles a policy file may ask for.
+type overseer struct{}
+
+func (overseer) Authenticate(*http.Request) (access.Principal, error) {
+	return access.Principal{User: "eve", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{"admin", "member", "reader"}}}, nil
+}
+
+// TestEveryRouteHasARule: a policy file may deny each route by a name that is known, so that no warning is told of it, and no other is.
+func TestEveryRouteHasARule(t *testing.T) {
+	w := newWorld(t)
+	policy := access.Policy{Rules: &access.Rules{}}
+	cfg := native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Conductors: metal.NewDirectory(w.s, time.Now, 0, 0), Policy: policy, Feed: w.feed,
+		Auth: overseer{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	handler := native.New(cfg).(api.Listed)
+	file := ""
+	for _, d := range handler.Doors {
+		if name := native.RuleOf(d.Method, d.Path); !d.Open && !strings.Contains(file, strconv.Quote(name)) {
+			file += strconv.Quote(name) + `: "!"` + "\n"
+		}
+	}
+	warnings, err := policy.Rules.Read(file, native.HasRule)
+	if err != nil || len(warnings) > 0 || native.HasRule("salvor:hots:get") || native.HasRule("salvor:hosts:fly") || native.HasRule("hosts:get") {
+		t.Fatal(warnings, err)
+	}
+	ruled := httptest.NewServer(handler)
+	t.Cleanup(ruled.Close)
+	w.url = ruled.URL
+	for _, d := range handler.Doors {
+		if !d.Open {
+			w.ask("auditor", d.Method, regexp.MustCompile(`{[^}]*}`).ReplaceAllString(d.Path, "x"), "{}", 403)
+		}
+	}
+}
 
 // TestRulesOfServers: what a policy file denies on the compute API is not told here either.
 func TestRulesOfServers(t *testing.T) {

@@ -102,8 +102,8 @@ func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.L
 
 // serverOf finds a server that the asker may see, by UUID or by a name that only one has. rule is what the policy file may deny.
 func (s *server) serverOf(c *api.Call, ident, rule string) (*compute.Server, error) {
-	if allowed, said := s.Policy.Overruled(access.ComputeRules+rule, c.Who, access.Target{Owner: c.Project()}); said && !allowed {
-		return nil, problem.Forbiddenf("Policy doesn't allow %s to be performed.", access.ComputeRules+rule)
+	if err := c.Permitted(s.Policy, access.ComputeRules+rule); err != nil {
+		return nil, err
 	}
 	ctx, who := c.R.Context(), compute.Who{Asker: c.Asker(), Admin: c.Admin()}
 	if !who.Admin {

@@ -101,9 +101,15 @@ func (s *server) act(c *api.Call) error {
 		return problem.Invalidf("There is no such action: the body must name one.")
 	}
 	for name, value := range body {
+		if err := c.Permitted(s.Policy, actionRules[name]); err != nil {
+			return err
+		}
 		args, _ := value.(map[string]any)
 		switch name {
 		case "os-force_delete", "os-unmanage":
+			if err := c.Permitted(s.Policy, rules["DELETE /volumes/{volume}"]); err != nil {
+				return err
+			}
 			return s.remove(c)
 		case "os-attach", "os-detach", "os-reserve", "os-unreserve", "os-begin_detaching", "os-roll_detaching", "os-initialize_connection",
 			"os-terminate_connection", "os-force_detach":

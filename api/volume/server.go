@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
@@ -22,6 +23,8 @@ const maxMinor = 70
 type Config struct {
 	Volumes *compute.Volumes
 	Auth    api.Authenticator
+	// Policy may deny what its file has rules for.
+	Policy access.Policy
 	// PublicEndpoint begins every link; empty: the host that the client asked.
 	PublicEndpoint string
 	// Zone is the availability zone that volumes are shown in; empty: nova.
@@ -62,7 +65,7 @@ func New(c Config) http.Handler {
 	s := &server{c}
 	return api.Dialect{
 		Routes: s.routes(), Auth: c.Auth, Fail: api.Faults(c.Log, names, "computeFault"), Log: c.Log,
-		PublicEndpoint: c.PublicEndpoint, Before: s.speak,
+		PublicEndpoint: c.PublicEndpoint, Policy: c.Policy, Before: s.speak,
 	}.Handler()
 }
 
@@ -75,6 +78,7 @@ func (s *server) routes() []api.Route {
 	for _, prefix := range []string{"/volume/v3", "/volume/v3/{project}"} {
 		for _, r := range s.resources() {
 			do := r.Do
+			r.Rule = rules[r.Method+" "+r.Path]
 			r.Path, r.Do = prefix+r.Path, func(c *api.Call) error {
 				if err := inProject(c); err != nil {
 					return err

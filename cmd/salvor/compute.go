@@ -178,10 +178,10 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			Services: p.services, Policy: p.policy(), Auth: auth, Log: p.log, PublicEndpoint: at, NoRescue: !p.cfg.Cyclades.RescueEnabled,
 		}),
 		"/image": image.New(image.Config{
-			Images: p.services.Images, Blobs: p.blobs, Auth: auth, PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
+			Images: p.services.Images, Blobs: p.blobs, Auth: auth, Policy: p.policy(), PublicEndpoint: at, MaxLimit: limit, MaxBytes: int64(p.cfg.Image.MaxGiB) << 30, Log: p.log, Now: time.Now,
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
-		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
+		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
 		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.stalled, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"salvor/access"
+	"salvor/api/image"
+	"salvor/api/native"
 	"salvor/api/nova"
+	"salvor/api/volume"
 	"salvor/problem"
 )
 
@@ -64,7 +67,9 @@ func (f *policyFile) read(log *slog.Logger) error {
 	}
 	var warnings []string
 	if err == nil {
-		warnings, err = f.rules.Read(string(b), nova.HasRule)
+		warnings, err = f.rules.Read(string(b), func(name string) bool {
+			return nova.HasRule(name) || volume.HasRule(name) || image.HasRule(name) || native.HasRule(name)
+		})
 	}
 	if err != nil {
 		return problem.Invalidf("[oslo_policy]policy_file %s: %w", f.path, err)

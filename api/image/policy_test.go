@@ -1,0 +1,31 @@
+package image_test
+
+import (
+	"strings"
+	"testing"
+
+	"salvor/access"
+	"salvor/api/image"
+)
+
+// TestPolicyFile: a policy file denies by Glance's names, and opens nothing of another project.
+func TestPolicyFile(t *testing.T) {
+	policy := access.Policy{Rules: &access.Rules{}}
+	warnings, err := policy.Rules.Read(`"download_image": "role:keeper"`+"\n"+`"delete_image": "!"`+"\n"+`"get_image": "@"`+"\n", image.HasRule)
+	if err != nil || len(warnings) > 0 || image.HasRule("fly_image") {
+		t.Fatal(warnings, err)
+	}
+	w := newWorld(t, func(c *image.Config) { c.Policy = policy })
+	id := w.create("p1", `{"name":"a","disk_format":"raw","container_format":"bare"}`)
+	for _, tt := range []struct {
+		who, method, path string
+		want              int
+	}{
+		{"p1", "GET", "/v2/images/" + id + "/file", 403}, {"p1", "DELETE", "/v2/images/" + id, 403}, {"p1", "GET", "/v2/images/" + id, 200},
+		{"p2", "GET", "/v2/images/" + id, 404}, {"admin", "DELETE", "/v2/images/" + id, 204},
+	} {
+		if status, _, b := w.ask(tt.who, tt.method, tt.path, strings.NewReader(""), ""); status != tt.want {
+			t.Errorf("%s %s %s: %d %s, want %d", tt.who, tt.method, tt.path, status, b, tt.want)
+		}
+	}
+}
