@@ -297,10 +297,12 @@ type teller struct {
 	told    int64 // the cursor that the client has
 }
 
-// open says how soon to come again, and whether events were dropped that the cursor had before it.
+// open says how soon to come again and from where, and whether events were dropped that the cursor had before it.
 func (t *teller) open(ctx context.Context, store job.Feed) error {
-	text := "retry: 2000\n\n"
-	if after := t.watch.filter.After; after > 0 && !t.watch.now && t.watch.last == 0 {
+	after := t.watch.filter.After
+	t.told = after
+	text := fmt.Sprintf("retry: 2000\nid: %d\n\n", after)
+	if after > 0 && !t.watch.now && t.watch.last == 0 {
 		oldest, err := store.Feed(ctx, job.FeedFilter{}, 1)
 		if err != nil {
 			return err

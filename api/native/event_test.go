@@ -235,6 +235,27 @@ func TestEventStream(t *testing.T) {
 	f.close()
 }
 
+// TestStreamsBeginWithTheirCursor: a stream that breaks before its first event goes on from where it began.
+func TestStreamsBeginWithTheirCursor(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	n := w.node(metal.Active)
+	w.tell(job.Node(n.ID), "0", "1", "2")
+	for query, want := range map[string]string{"after=now": "3", "last=1": "2", "after=0": "0", "after=2": "2"} {
+		f := w.follow("ann", "subject=node:kea&"+query, "")
+		for f.cursor == "" && f.lines.Scan() {
+			f.cursor, _ = strings.CutPrefix(f.lines.Text(), "id: ")
+			if f.cursor == f.lines.Text() {
+				f.cursor = ""
+			}
+		}
+		if f.cursor != want {
+			t.Errorf("%s begins at %q, want %s", query, f.cursor, want)
+		}
+		f.close()
+	}
+}
+
 // TestStreamsEndWithTheRight: who follows is told nothing more once its token is revoked or what it follows is another's.
 func TestStreamsEndWithTheRight(t *testing.T) {
 	defer native.Distrustful()()
