@@ -161,7 +161,7 @@ func TestRebuildLeavesNoRescueBehind(t *testing.T) {
 func (c *Conductor) syncOnce(ctx context.Context, p PowerSync) int {
 	turns, stop := c.readers(ctx, p)
 	defer stop()
-	due := c.claimTurns(ctx, p)
+	due := c.claimTurns(ctx, p, 2*p.Workers)
 	for _, n := range due {
 		turns <- n
 	}
@@ -196,5 +196,24 @@ func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestClaimsGrowWithTheReaders: a claim is a commit, so who reads fast takes many at once, and who waits for slow BMCs few.
+func TestClaimsGrowWithTheReaders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		size, got int
+		took      time.Duration
+		want      int
+	}{
+		{16, 16, time.Millisecond, 32}, {200, 200, time.Millisecond, 256}, {256, 256, time.Second, 128}, {16, 16, time.Minute, 16}, {64, 5, time.Millisecond, 64},
+	} {
+		if size := claimNext(c.size, 16, c.got, c.took); size != c.want {
+			t.Errorf("after %d of %d that took %s come %d, want %d", c.got, c.size, c.took, size, c.want)
+		}
+	}
+	if size := claimNext(600, 600, 600, time.Millisecond); size != 600 {
+		t.Errorf("many readers claim %d, want 600", size)
 	}
 }

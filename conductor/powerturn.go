@@ -15,9 +15,13 @@ const (
 	calmEvery = 200 * time.Millisecond
 	// calmMost bounds them.
 	calmMost = 256
+	// claimFor is how long the readers should have enough with one claim, claimMost bounds it: what is claimed and
+	// not read, because the program ends, is read a turn later.
+	claimFor  = 500 * time.Millisecond
+	claimMost = 256
 )
 
-// RunPowerSync reads until ctx ends. Of several conductors each claims nodes of its own, a few at a time and those that are due
+// RunPowerSync reads until ctx ends. Of several conductors each claims nodes of its own, as many as it reads in half a second and those that are due
 // longest; a BMC that does not answer keeps one of the workers, not the others.
 func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	if p.Interval <= 0 {
@@ -27,6 +31,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	turns, stop := c.readers(ctx, p)
 	defer stop()
 	var tended time.Time
+	size := 2 * p.Workers
 	for ctx.Err() == nil {
 		if time.Since(tended) >= tendEvery {
 			tended = time.Now()
@@ -34,13 +39,15 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 				c.Log.Error("power sync", "error", err)
 			}
 		}
-		due := c.claimTurns(ctx, p)
+		due := c.claimTurns(ctx, p, size)
+		began := time.Now()
 		for _, n := range due {
 			select {
 			case turns <- n:
 			case <-ctx.Done():
 			}
 		}
+		size = claimNext(size, 2*p.Workers, len(due), time.Since(began))
 		if len(due) > 0 {
 			continue
 		}
@@ -87,10 +94,22 @@ func (c *Conductor) readers(ctx context.Context, p PowerSync) (chan<- *metal.Nod
 	}
 }
 
-func (c *Conductor) claimTurns(ctx context.Context, p PowerSync) []*metal.Node {
+// claimNext is how many nodes are claimed at once after a claim of size gave got, which it took the readers so long to
+// take: a claim is a commit, but where BMCs are slow nobody hoards what another conductor could read.
+func claimNext(size, least, got int, took time.Duration) int {
+	switch {
+	case took > claimFor:
+		size /= 2
+	case got >= size:
+		size = min(2*size, claimMost)
+	}
+	return max(size, least)
+}
+
+func (c *Conductor) claimTurns(ctx context.Context, p PowerSync, size int) []*metal.Node {
 	now := c.Now()
 	turn := metal.PowerTurn{Groups: p.Groups, Now: now, Soon: now.Add(min(p.Interval, max(p.Interval/8, time.Second))), Next: now.Add(p.Interval), Skip: notSynced}
-	due, err := c.Store.ClaimPower(ctx, turn, 2*p.Workers)
+	due, err := c.Store.ClaimPower(ctx, turn, size)
 	if err != nil && ctx.Err() == nil {
 		c.Log.Error("power sync", "error", err)
 	}

@@ -33,6 +33,10 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 		if err := s.returnTurns(ctx, t, ids[min(limit, len(ids)):]); err != nil {
 			return nil, err
 		}
+		// Few lengths are few statements to keep.
+		for len(ids)&(len(ids)-1) != 0 {
+			ids = append(ids, ids[0])
+		}
 		c := &clause{}
 		found, err := s.nodes(ctx, nil, selectNodes+` WHERE `+c.in("n.id", ids[:min(limit, len(ids))]), c.args...)
 		if err != nil {
