@@ -19,6 +19,8 @@ import (
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
+	// flight is how many nodes are on their way for each request that may be: most of them wait for the control plane.
+	flight = 6
 	// patience is how long one node may take to one state beside what its machine takes to boot.
 	patience = 10 * time.Minute
 )
@@ -47,7 +49,7 @@ func (f *Fleet) Clean(ctx context.Context) (removed int64) {
 func (f *Fleet) each(ctx context.Context, do func(context.Context, int) error) {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(f.config.Workers, len(f.machines)) {
+	for range min(flight*f.config.Workers, len(f.machines)) {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(f.machines) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := do(ctx, i); err != nil && ctx.Err() == nil {
@@ -60,10 +62,11 @@ func (f *Fleet) each(ctx context.Context, do func(context.Context, int) error) {
 }
 
 func (f *Fleet) enroll(ctx context.Context, i int) error {
-	if err := f.create(ctx, i); err != nil {
-		return err
+	n := &client.Node{ProvisionState: "enroll"}
+	there, err := f.create(ctx, i)
+	if err == nil && there {
+		n, err = f.node(ctx, i, "provision_state")
 	}
-	n, err := f.api().Node(ctx, f.UUID(i), "provision_state")
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (f *Fleet) enroll(ctx context.Context, i int) error {
 		if _, err := f.remove(ctx, i); err != nil {
 			return err
 		}
-		if err := f.create(ctx, i); err != nil {
+		if _, err := f.create(ctx, i); err != nil {
 			return err
 		}
 		n.ProvisionState = "enroll"
@@ -120,8 +123,24 @@ func (f *Fleet) rescue(ctx context.Context, i int) error {
 
 func (f *Fleet) api() *client.Client { return f.config.API }
 
-// create makes node and port, or tells an old node where its BMC is now.
-func (f *Fleet) create(ctx context.Context, i int) error {
+// call sends one request of an administrator's, in its turn.
+func (f *Fleet) call(ctx context.Context, do func() error) error {
+	select {
+	case f.asks <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-f.asks }()
+	return do()
+}
+
+func (f *Fleet) node(ctx context.Context, i int, fields ...string) (n *client.Node, err error) {
+	err = f.call(ctx, func() error { n, err = f.api().Node(ctx, f.UUID(i), fields...); return err })
+	return n, err
+}
+
+// create makes node and port, or tells an old node, which is there, where its BMC is now.
+func (f *Fleet) create(ctx context.Context, i int) (there bool, err error) {
 	address := "http://" + net.JoinHostPort(f.host(i), strconv.Itoa(f.port))
 	record := client.Record{
 		"uuid": f.UUID(i), "name": f.Name(i), "driver": "redfish", "network_interface": "noop", "resource_class": "sim",
@@ -134,19 +153,35 @@ func (f *Fleet) create(ctx context.Context, i int) error {
 	if f.config.BootInterface != "" {
 		record["boot_interface"] = f.config.BootInterface
 	}
-	_, err := f.api().CreateNode(ctx, record)
-	if client.StatusOf(err) == http.StatusConflict {
+	err = f.call(ctx, func() error { _, err := f.api().CreateNode(ctx, record); return err })
+	if there = client.StatusOf(err) == http.StatusConflict; there {
 		value, _ := json.Marshal(address)
-		_, err = f.api().PatchNode(ctx, f.UUID(i), []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/redfish_address", Value: value}}, false)
+		change := []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/redfish_address", Value: value}}
+		err = f.call(ctx, func() error { _, err := f.api().PatchNode(ctx, f.UUID(i), change, false); return err })
 	}
 	if err != nil {
-		return err
+		return there, err
 	}
-	_, err = f.api().Create(ctx, client.Ports, client.Record{"node_uuid": f.UUID(i), "address": f.MAC(i)})
+	port := client.Record{"node_uuid": f.UUID(i), "address": f.MAC(i)}
+	err = f.call(ctx, func() error { _, err := f.api().Create(ctx, client.Ports, port); return err })
 	if client.StatusOf(err) == http.StatusConflict {
-		return nil
+		err = nil
 	}
-	return err
+	return there, err
+}
+
+// pace is how long the control plane takes for a verb of late: who knows it does not ask long before it may be done.
+type pace struct{ mean atomic.Int64 }
+
+// took learns. Of two who learn at once one is not heard, which does no harm.
+func (p *pace) took(d time.Duration) {
+	mean := p.mean.Load()
+	p.mean.Store(mean + (int64(d)-mean)/8)
+}
+
+// first is when to look, early enough to notice that it has become faster.
+func (p *pace) first() time.Duration {
+	return min(max(time.Duration(p.mean.Load())*3/4, firstLook), 5*lastLook)
 }
 
 // ask has a node go to a state and waits until it is there and nobody works on it.
@@ -160,20 +195,23 @@ func (f *Fleet) ask(ctx context.Context, i int, verb, want string) error {
 	if err := f.again(ctx, func() error { return f.api().Provision(ctx, f.UUID(i), request) }); err != nil {
 		return err
 	}
-	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
-		n, err := f.api().Node(ctx, f.UUID(i), "provision_state", "reservation", "last_error")
-		switch {
-		case err != nil:
-			return err
-		case n.ProvisionState == want && n.Reservation == "":
-			return nil
-		case n.Reservation == "" && n.LastError != "" || strings.HasSuffix(n.ProvisionState, "failed"):
-			return problem.Conflictf("%s: it is %q instead of %q: %s", verb, n.ProvisionState, want, n.LastError)
-		}
+	began, first := time.Now(), f.paces[verb].first()
+	for pause, state := first, verb; ; pause = min(max(first/4, firstLook), lastLook) {
 		select {
 		case <-ctx.Done():
-			return problem.Unavailablef("%s: it stays %q: %w", verb, n.ProvisionState, ctx.Err())
+			return problem.Unavailablef("%s: it stays %q: %w", verb, state, ctx.Err())
 		case <-time.After(pause):
+		}
+		n, err := f.node(ctx, i, "provision_state", "reservation", "last_error")
+		if err != nil {
+			return err
+		}
+		switch state = n.ProvisionState; {
+		case state == want && n.Reservation == "":
+			f.paces[verb].took(time.Since(began))
+			return nil
+		case n.Reservation == "" && n.LastError != "" || strings.HasSuffix(state, "failed"):
+			return problem.Conflictf("%s: it is %q instead of %q: %s", verb, state, want, n.LastError)
 		}
 	}
 }
@@ -181,7 +219,7 @@ func (f *Fleet) ask(ctx context.Context, i int, verb, want string) error {
 // again asks anew while somebody else holds the node or the control plane has no hands free.
 func (f *Fleet) again(ctx context.Context, do func() error) error {
 	for {
-		err := do()
+		err := f.call(ctx, do)
 		if status := client.StatusOf(err); status != http.StatusConflict && status != http.StatusServiceUnavailable {
 			return err
 		}

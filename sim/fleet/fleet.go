@@ -36,7 +36,7 @@ type Config struct {
 	// Beat is the time between two heartbeats of an agent, Boot how long a machine takes from its power to its agent.
 	Beat, Boot time.Duration
 	Faults     Rates
-	// Workers is how many requests go to the control plane at once.
+	// Workers is how many requests go to the control plane at once, of an administrator's and of agents'.
 	Workers int
 	// Complain hears of what went wrong with one machine; may be nil. It may be called by several goroutines.
 	Complain func(machine string, err error)
@@ -51,7 +51,9 @@ type Fleet struct {
 	authority *authority
 	ends      context.Context // of all machines
 	faulty    atomic.Bool     // from the moment when all are enrolled
-	slots     chan struct{}   // of requests to the control plane
+	slots     chan struct{}   // of agents' requests to the control plane
+	asks      chan struct{}   // of an administrator's
+	paces     map[string]*pace
 	counts    counts
 	tokens    tokens
 	media     *http.Client
@@ -73,7 +75,8 @@ func New(c Config) (*Fleet, error) {
 	if err := c.Faults.check(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{config: c, machines: make([]machine, c.Nodes), slots: make(chan struct{}, c.Workers), media: &http.Client{Timeout: mediaTimeout}}
+	f := &Fleet{config: c, machines: make([]machine, c.Nodes), slots: make(chan struct{}, c.Workers), asks: make(chan struct{}, c.Workers), media: &http.Client{Timeout: mediaTimeout}}
+	f.paces = map[string]*pace{"manage": {}, "adopt": {}, "rescue": {}}
 	var err error
 	if f.authority, err = newAuthority(); err != nil {
 		return nil, err
