@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.server = program.Serve(t, fmt.Sprintf(`[conductor]
 workers_pool_size = 400
-power_state_change_timeout = 2
+power_state_change_timeout = 3
 sync_power_state_interval = 0
 rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"salvor/client"
 	"salvor/driver/drivertest"
+	"salvor/problem"
 	"salvor/wire/ironic"
 )
 
@@ -321,6 +323,9 @@ func (r *round) host(b *box) (h hostView, err error) {
 	return h, r.ask(client.Native, http.MethodGet, "/hosts/"+b.id, nil, &h)
 }
 
+// goesOn is how a host says that it is being fenced already.
+var goesOn = regexp.MustCompile(`a host fence is going on \(job ([0-9a-f-]{36})\)`)
+
 // fence asks for the proof that the source is off, and waits for it, or for why there is none.
 func (r *round) fence(attest string) error {
 	wish := object{}
@@ -328,7 +333,12 @@ func (r *round) fence(attest string) error {
 		wish["attest"] = attest
 	}
 	var begun struct{ Job string }
-	if err := r.ask(client.Native, http.MethodPost, "/hosts/"+r.source.id+"/fence", wish, &begun); err != nil {
+	err := r.ask(client.Native, http.MethodPost, "/hosts/"+r.source.id+"/fence", wish, &begun)
+	// The control plane may have died between the job and its answer; asked again it names the job.
+	if named := goesOn.FindStringSubmatch(fmt.Sprint(err)); problem.Is(err, problem.Conflict) && named != nil {
+		begun.Job, err = named[1], nil
+	}
+	if err != nil {
 		return err
 	}
 	var j struct{ State, Problem string }
