@@ -62,7 +62,7 @@ func (p *program) tasks() []task {
 			return nil
 		}},
 		{"memory", keepGarbage},
-		{"keys", p.rotation.run},
+		{"keys", p.rotation.Run},
 	}
 	if p.has(config.RoleNetboot) {
 		all = append(all, task{"boot services", p.boot.Run})

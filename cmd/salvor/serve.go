@@ -27,6 +27,7 @@ import (
 	"salvor/conductor"
 	"salvor/config"
 	"salvor/job"
+	"salvor/keyring"
 	"salvor/metal"
 	"salvor/secret"
 	"salvor/storage"
@@ -118,7 +119,7 @@ type program struct {
 	state     *stateDir
 	key       *secret.Key
 	pulse     pulse
-	rotation  *rotation
+	rotation  *keyring.Ring
 	store     *store.Store
 	tokens    *access.Tokens // nil: Keystone's are taken
 	tokenAuth *api.TokenAuth // nil: Keystone's are taken
@@ -183,9 +184,9 @@ func (p *program) wire(ctx context.Context) error {
 	}
 	url := p.cfg.Database.Connection.Reveal()
 	if p.store, err = store.Open(ctx, url, p.key, p.storeOptions(url)); err != nil {
-		return source.blamed(err)
+		return source.Blamed(err)
 	}
-	p.rotation = newRotation(source, p.key, p.store, p.cfg.Default.Host, isSQLite(url), p.log)
+	p.rotation = keyring.New(keyring.Config{Source: source, Key: p.key, Store: p.store, Host: p.cfg.Default.Host, Alone: isSQLite(url), Now: time.Now, Log: p.log})
 	kernel, ramdisk := rescueImages(p.cfg)
 	p.directory = metal.NewDirectory(p.store, time.Now, 500*time.Millisecond, silence(url))
 	p.feed = native.NewFeed(p.store, p.log)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/config"
+	"salvor/keyring"
 	"salvor/secret"
 )
 
@@ -40,7 +41,7 @@ func unshared(ctx context.Context, c *config.Config, database keeper) ([]string,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("[image]path: %w", err)
 	}
-	mark, err := readOrMake(filepath.Join(dir, directoryMark), func() []byte { return []byte(uuid.NewString() + "\n") })
+	mark, err := keyring.ReadOrMake(filepath.Join(dir, directoryMark), func() []byte { return []byte(uuid.NewString() + "\n") })
 	if err != nil {
 		return nil, fmt.Errorf("[image]path: %w", err)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"salvor/keyring"
 	"salvor/problem"
 )
 
@@ -38,7 +37,7 @@ func openStateDir(path string) (*stateDir, error) {
 		lock.Close()
 		return nil, problem.Conflictf("state directory %s is in use by another salvor serve; stop it, or give this one its own --state-dir", path)
 	}
-	id, err := readOrMake(filepath.Join(path, "conductor.id"), func() []byte { return []byte(uuid.NewString() + "\n") })
+	id, err := keyring.ReadOrMake(filepath.Join(path, "conductor.id"), func() []byte { return []byte(uuid.NewString() + "\n") })
 	if err != nil {
 		lock.Close()
 		return nil, err
@@ -48,35 +47,3 @@ func openStateDir(path string) (*stateDir, error) {
 
 // Close gives the lock up.
 func (s *stateDir) Close() error { return s.lock.Close() }
-
-// readOrMake reads a private file, and makes it first where there is none.
-func readOrMake(path string, content func() []byte) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return b, err
-	}
-	// Of several processes that come at once one makes it.
-	made := fmt.Sprintf("%s.%d", path, os.Getpid())
-	defer os.Remove(made)
-	if err := writeThrough(made, content()); err != nil {
-		return nil, err
-	}
-	if err := os.Link(made, path); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, err
-	}
-	if err := syncFolder(path); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
-}
-
-// writeThrough has a private file on the disk before it is relied on: a key that a
-// power cut takes away takes along every secret that was sealed with it.
-func writeThrough(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}

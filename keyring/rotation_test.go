@@ -1,4 +1,4 @@
-package main
+package keyring
 
 import (
 	"context"
@@ -31,6 +31,10 @@ func (y *tally) OldKeyHeld(ctx context.Context, k store.SealKey) (store.KeyUse, 
 	return y.Store.OldKeyHeld(ctx, k)
 }
 
+func newRing(source Source, key *secret.Key, s Store) *Ring {
+	return New(Config{Source: source, Key: key, Store: s, Host: "h", Alone: true, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+}
+
 // TestRotationWaits: while somebody holds a token of the old key, the rows are not read again and again.
 func TestRotationWaits(t *testing.T) {
 	s, key := storetest.SQLite(t)
@@ -39,7 +43,7 @@ func TestRotationWaits(t *testing.T) {
 	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, op) }); err != nil {
 		t.Fatal(err)
 	}
-	r := newRotation(keySource{file: filepath.Join(t.TempDir(), "secrets.key")}, key, y, "h", true, slog.New(slog.DiscardHandler))
+	r := newRing(Source{File: filepath.Join(t.TempDir(), "secrets.key")}, key, y)
 	next, err := key.Add(secret.GenerateKey())
 	if err == nil {
 		err = s.ProposeKey(t.Context(), next)
@@ -76,8 +80,8 @@ func TestRetiredKeyGoes(t *testing.T) {
 	db := storetest.OnSQLite(t)
 	s, key := storetest.Open(t, db), db.Key
 	file := filepath.Join(t.TempDir(), "secrets.key")
-	source := keySource{file: file}
-	masters, err := source.read(t.Context()) // makes one
+	source := Source{File: file}
+	masters, err := source.Read(t.Context()) // makes one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +90,7 @@ func TestRetiredKeyGoes(t *testing.T) {
 		err = source.extend(t.Context())
 	}
 	if err == nil {
-		masters, err = source.read(t.Context())
+		masters, err = source.Read(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +99,7 @@ func TestRetiredKeyGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRotation(source, key, s, "h", true, slog.New(slog.DiscardHandler))
+	r := newRing(source, key, s)
 	for _, id := range []string{retired, current} {
 		if err := s.ProposeKey(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -108,7 +112,7 @@ func TestRetiredKeyGoes(t *testing.T) {
 			r.asked = time.Time{}
 		}
 	}
-	masters, err = source.read(t.Context())
+	masters, err = source.Read(t.Context())
 	if err != nil || len(masters) != 1 || key.ID() != current {
 		t.Fatalf("%d keys are in the file, %v; %s seals, want %s", len(masters), err, key.ID(), current)
 	}

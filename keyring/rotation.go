@@ -1,4 +1,7 @@
-package main
+// Package keyring knows where the keys come from that seal secrets, a file of ours or a command that prints them, and carries a change
+// of the key on: many processes over one database read the new key, seal anew what the old one sealed, and forget that. It must not
+// know what is sealed, nor who asks for a change.
+package keyring
 
 import (
 	"context"
@@ -18,16 +21,12 @@ import (
 	"salvor/wire/native"
 )
 
-// rotation sees to it that this process knows the keys that it needs, and carries a change of the key on: whichever process is
+// Ring sees to it that this process knows the keys that it needs, and carries a change of the key on: whichever process is
 // killed, another one, or the next start, goes on where the rows say. It is safe for use by several goroutines.
-type rotation struct {
-	source keySource
-	key    *secret.Key
-	store  keyStore
-	self   store.KeyHolder
-	alone  bool // no other process can use the database
-	log    *slog.Logger
-	woken  chan struct{}
+type Ring struct {
+	Config
+	self  store.KeyHolder
+	woken chan struct{}
 
 	mu    sync.Mutex
 	heard map[string]heardBeat
@@ -40,8 +39,28 @@ type rotation struct {
 	dropped []string
 }
 
-// keyStore is what a rotation needs of the store.
-type keyStore interface {
+// Config is what a Ring stands on.
+type Config struct {
+	Source Source
+	// Key is what the process seals with.
+	Key   *secret.Key
+	Store Store
+	// Host is told to people who look for a process that lacks a key.
+	Host string
+	// Alone: no other process can use the database.
+	Alone bool
+	// Now times the silence of others; it is never compared with theirs.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// New makes the Ring of this process. Run works.
+func New(c Config) *Ring {
+	return &Ring{Config: c, self: store.KeyHolder{ID: uuid.NewString(), Host: c.Host}, woken: make(chan struct{}, 1), heard: map[string]heardBeat{}}
+}
+
+// Store is what a change of the key needs of the database.
+type Store interface {
 	SealKeys(ctx context.Context) ([]store.SealKey, error)
 	KeyHolders(ctx context.Context) ([]store.KeyHolder, error)
 	HoldKeys(ctx context.Context, h store.KeyHolder) error
@@ -69,13 +88,8 @@ const (
 	heldTurn = 10 * time.Second
 )
 
-func newRotation(source keySource, key *secret.Key, s keyStore, host string, alone bool, log *slog.Logger) *rotation {
-	return &rotation{source: source, key: key, store: s, self: store.KeyHolder{ID: uuid.NewString(), Host: host}, alone: alone, log: log,
-		woken: make(chan struct{}, 1), heard: map[string]heardBeat{}}
-}
-
-// run works until ctx ends.
-func (r *rotation) run(ctx context.Context) error {
+// Run works until ctx ends.
+func (r *Ring) Run(ctx context.Context) error {
 	ticker := time.NewTicker(keyTurn)
 	defer ticker.Stop()
 	// Apart from the turns, which may last: whoever says nothing for long is taken for dead.
@@ -98,22 +112,22 @@ func (r *rotation) run(ctx context.Context) error {
 }
 
 // say logs a word once, not at each turn.
-func (r *rotation) say(level slog.Level, what, why string) {
+func (r *Ring) say(level slog.Level, what, why string) {
 	r.mu.Lock()
 	again := r.said == why
 	r.said = why
 	r.mu.Unlock()
 	if !again {
-		r.log.Log(context.Background(), level, what, "why", why)
+		r.Log.Log(context.Background(), level, what, "why", why)
 	}
 }
 
 // leave takes our row back, so that nobody waits for us.
-func (r *rotation) leave(ctx context.Context) error {
-	holders, err := r.store.KeyHolders(ctx)
+func (r *Ring) leave(ctx context.Context) error {
+	holders, err := r.Store.KeyHolders(ctx)
 	for _, h := range holders {
 		if h.ID == r.self.ID {
-			err = r.store.DropKeyHolder(ctx, h.ID, h.Beats)
+			err = r.Store.DropKeyHolder(ctx, h.ID, h.Beats)
 		}
 	}
 	return ignoreUnavailable(err)
@@ -127,8 +141,8 @@ func ignoreUnavailable(err error) error {
 }
 
 // turn does what there is to do now.
-func (r *rotation) turn(ctx context.Context) error {
-	keys, err := r.store.SealKeys(ctx)
+func (r *Ring) turn(ctx context.Context) error {
+	keys, err := r.Store.SealKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -156,13 +170,13 @@ func (r *rotation) turn(ctx context.Context) error {
 }
 
 // hold says which keys we know, and that we live.
-func (r *rotation) hold(ctx context.Context) error {
+func (r *Ring) hold(ctx context.Context) error {
 	self := r.self
-	self.Keys = r.key.IDs()
-	return r.store.HoldKeys(ctx, self)
+	self.Keys = r.Key.IDs()
+	return r.Store.HoldKeys(ctx, self)
 }
 
-func (r *rotation) keepHolding(ctx context.Context) {
+func (r *Ring) keepHolding(ctx context.Context) {
 	ticker := time.NewTicker(keyTurn)
 	defer ticker.Stop()
 	for {
@@ -176,45 +190,45 @@ func (r *rotation) keepHolding(ctx context.Context) {
 }
 
 // learn reads the keys that the database names and we lack, and forgets those that are of no use any more.
-func (r *rotation) learn(ctx context.Context, keys []store.SealKey) error {
+func (r *Ring) learn(ctx context.Context, keys []store.SealKey) error {
 	var retired []string
 	for _, k := range keys {
 		if k.State == store.RetiredKey {
 			retired = append(retired, k.ID)
 			continue
 		}
-		if r.source.command == "" && !slices.Contains(r.key.IDs(), k.ID) {
+		if r.Source.Command == "" && !slices.Contains(r.Key.IDs(), k.ID) {
 			if err := r.reload(ctx, keys); err != nil {
 				return err
 			}
 		}
 		switch k.State {
 		case store.CurrentKey:
-			r.key.Use(k.ID)
+			r.Key.Use(k.ID)
 		case store.OldKey:
-			r.key.End(k.ID, k.Since)
+			r.Key.End(k.ID, k.Since)
 		}
 	}
 	for _, id := range retired { // after another one seals: the one that seals is not forgotten
-		r.key.Forget(id)
+		r.Key.Forget(id)
 	}
 	if slices.Equal(retired, r.dropped) {
 		return nil
 	}
-	gone, err := r.source.forget(ctx, retired)
+	gone, err := r.Source.forget(ctx, retired)
 	if err != nil {
 		return err
 	}
 	for _, id := range gone {
-		r.log.Info("a key that sealed secrets is forgotten", "key", id)
+		r.Log.Info("a key that sealed secrets is forgotten", "key", id)
 	}
 	r.dropped = retired
 	return nil
 }
 
 // reload reads the key file again. Retired keys stay out.
-func (r *rotation) reload(ctx context.Context, keys []store.SealKey) error {
-	masters, err := r.source.read(ctx)
+func (r *Ring) reload(ctx context.Context, keys []store.SealKey) error {
+	masters, err := r.Source.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,7 +240,7 @@ func (r *rotation) reload(ctx context.Context, keys []store.SealKey) error {
 		if slices.ContainsFunc(keys, func(k store.SealKey) bool { return k.ID == id && k.State == store.RetiredKey }) {
 			continue
 		}
-		if _, err := r.key.Add(m); err != nil {
+		if _, err := r.Key.Add(m); err != nil {
 			return err
 		}
 	}
@@ -234,14 +248,14 @@ func (r *rotation) reload(ctx context.Context, keys []store.SealKey) error {
 }
 
 // living are the processes that live, as far as can be told, in one order for all of them. We are among them.
-func (r *rotation) living(ctx context.Context) ([]store.KeyHolder, error) {
-	holders, err := r.store.KeyHolders(ctx)
+func (r *Ring) living(ctx context.Context) ([]store.KeyHolder, error) {
+	holders, err := r.Store.KeyHolders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now := r.Now()
 	var out []store.KeyHolder
 	for _, h := range holders {
 		was, seen := r.heard[h.ID]
@@ -249,12 +263,12 @@ func (r *rotation) living(ctx context.Context) ([]store.KeyHolder, error) {
 			was = heardBeat{h.Beats, now}
 			r.heard[h.ID] = was
 		}
-		if h.ID == r.self.ID || !r.alone && now.Sub(was.at) < keySilence {
+		if h.ID == r.self.ID || !r.Alone && now.Sub(was.at) < keySilence {
 			out = append(out, h)
 			continue
 		}
 		delete(r.heard, h.ID)
-		if err := r.store.DropKeyHolder(ctx, h.ID, h.Beats); err != nil {
+		if err := r.Store.DropKeyHolder(ctx, h.ID, h.Beats); err != nil {
 			return nil, err
 		}
 	}
@@ -265,15 +279,15 @@ func (r *rotation) living(ctx context.Context) ([]store.KeyHolder, error) {
 }
 
 // promote makes the next key seal when all that live have read it.
-func (r *rotation) promote(ctx context.Context, next store.SealKey, living []store.KeyHolder) error {
+func (r *Ring) promote(ctx context.Context, next store.SealKey, living []store.KeyHolder) error {
 	if behind := lacking(living, next.ID); len(behind) > 0 {
 		return problem.Unavailablef("%s", waitsForKey(next.ID, behind))
 	}
-	if err := r.store.PromoteKey(ctx); err != nil {
+	if err := r.Store.PromoteKey(ctx); err != nil {
 		return err
 	}
-	r.key.Use(next.ID)
-	r.log.Info("another key seals secrets from now on", "key", next.ID)
+	r.Key.Use(next.ID)
+	r.Log.Info("another key seals secrets from now on", "key", next.ID)
 	r.wake()
 	return nil
 }
@@ -294,23 +308,23 @@ func lacking(living []store.KeyHolder, id string) []string {
 }
 
 // finish seals anew what the old key sealed, and forgets it when nothing needs it.
-func (r *rotation) finish(ctx context.Context, old store.SealKey) error {
+func (r *Ring) finish(ctx context.Context, old store.SealKey) error {
 	if r.clean != old.ID {
 		if err := r.reseal(ctx, old); err != nil {
 			return err
 		}
-	} else if time.Since(r.asked) < heldTurn {
+	} else if r.Now().Sub(r.asked) < heldTurn {
 		return nil
 	}
-	r.asked = time.Now()
-	held, err := r.store.OldKeyHeld(ctx, old)
+	r.asked = r.Now()
+	held, err := r.Store.OldKeyHeld(ctx, old)
 	if err != nil {
 		return err
 	}
 	if held != (store.KeyUse{}) {
 		return problem.Unavailablef("key %s opens on: %d ramdisks and %d operations from before the change hold tokens of it", old.ID, held.Boots, held.Operations)
 	}
-	if err := r.store.ForgetKey(ctx, old); err != nil {
+	if err := r.Store.ForgetKey(ctx, old); err != nil {
 		return err
 	}
 	r.wake()
@@ -318,15 +332,15 @@ func (r *rotation) finish(ctx context.Context, old store.SealKey) error {
 }
 
 // reseal seals anew what the old key sealed, until nothing is left.
-func (r *rotation) reseal(ctx context.Context, old store.SealKey) error {
-	n, err := r.store.Reseal(ctx)
+func (r *Ring) reseal(ctx context.Context, old store.SealKey) error {
+	n, err := r.Store.Reseal(ctx)
 	if n > 0 {
-		r.log.Info("sealed anew", "rows", n)
+		r.Log.Info("sealed anew", "rows", n)
 	}
 	if err != nil {
 		return err
 	}
-	left, err := r.store.SealedWith(ctx, old.ID)
+	left, err := r.Store.SealedWith(ctx, old.ID)
 	if err == nil && left > 0 {
 		err = problem.Unavailablef("%d rows are sealed with key %s still", left, old.ID)
 	}
@@ -336,7 +350,7 @@ func (r *rotation) reseal(ctx context.Context, old store.SealKey) error {
 	return err
 }
 
-func (r *rotation) wake() {
+func (r *Ring) wake() {
 	select {
 	case r.woken <- struct{}{}:
 	default:
@@ -344,24 +358,24 @@ func (r *rotation) wake() {
 }
 
 // Rotate begins to change the key: for one that the source gives beside those that were used, or for a new one.
-func (r *rotation) Rotate(ctx context.Context) error {
-	keys, err := r.store.SealKeys(ctx)
+func (r *Ring) Rotate(ctx context.Context) error {
+	keys, err := r.Store.SealKeys(ctx)
 	if err != nil {
 		return err
 	}
 	var fresh []string
 	for try := 0; len(fresh) == 0; try++ {
 		if try > 0 {
-			if err := r.source.extend(ctx); err != nil {
+			if err := r.Source.extend(ctx); err != nil {
 				return err
 			}
 		}
-		if r.source.command == "" {
+		if r.Source.Command == "" {
 			if err := r.reload(ctx, keys); err != nil {
 				return err
 			}
 		}
-		fresh = slices.DeleteFunc(r.key.IDs(), func(id string) bool {
+		fresh = slices.DeleteFunc(r.Key.IDs(), func(id string) bool {
 			return slices.ContainsFunc(keys, func(k store.SealKey) bool { return k.ID == id })
 		})
 		if try > 1 {
@@ -374,7 +388,7 @@ func (r *rotation) Rotate(ctx context.Context) error {
 	if len(fresh) > 1 {
 		return problem.Conflictf("There are several new keys (%s): leave one of them.", strings.Join(fresh, ", "))
 	}
-	if err := r.store.ProposeKey(ctx, fresh[0]); err != nil {
+	if err := r.Store.ProposeKey(ctx, fresh[0]); err != nil {
 		return err
 	}
 	r.wake()
@@ -382,13 +396,13 @@ func (r *rotation) Rotate(ctx context.Context) error {
 }
 
 // Status tells how far a change of the key is.
-func (r *rotation) Status(ctx context.Context) (native.Seal, error) {
+func (r *Ring) Status(ctx context.Context) (native.Seal, error) {
 	out := native.Seal{State: "steady", Keys: []native.SealKey{}, Processes: []native.SealProcess{}}
-	keys, err := r.store.SealKeys(ctx)
+	keys, err := r.Store.SealKeys(ctx)
 	if err != nil {
 		return out, err
 	}
-	holders, err := r.store.KeyHolders(ctx)
+	holders, err := r.Store.KeyHolders(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -402,9 +416,9 @@ func (r *rotation) Status(ctx context.Context) (native.Seal, error) {
 				out.WaitsFor = waitsForKey(k.ID, behind)
 			}
 		case store.OldKey:
-			use, err := r.store.OldKeyHeld(ctx, k)
+			use, err := r.Store.OldKeyHeld(ctx, k)
 			if err == nil {
-				use.Sealed, err = r.store.SealedWith(ctx, k.ID)
+				use.Sealed, err = r.Store.SealedWith(ctx, k.ID)
 			}
 			if err != nil {
 				return out, err

@@ -1,0 +1,105 @@
+package canary
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"salvor/secret"
+	"salvor/store/storetest"
+	"salvor/test/program"
+	"salvor/wire/native"
+)
+
+// TestRotationOfTwoProcesses changes the key of two processes with a file each over one PostgreSQL: the change waits for the one that lacks
+// the key, goes on when the file is copied there, and ends with one key in both files and in the database.
+func TestRotationOfTwoProcesses(t *testing.T) {
+	program.Path(t, "salvor")
+	db := storetest.OnPostgres(t)
+	launch := func(name, state string) *program.Server {
+		t.Helper()
+		s, err := program.Launch(state, "[DEFAULT]\nhost = "+name+"\nenabled_hardware_types = fake-hardware\n[database]\nconnection = "+db.URL+"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		return s
+	}
+	file := func(state string) string { return filepath.Join(state, "secrets.key") }
+	copied := func(from, to string) {
+		t.Helper()
+		b, err := os.ReadFile(file(from))
+		if err == nil {
+			err = os.WriteFile(file(to), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(s *program.Server, method, path, body string, out any) error {
+		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode >= 300 {
+			err = fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
+		}
+		if err == nil && out != nil {
+			err = json.Unmarshal(b, out)
+		}
+		return err
+	}
+	here, there := t.TempDir(), t.TempDir()
+	a := launch("north", here)
+	copied(here, there)
+	b := launch("south", there)
+	if err := ask(a, "POST", "/v1/nodes", `{"driver":"fake-hardware","driver_info":{"redfish_password":"hush"}}`, nil); err != nil {
+		t.Fatal(err)
+	}
+	seal := func(want func(native.Seal) bool) func() error {
+		return func() error {
+			var now native.Seal
+			err := ask(b, "GET", "/salvor/v1/secrets", "", &now)
+			if err == nil && !want(now) {
+				err = fmt.Errorf("%+v", now)
+			}
+			return err
+		}
+	}
+	program.Until(t, "both are known", patience, seal(func(now native.Seal) bool { return len(now.Processes) == 2 }))
+	if err := ask(a, "POST", "/salvor/v1/secrets/rotate", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	program.Until(t, "the other one is waited for", patience, seal(func(now native.Seal) bool { return now.State == "waiting" && strings.Contains(now.WaitsFor, "south") }))
+	copied(here, there)
+	program.Until(t, "the key is changed", patience, seal(func(now native.Seal) bool { return now.State == "steady" && len(now.Keys) == 2 }))
+	program.Until(t, "both files have one key", patience, func() error {
+		for _, state := range []string{here, there} {
+			text, err := os.ReadFile(file(state))
+			if err != nil {
+				return err
+			}
+			if keys, err := secret.ParseKeys(text); err != nil || len(keys) != 1 {
+				return fmt.Errorf("%s has %d keys, %v", state, len(keys), err)
+			}
+		}
+		return nil
+	})
+	for _, s := range []*program.Server{a, b} {
+		if err := ask(s, "POST", "/v1/nodes", `{"driver":"fake-hardware","driver_info":{"redfish_password":"hush"}}`, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
