@@ -230,8 +230,9 @@ func (d *doctor) certificate(context.Context) {
 func (d *doctor) ramdisk(context.Context) {
 	const check = "ramdisk"
 	kernel, image := rescueImages(d.cfg)
+	build := "salvor ramdisk build --out " + ramdiskDir(d.cfg)
 	if kernel == "" && image == "" {
-		d.say(levelWarn, check, "salvor ramdisk build, or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
+		d.say(levelWarn, check, build+", or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
 		return
 	}
 	for _, file := range []string{kernel, image} {
@@ -239,12 +240,12 @@ func (d *doctor) ramdisk(context.Context) {
 			continue // a URL: whoever boots asks for it
 		}
 		if err := unix.Access(file, unix.R_OK); err != nil {
-			d.say(levelFail, check, "salvor ramdisk build, or correct [conductor]rescue_kernel and rescue_ramdisk", "%s: %v", file, err)
+			d.say(levelFail, check, build+", or correct [conductor]rescue_kernel and rescue_ramdisk", "%s: %v", file, err)
 			return
 		}
 	}
 	if m, err := ramdisk.ReadManifest(filepath.Dir(image)); err == nil && len(m.Files) == 0 {
-		d.say(levelWarn, check, "salvor ramdisk build", "the manifest beside %s names no files", image)
+		d.say(levelWarn, check, "salvor ramdisk build --out "+filepath.Dir(image), "the manifest beside %s names no files", image)
 		return
 	}
 	d.ok(check, "%s and %s can be read", kernel, image)
