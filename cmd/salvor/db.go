@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"salvor/client"
-	"salvor/conductor"
 	"salvor/config"
 	"salvor/problem"
 	"salvor/store"
@@ -24,30 +23,6 @@ func newDBCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand())
 	return cmd
-}
-
-// storeOptions are those of the store of a program that serves.
-func (p *program) storeOptions(url string) store.Options {
-	return store.Options{
-		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
-		Versions: conductor.Versions(),
-	}
-}
-
-// buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
-// do not serve this one. On PostgreSQL their silence tells.
-func (p *program) buryOthers(ctx context.Context) error {
-	if !isSQLite(p.cfg.Database.Connection.Reveal()) {
-		return nil
-	}
-	all, err := p.store.Conductors(ctx)
-	for _, c := range all {
-		if err == nil && c.ID != p.state.id {
-			p.log.Info("a conductor of the database that this one was made of: its jobs are free", "conductor", c.Hostname)
-			err = p.store.Retire(ctx, c)
-		}
-	}
-	return err
 }
 
 // find finds the database as serve does.

@@ -96,15 +96,18 @@ runs or not.`,
 	f := cmd.Flags()
 	f.StringVar(&w.role, "role", "", "admin, member or reader")
 	f.StringVar(&w.project, "project", "", "the project that it is for, by name or id; without one it is for the whole system")
-	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h or 90d; 0: until it is revoked")
+	f.StringVar(&w.expires, "expires-in", "90d", "how long it lasts, as 12h, 90d or seconds; 0: until it is revoked")
 	f.BoolVar(&w.local, "local", false, "make it by the key and the database of a control plane on this machine")
 	w.where.flags(cmd, "database", "with --local: ")
 	_ = cmd.MarkFlagRequired("role")
 	return cmd
 }
 
-// lifetime reads 90d, or what Go calls a duration.
+// lifetime reads 90d, what Go calls a duration, or seconds.
 func lifetime(word string) (time.Duration, error) {
+	if seconds, err := strconv.ParseInt(word, 10, 64); err == nil && seconds >= 0 && seconds <= int64(access.MaxTokenLife/time.Second) {
+		return time.Duration(seconds) * time.Second, nil
+	}
 	if days, ok := strings.CutSuffix(word, "d"); ok {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 0 || n > int(access.MaxTokenLife/(24*time.Hour)) {
@@ -112,12 +115,9 @@ func lifetime(word string) (time.Duration, error) {
 		}
 		return time.Duration(n) * 24 * time.Hour, nil
 	}
-	if word == "0" {
-		return 0, nil
-	}
 	d, err := time.ParseDuration(word)
 	if err != nil || d < time.Second || d > access.MaxTokenLife {
-		return 0, problem.Invalidf("%.40q: want 45m, 12h, 90d, or 0 for no end", word)
+		return 0, problem.Invalidf("%.40q: want 45m, 12h, 90d or seconds", word)
 	}
 	return d, nil
 }
@@ -146,7 +146,7 @@ func (w *wantedToken) makeLocally(cmd *cobra.Command, e *endpoint, name string, 
 	if _, err := p.readKeys(ctx); err != nil {
 		return nil, err
 	}
-	s, err := store.Open(ctx, p.cfg.Database.Connection.Reveal(), p.key, store.Options{Logger: p.log, Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate)})
+	s, err := store.Open(ctx, p.cfg.Database.Connection.Reveal(), p.key, p.storeOptions(p.cfg.Database.Connection.Reveal()))
 	if problem.Is(err, problem.Conflict) && isSQLite(p.cfg.Database.Connection.Reveal()) {
 		return w.askLocally(ctx, p, e, name, ttl)
 	}

@@ -26,6 +26,7 @@ import (
 	"salvor/job"
 	"salvor/metal"
 	"salvor/secret"
+	"salvor/store"
 	"salvor/wire/native"
 )
 
@@ -324,4 +325,28 @@ func (p *program) stalled() string {
 		return ""
 	}
 	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
+}
+
+// storeOptions are those of the store of a program that serves.
+func (p *program) storeOptions(url string) store.Options {
+	return store.Options{
+		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
+		Versions: conductor.Versions(),
+	}
+}
+
+// buryOthers frees what the conductors of another database hold in a SQLite file that was made of it: the lock proves that they
+// do not serve this one. On PostgreSQL their silence tells.
+func (p *program) buryOthers(ctx context.Context) error {
+	if !isSQLite(p.cfg.Database.Connection.Reveal()) {
+		return nil
+	}
+	all, err := p.store.Conductors(ctx)
+	for _, c := range all {
+		if err == nil && c.ID != p.state.id {
+			p.log.Info("a conductor of the database that this one was made of: its jobs are free", "conductor", c.Hostname)
+			err = p.store.Retire(ctx, c)
+		}
+	}
+	return err
 }
