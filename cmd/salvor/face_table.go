@@ -107,7 +107,7 @@ var joinTokenThing = thing{
 	fields: []field{
 		{flag: "note", usage: "what it is for"},
 		{flag: "host", usage: "the host for which it is, by UUID or name: one that is known and comes with a new key"},
-		{flag: "expires-in", form: numberForm, usage: "how long it may be used, in seconds"},
+		{flag: "expires-in", form: lifeForm, usage: "how long it may be used, as 30m, 12h or seconds"},
 	},
 	example: `  salvor host token create --note vm7 -f value -c token
   salvor host --controller https://salvor.example:6386 --join TOKEN      # on the host, once`,

@@ -27,6 +27,7 @@ const (
 	documentForm      // JSON, a file, or - for standard input
 	nodeForm          // a node by UUID or name, sent as its UUID
 	fileForm          // a file whose text is sent
+	lifeForm          // how long something lasts, sent in seconds
 )
 
 // field is one field of a resource, with the commands that take it.
@@ -142,6 +143,12 @@ func (f field) parse(c *call, text string) (any, error) {
 			return nil, usagef(c.Command, "--%s %s: want a whole number", f.flag, text)
 		}
 		return n, nil
+	case lifeForm:
+		d, err := lifetime(text)
+		if err != nil {
+			return nil, usagef(c.Command, "--%s: %w", f.flag, err)
+		}
+		return int64(d.Seconds()), nil
 	case boolForm:
 		on, err := strconv.ParseBool(strings.ToLower(text))
 		if err != nil {

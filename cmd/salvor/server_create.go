@@ -234,7 +234,7 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 func newServerModify(e *endpoint) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "modify SERVER", Short: "Rescue or unrescue a stopped server by its settings alone: it stays off", Args: cobra.ExactArgs(1),
-		Example: "  salvor server modify web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 86400\n  salvor server modify web1 --action unrescue",
+		Example: "  salvor server modify web1 --action rescue --rescue-image 3 --key ~/.ssh/id_ed25519.pub --expires-in 24h\n  salvor server modify web1 --action unrescue",
 		RunE: e.run(func(c *call) error {
 			action, _ := c.Flags().GetString("action")
 			body := client.Record{"action": action}
@@ -261,15 +261,19 @@ func newServerModify(e *endpoint) *cobra.Command {
 	cmd.Flags().String("action", "", "rescue or unrescue")
 	cmd.Flags().Int64("rescue-image", 0, "the rescue image, by its number; without one salvor chooses")
 	cmd.Flags().StringArray("key", nil, "a file with an ssh public key to let in beside the server's own; may be repeated")
-	cmd.Flags().Int("expires-in", 0, "end the rescue by itself after so many seconds")
+	cmd.Flags().String("expires-in", "", "end the rescue by itself after so long, as 45m, 24h or seconds")
 	_ = cmd.MarkFlagRequired("action")
 	return cmd
 }
 
 // sessionWishes adds what is asked of the session.
 func sessionWishes(c *call, body client.Record) error {
-	if seconds, _ := c.Flags().GetInt("expires-in"); seconds != 0 {
-		body["expires_in"] = seconds
+	if after, _ := c.Flags().GetString("expires-in"); after != "" {
+		d, err := lifetime(after)
+		if err != nil {
+			return usagef(c.Command, "--expires-in: %w", err)
+		}
+		body["expires_in"] = int64(d.Seconds())
 	}
 	files, _ := c.Flags().GetStringArray("key")
 	var keys []string
