@@ -26,10 +26,12 @@ type eventFlags struct {
 func newEventsCommand() *cobra.Command {
 	e, f := &endpoint{}, &eventFlags{}
 	cmd := &cobra.Command{
-		Use: "events [IDENT...]", Short: "Tell the timeline of nodes, servers and hosts, or of all, and follow it",
+		Use: "events [IDENT...]", Short: "Tell the timeline of nodes, servers, hosts and clusters, or of all, and follow it",
 		Long: `Tells what happened: changes of state, each action with its seconds, what was asked by whom, what changed in the contact with BMCs, agents and
 hosts. With --follow it goes on as things happen, and after a break of the connection where it stood: nothing is missed or told twice.
-Without IDENT it tells the events of all, to those who may see them.`,
+IDENT is a UUID or a name, or node:IDENT, server:IDENT, host:IDENT; a cluster is named as cluster:IDENT.
+
+Without IDENT it tells the events of all, by UUID, to those who may see them; -f json gives the kind and the UUID apart.`,
 		Example: "  salvor events rack1-7 --last 20\n  salvor events node:rack1-7 server:web1 --follow\n  salvor events --follow -f json | jq 'select(.severity == \"error\")'",
 		RunE: e.run(func(c *call) error {
 			if f.format != "text" && f.format != "table" && f.format != "json" {
@@ -49,7 +51,7 @@ Without IDENT it tells the events of all, to those who may see them.`,
 		}),
 	}
 	e.flags(cmd)
-	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(subjectKinds(), ", "))
+	cmd.Flags().StringVar(&f.kind, "kind", "", "what every IDENT is: "+strings.Join(eventKinds, ", "))
 	cmd.Flags().StringVarP(&f.format, "format", "f", "text", "text (or table) or json: one object a line")
 	cmd.Flags().BoolVar(&f.follow, "follow", false, "go on as things happen")
 	cmd.Flags().IntVar(&f.last, "last", 20, "begin with the newest N")
@@ -62,7 +64,7 @@ Without IDENT it tells the events of all, to those who may see them.`,
 func (f *eventFlags) query(c *call) (url.Values, error) {
 	q := url.Values{}
 	for _, text := range c.args {
-		kind, ident, err := named(c.Command, text, f.kind)
+		kind, ident, err := named(c.Command, text, f.kind, eventKinds)
 		if err != nil {
 			return nil, err
 		}

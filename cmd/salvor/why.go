@@ -13,16 +13,8 @@ import (
 	"salvor/wire/native"
 )
 
-// subjects are what why and events can be asked about, and under which paths.
-var subjects = []struct{ kind, path string }{{"node", "/nodes"}, {"server", "/servers"}, {"host", "/hosts"}}
-
-func subjectKinds() []string {
-	var out []string
-	for _, s := range subjects {
-		out = append(out, s.kind)
-	}
-	return out
-}
+// whyKinds are those of what why can be asked about, each under the path of its plural, eventKinds those that have a timeline.
+var whyKinds, eventKinds = []string{"node", "server", "host"}, []string{"node", "server", "host", "cluster"}
 
 func newWhyCommand() *cobra.Command {
 	e, kind, format := &endpoint{}, "", ""
@@ -48,35 +40,35 @@ server have the same one, say --kind, or node:IDENT.`,
 		}),
 	}
 	e.flags(cmd)
-	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(subjectKinds(), ", "))
+	cmd.Flags().StringVar(&kind, "kind", "", "what IDENT is: "+strings.Join(whyKinds, ", "))
 	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
 	return cmd
 }
 
 // named splits KIND:IDENT; a kind that was said apart goes first.
-func named(cmd *cobra.Command, ident, kind string) (string, string, error) {
-	if before, after, ok := strings.Cut(ident, ":"); ok && kind == "" && slices.Contains(subjectKinds(), before) {
+func named(cmd *cobra.Command, ident, kind string, kinds []string) (string, string, error) {
+	if before, after, ok := strings.Cut(ident, ":"); ok && kind == "" && slices.Contains(kinds, before) {
 		kind, ident = before, after
 	}
-	if kind != "" && !slices.Contains(subjectKinds(), kind) {
-		return "", "", usagef(cmd, "--kind %s: want %s", kind, strings.Join(subjectKinds(), ", "))
+	if kind != "" && !slices.Contains(kinds, kind) {
+		return "", "", usagef(cmd, "--kind %s: want %s", kind, strings.Join(kinds, ", "))
 	}
 	return kind, ident, nil
 }
 
 // whyOf asks about what has that name: all kinds are tried where none is said.
 func whyOf(c *call, text, kind string) (*native.Why, error) {
-	kind, ident, err := named(c.Command, text, kind)
+	kind, ident, err := named(c.Command, text, kind, whyKinds)
 	if err != nil {
 		return nil, err
 	}
 	var found []*native.Why
-	for _, s := range subjects {
-		if kind != "" && s.kind != kind {
+	for _, k := range whyKinds {
+		if kind != "" && k != kind {
 			continue
 		}
 		w := &native.Why{}
-		err := c.api.Ask(c.context(), client.Native, http.MethodGet, s.path+"/"+url.PathEscape(ident)+"/why", nil, nil, w)
+		err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/"+k+"s/"+url.PathEscape(ident)+"/why", nil, nil, w)
 		switch {
 		case err == nil:
 			found = append(found, w)
