@@ -35,7 +35,7 @@ func (e *endpoint) flags(cmd *cobra.Command) {
 	f.StringVar(&e.user, "user", "", "user for basic authentication (default $SALVOR_USER); the password is taken from $SALVOR_PASSWORD. Without this flag a token in $SALVOR_TOKEN or $OS_TOKEN goes first")
 	f.StringVar(&e.ca, "cacert", "", "file with the authorities of the API's certificate (default $SALVOR_CACERT, $OS_CACERT or the system's)")
 	f.StringVar(&e.cert, "cert", "", "file with the certificate to log in by (default $SALVOR_CERT or $OS_CERT)")
-	f.StringVar(&e.key, "key", "", "file with its key (default $SALVOR_KEY or $OS_KEY)")
+	f.StringVar(&e.key, "cert-key", "", "file with its key (default $SALVOR_CERT_KEY or $OS_KEY, else the file of the certificate)")
 	f.StringVar(&e.version, "api-version", "", "microversion to speak, 1.N (default the highest that both sides know)")
 	f.DurationVar(&e.timeout, "timeout", time.Minute, "bound of one request")
 }
@@ -99,9 +99,9 @@ func (e *endpoint) transport() (http.RoundTripper, error) {
 		}
 	}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, firstOf(e.key, os.Getenv("SALVOR_KEY"), os.Getenv("OS_KEY"), cert))
+		pair, err := tls.LoadX509KeyPair(cert, firstOf(e.key, os.Getenv("SALVOR_CERT_KEY"), os.Getenv("OS_KEY"), cert))
 		if err != nil {
-			return nil, problem.Invalidf("--cert and --key: %w", err)
+			return nil, problem.Invalidf("--cert and --cert-key: %w", err)
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}

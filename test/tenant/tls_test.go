@@ -84,7 +84,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without a credential: %s", out)
 	}
 	t.Setenv("SALVOR_CERT", at("monitoring.crt"))
-	t.Setenv("SALVOR_KEY", at("monitoring.key"))
+	t.Setenv("SALVOR_CERT_KEY", at("monitoring.key"))
 	s.salvor("", "node", "list")
 	if out, err := s.try("", "node", "create", "--driver", "fake-hardware"); err == nil || !strings.Contains(err.Error(), "403") {
 		t.Errorf("a reader makes a node: %s, %v", out, err)
