@@ -44,9 +44,7 @@ func sweep(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
 
 // unswept are the operations that are not swept, and why.
 var unswept = map[job.Kind]string{
-	compute.JobDrain:   "it has the actions of an evacuation, which is swept",
-	compute.JobRestore: "done twice it stands in its own way: its command locks the node for its second try",
-	compute.JobWatch:   "it has no end while there is its cluster; TestStaleLooksChangeNothing and TestJobsAreToldOnce hold what it writes",
+	compute.JobWatch: "it has no end while there is its cluster; TestStaleLooksChangeNothing and TestJobsAreToldOnce hold what it writes",
 }
 
 // TestMain proves in the end, where all tests have run, that every other operation was swept.

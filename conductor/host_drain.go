@@ -39,6 +39,10 @@ func (c *Conductor) releaseNode(ctx context.Context, r *job.Run) job.Outcome {
 	if err := r.Commit(ctx, func(tx job.Tx) error { return c.Nodes.Release(after(ctx), tx, h.NodeID) }); err != nil {
 		return job.From(err)
 	}
+	n, err := c.Store.Node(ctx, nil, h.NodeID)
+	if err == nil && n.TargetPower == metal.PowerOn {
+		return job.Done() // it is being switched on, as by this action before a crash
+	}
 	err = c.Nodes.SetPower(ctx, h.NodeID, metal.TurnOn, 0, record.Asker{RequestID: r.RequestID, User: r.User})
 	if problem.Is(err, problem.NotFound) {
 		return job.Done() // it is no machine of ours any more
