@@ -2,7 +2,8 @@ package metal
 
 import (
 	"context"
-	"fmt"
+	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -83,16 +84,24 @@ func (s *Nodes) readyVolumes(ctx context.Context, n *Node, d DriverInfo, t Trans
 	return plan, err
 }
 
+const (
+	bootFailed = "Failed to boot: "
+	// bootWordEvery is shorter than a machine takes to try again.
+	bootWordEvery = 10 * time.Second
+)
+
 // BootFailed shows on the node why a machine that was given this boot did not start from its
-// volumes. The same word again changes nothing.
+// volumes. The same word again changes nothing, nor does another one that comes soon after: who knows a machine's boot, or has a
+// site's token, could fill the timeline with them.
 func (s *Nodes) BootFailed(ctx context.Context, nodeID string, boot int64, why string) error {
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
 		n, err := s.store.Node(ctx, tx, nodeID)
 		if err != nil {
 			return err
 		}
-		words := fmt.Sprintf("Failed to boot: %s", why)
-		if n.BootNumber != boot || n.LastError == words {
+		words := bootFailed + why
+		soon := strings.HasPrefix(n.LastError, bootFailed) && s.now().Sub(n.UpdatedAt) < bootWordEvery
+		if n.BootNumber != boot || n.LastError == words || soon {
 			return nil
 		}
 		n.LastError = words
