@@ -188,6 +188,39 @@ func TestTFTPRepeats(t *testing.T) {
 	}
 }
 
+// TestTFTPAsUEFIAsks: firmware first asks for the size alone and breaks off, then asks for blocks by options of which some are not known here.
+func TestTFTPAsUEFIAsks(t *testing.T) {
+	at, err := net.ResolveUDPAddr("udp4", tftpBench(t, &plans{node: testNode()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ask := range []struct{ words, want string }{
+		{"tsize\x000", "\x00\x06tsize\x0070001\x00"},
+		{"blksize\x001468\x00windowsize\x004", "\x00\x06blksize\x001468\x00"},
+		{"BLKSIZE\x009000\x00tsize\x000", "\x00\x06blksize\x001468\x00tsize\x0070001\x00"},
+		{"windowsize\x004", "\x00\x03\x00\x01" + loaderContent["undionly.kpxe"][:512]},
+	} {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.WriteTo(packetOf(tftpRead, testPath+"/undionly.kpxe", "octet", ask.words), at); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 2000)
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil || string(buf[:n]) != ask.want {
+			t.Errorf("%q: %.60q, %v", ask.words, buf[:n], err)
+		} else if _, err := conn.WriteTo([]byte("\x00\x05\x00\x08User aborted the transfer\x00"), from); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+	}
+}
+
 func FuzzTFTPRequest(f *testing.F) {
 	f.Add(packetOf(tftpRead, testPath+"/snponly.efi", "octet", "blksize", "1468", "tsize", "0"))
 	f.Add(packetOf(tftpRead, "/"+testPath+"//x", "OCTET", "blksize", "-1", "tsize"))
