@@ -121,9 +121,9 @@ type program struct {
 	pulse     pulse
 	rotation  *keyring.Ring
 	store     *store.Store
-	tokens    *access.Tokens // nil: Keystone's are taken
-	tokenAuth *api.TokenAuth // nil: Keystone's are taken
-	rules     *policyFile    // nil: Ironic's and Nova's defaults alone
+	tokens    *access.Tokens  // nil: Keystone's are taken
+	tokenAuth *api.TokenAuth  // nil: Keystone's are taken
+	rules     *api.PolicyFile // nil: Ironic's and Nova's defaults alone
 	// certificates are those of the API's own TLS; nil: it has none.
 	certificates *api.Certificates
 	directory    *metal.Directory
@@ -195,7 +195,7 @@ func (p *program) wire(ctx context.Context) error {
 		return err
 	}
 	p.watch = newWatcher(traces)
-	p.watch.registry.MustRegister(&census{program: p})
+	p.watch.registry.MustRegister(&fleetGauges{program: p})
 	p.nodes = metal.NewNodes(p.store, p.queue(), p.key, p.directory, p.nodeOptions(), machineClock())
 	if err := p.wireCompute(ctx); err != nil {
 		return err
