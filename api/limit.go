@@ -29,7 +29,7 @@ type Limits struct {
 
 	mu              sync.Mutex
 	refused, logins counters
-	proven          memory
+	proven          proofs
 	bodies          bodies
 }
 
@@ -52,7 +52,7 @@ func NewLimits(c LimitConfig) *Limits {
 	if c.Patience <= 0 {
 		c.Patience = 20 * time.Second
 	}
-	l := &Limits{config: c, proven: memory{}, bodies: bodies{of: map[netip.Addr]int{}, ended: make(chan struct{})}}
+	l := &Limits{config: c, proven: proofs{}, bodies: bodies{of: map[netip.Addr]int{}, ended: make(chan struct{})}}
 	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
 	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
 	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)

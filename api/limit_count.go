@@ -70,10 +70,10 @@ func (b bucket) fill(rate, patience float64, now time.Time) bucket {
 func (c *counters) take(source netip.Addr, now time.Time) (shared *bucket, wait time.Duration) {
 	longest := 0.0
 	if shared = c.shared(source, now); c.allRate > 0 {
-		longest = lacking(shared.fill(c.allRate, c.patience, now), c.allRate)
+		longest = untilOne(shared.fill(c.allRate, c.patience, now), c.allRate)
 	}
 	c.each(source, now, func(b bucket, rate float64) bucket {
-		longest = max(longest, lacking(b, rate))
+		longest = max(longest, untilOne(b, rate))
 		return b
 	})
 	if longest > 0 {
@@ -90,7 +90,8 @@ func (c *counters) release(source netip.Addr, shared *bucket, now time.Time) {
 	c.each(source, now, func(b bucket, _ float64) bucket { b.taken = max(0, b.taken-1); return b })
 }
 
-func lacking(b bucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
+// untilOne is how many seconds a bucket needs to have room for one more.
+func untilOne(b bucket, rate float64) float64 { return max(0, (1+float64(b.taken)-b.left)/rate) }
 
 // shared is what the source has together with others.
 func (c *counters) shared(source netip.Addr, now time.Time) *bucket {
@@ -173,23 +174,23 @@ const (
 	generation = 10 * time.Minute
 )
 
-// memory keeps what was proved lately, for one to two generations.
-type memory struct {
+// proofs keep what was proved lately, for one to two generations.
+type proofs struct {
 	now, before map[uint64]struct{}
 	began       time.Time
 }
 
-func (m *memory) has(proof uint64) bool {
-	_, ok := m.now[proof]
+func (p *proofs) has(proof uint64) bool {
+	_, ok := p.now[proof]
 	if !ok {
-		_, ok = m.before[proof]
+		_, ok = p.before[proof]
 	}
 	return ok
 }
 
-func (m *memory) put(proof uint64, now time.Time) {
-	if m.now == nil || len(m.now) >= maxProven || now.Sub(m.began) > generation {
-		m.before, m.now, m.began = m.now, map[uint64]struct{}{}, now
+func (p *proofs) put(proof uint64, now time.Time) {
+	if p.now == nil || len(p.now) >= maxProven || now.Sub(p.began) > generation {
+		p.before, p.now, p.began = p.now, map[uint64]struct{}{}, now
 	}
-	m.now[proof] = struct{}{}
+	p.now[proof] = struct{}{}
 }

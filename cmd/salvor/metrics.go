@@ -90,8 +90,8 @@ func (w *watcher) machine(ctx context.Context, protocol string, took time.Durati
 // countEvery bounds how often the database is counted, however many ask.
 const countEvery = 5 * time.Second
 
-// census tells what the database holds.
-type census struct {
+// fleetGauges tell what the database holds.
+type fleetGauges struct {
 	program *program
 	mu      sync.Mutex
 	counted time.Time
@@ -117,14 +117,14 @@ var (
 )
 
 // Describe is prometheus.Collector's.
-func (c *census) Describe(to chan<- *prometheus.Desc) {
+func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, ordersGauge, conductorsGauge, countGauge} {
 		to <- d
 	}
 }
 
 // Collect is prometheus.Collector's.
-func (c *census) Collect(to chan<- prometheus.Metric) {
+func (c *fleetGauges) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.counted) >= countEvery {
@@ -143,7 +143,7 @@ func (c *census) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (c *census) count(ctx context.Context) (out []prometheus.Metric, err error) {
+func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {
 	rows, err := c.program.store.Census(ctx)
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (c *census) count(ctx context.Context) (out []prometheus.Metric, err error)
 	return out, nil
 }
 
-func (c *census) tellRows(rows *store.Census, tell func(*prometheus.Desc, float64, ...string)) {
+func (c *fleetGauges) tellRows(rows *store.Census, tell func(*prometheus.Desc, float64, ...string)) {
 	for key, n := range rows.Jobs {
 		tell(jobsGauge, float64(n), key[0], key[1])
 	}
