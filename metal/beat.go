@@ -111,6 +111,11 @@ func (c Contact) says(boot int64, h Heartbeat) bool {
 // RunHeartbeats writes the times of heartbeats once a second until ctx ends, and the last of them then.
 // An error is no end: the times are kept for the next turn. onError is told of it.
 func (s *Nodes) RunHeartbeats(ctx context.Context, onError func(error)) {
+	keepFlushing(ctx, s.FlushHeartbeats, onError)
+}
+
+// keepFlushing writes once a second until ctx ends, and once more then; what fails is told, and in the next turn again.
+func keepFlushing(ctx context.Context, flush func(context.Context) error, onError func(error)) {
 	turn := time.NewTicker(flushEvery)
 	defer turn.Stop()
 	for {
@@ -118,13 +123,13 @@ func (s *Nodes) RunHeartbeats(ctx context.Context, onError func(error)) {
 		case <-ctx.Done():
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
 			defer cancel()
-			if err := s.FlushHeartbeats(bounded); err != nil {
+			if err := flush(bounded); err != nil {
 				onError(err)
 			}
 			return
 		case <-turn.C:
 		}
-		if err := s.FlushHeartbeats(ctx); err != nil && ctx.Err() == nil {
+		if err := flush(ctx); err != nil && ctx.Err() == nil {
 			onError(err)
 		}
 	}

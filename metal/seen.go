@@ -91,21 +91,5 @@ func (s *Nodes) FlushSeen(ctx context.Context) error {
 // RunSeen writes once a second what was seen, until ctx ends, and the last of it then. onError is told of what could not be
 // written, which is tried again.
 func (s *Nodes) RunSeen(ctx context.Context, onError func(error)) {
-	turn := time.NewTicker(flushEvery)
-	defer turn.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery)
-			defer cancel()
-			if err := s.FlushSeen(bounded); err != nil {
-				onError(err)
-			}
-			return
-		case <-turn.C:
-		}
-		if err := s.FlushSeen(ctx); err != nil && ctx.Err() == nil {
-			onError(err)
-		}
-	}
+	keepFlushing(ctx, s.FlushSeen, onError)
 }
