@@ -1,17 +1,10 @@
 package trouble
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,44 +15,13 @@ import (
 	"salvor/test/program"
 )
 
-// certify writes a certificate that signs itself, and its key.
-func certify(t *testing.T, cert, key string, ends time.Time) *x509.Certificate {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(ends.UnixNano()), Subject: pkix.Name{CommonName: "api"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: b}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // TestCertificateEnds: it is warned of before, said when it is over, on the door that needs no certificate too; the process goes on,
 // and a new file serves without a restart.
 func TestCertificateEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key, clock := filepath.Join(dir, "api.crt"), filepath.Join(dir, "api.key"), filepath.Join(dir, "clock")
-	old := certify(t, cert, key, time.Now().AddDate(0, 0, 10))
+	old := program.Certify(t, dir, "api", time.Now().AddDate(0, 0, 10))
 	text := "[DEFAULT]\nauth_strategy = token\n[health]\nlisten = 127.0.0.1:0\n[api]\nenable_ssl_api = true\ncert_file = " + cert + "\nkey_file = " + key + "\n"
 	server := program.Serve(t, text, "env", "SALVOR_TEST_CLOCK="+clock)
 	p := newPlane(t, server)
@@ -114,7 +76,7 @@ func TestCertificateEnds(t *testing.T) {
 		t.Errorf("a client sees %s", got)
 	}
 	p.alive()
-	fresh := certify(t, cert, key, time.Now().AddDate(1, 0, 0))
+	fresh := program.Certify(t, dir, "api", time.Now().AddDate(1, 0, 0))
 	p.eventually("the new certificate serves", func() error {
 		if got := ask(fresh, later); !strings.HasPrefix(got, "ok") || strings.Contains(got, "warning") {
 			return fmt.Errorf("a client sees %s", got)
