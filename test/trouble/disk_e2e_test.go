@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,14 +45,22 @@ func TestFullDisk(t *testing.T) {
 	})
 
 	ballast := fill(t, dir)
-	idle := p.nodes
+	p.eventually("what the write-ahead log had room for is used up", func() error {
+		status, text, _ := p.ask(http.MethodPost, "/v1/nodes", object{"driver": "fake-hardware", "extra": object{"x": strings.Repeat("x", 64<<10)}})
+		if status != http.StatusServiceUnavailable {
+			return fmt.Errorf("%d %.300s", status, text)
+		}
+		return nil
+	})
+	idle := slices.Clone(p.nodes)
 	p.eventually("a rescue is refused", func() error {
 		status, text, request := p.ask(http.MethodPut, "/v1/nodes/"+idle[0]+"/states/provision", object{"target": "rescue", "rescue_password": "a long enough word"})
 		if status == http.StatusAccepted { // there was room yet
 			p.mu.Lock()
-			p.accepted[request], idle = idle[0], idle[1:]
+			p.accepted[request] = idle[0]
 			p.mu.Unlock()
 		}
+		idle = append(idle[1:], idle[0]) // after the idle ones, those at work too: they are busy at times
 		if status != http.StatusServiceUnavailable || !strings.Contains(text, "is full") {
 			return fmt.Errorf("%d %s", status, text)
 		}
