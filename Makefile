@@ -19,13 +19,17 @@ test: packages lint build test-race sweep e2e ## all that proves salvor: what th
 packages: ## install the Debian packages that the tests use, where they are missing
 	test/install.sh
 
-lint: fmt-check vet staticcheck tidy-check ## formatting, vet, staticcheck, go.mod
+lint: fmt-check markers vet staticcheck tidy-check ## formatting, what was left undone, vet, staticcheck, go.mod
 
 fmt: ## format the sources
 	gofmt -w $(GOFILES)
 
 fmt-check:
 	@unformatted=$$(gofmt -l $(GOFILES)); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+# What a merge or an author left for later.
+markers:
+	@! git grep -nE '^(<<<<<<<|>>>>>>>)|\<(TODO|FIXME|XXX)\>' -- ':!Makefile'
 
 vet:
 	$(GO) vet -tags e2e ./...
@@ -93,4 +97,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build test packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean
