@@ -8,7 +8,7 @@ mapfile -t files < <(git ls-files --cached --others --exclude-standard '*_test.g
 mapfile -t folders < <(printf '%s\n' "${files[@]}" | xargs -rn1 dirname | sort -u)
 status=0
 # The long rounds take hours.
-limit=10m
+limit=20m
 [ -z "${SALVOR_SOAK:-}" ] || limit=4h
 for folder in "${folders[@]}"; do
 	tests=$(for f in "${files[@]}"; do
