@@ -68,8 +68,8 @@ bench: build ## measure the built salvor: gets, lists, creations, heartbeats, re
 	$(GO) run ./bench $(BENCH)
 	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
 
-fleet: build ## the figure: one process with a simulated fleet of NODES=100000 that heartbeats and is power-synced
-	$(GO) run ./bench --fleet $(or $(NODES),100000)
+fleet: build ## the figure: one process with a simulated fleet of NODES=100000, each heartbeating every 100 s and power-synced every 120 s; FLEET="--as 100000" has a smaller one do that as often as so many
+	$(GO) run ./bench --fleet $(or $(NODES),100000) $(FLEET)
 
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -20,15 +21,29 @@ const (
 	few               = 8
 )
 
-// Names of what is measured of a fleet.
+// What the figure asks of a fleet: how often each agent heartbeats and each machine's power is read, and how much
+// of the processors, of memory and of the time of a rescue alone that may take.
 const (
-	cores      = "processors used, heartbeats and power sync"
-	rescueTime = "rescue among them, to one alone"
+	beatEvery = 100 * time.Second
+	readEvery = 120 * time.Second
+
+	coresGoal  = 1
+	memoryGoal = 1024
+	rescueGoal = 1.5
+	// punctual is the share of heartbeats and readings that must come in time: the rest falls to the edges of what is counted.
+	punctual = 0.97
 )
 
-// Half of the fleet has agents that heartbeat, which takes maintenance, and the other half is power-synced. Each
-// comes twice as often as the figure asks, so that heartbeats and readings in a second are those of a whole fleet
-// with 100 s and 120 s.
+// fleetGoals are those of figures that other measurements have under other names, where nothing else goes on.
+var fleetGoals = map[string]float64{"fleet list of 1,000": 15}
+
+// tellEvery is how often salvor sim says how it stands.
+const tellEvery = 30 * time.Second
+
+// every is an interval of a fleet that acts for a larger one, and in which only a share acts.
+func (o options) every(interval time.Duration, share float64) time.Duration {
+	return max(time.Second, time.Duration(float64(interval)*share*float64(o.fleet)/float64(o.as)).Round(time.Second))
+}
 
 // measureFleet measures a salvor that serves the simulated fleet of the same program.
 func measureFleet(ctx context.Context, o options, progress func(string)) (report, error) {
@@ -38,7 +53,8 @@ func measureFleet(ctx context.Context, o options, progress func(string)) (report
 				return "", err
 			}
 		}
-		return fmt.Sprintf("[DEFAULT]\nlog_level = warn\n[service_catalog]\nendpoint_override = http://%s\n[conductor]\nsync_power_state_interval = 60\nrescue_kernel = %[2]s/fleet.kernel\nrescue_ramdisk = %[2]s/fleet.initramfs\n", address, dir), nil
+		return fmt.Sprintf("[DEFAULT]\nlog_level = warn\n[service_catalog]\nendpoint_override = http://%s\n[conductor]\nsync_power_state_interval = %[3]d\nrescue_kernel = %[2]s/fleet.kernel\nrescue_ramdisk = %[2]s/fleet.initramfs\n",
+			address, dir, o.every(readEvery, 1)/time.Second), nil
 	})
 	if err != nil {
 		return report{}, err
@@ -69,16 +85,17 @@ func (w *world) fleet(ctx context.Context, s *salvor) error {
 	}
 	w.tell("rescue of one alone", alone, seconds)
 	began, before := time.Now(), spent(w.process)
-	many, err := startSim(ctx, w.opts.program, s.url, "--nodes", fmt.Sprint(w.opts.fleet), "--seed", fmt.Sprint(manySeed), "--hold", "0.5", "--heartbeat", "50s", "--boot-time", "100ms")
+	beat := w.opts.every(beatEvery, w.opts.agents)
+	many, err := startSim(ctx, w.opts.program, s.url, "--nodes", fmt.Sprint(w.opts.fleet), "--seed", fmt.Sprint(manySeed), "--hold", fmt.Sprint(w.opts.agents), "--heartbeat", beat.String(), "--boot-time", "100ms")
 	if err != nil {
 		return err
 	}
 	defer many.stop()
-	w.tellCost("enrolled and adopted, half sent to rescue", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (spent(w.process)-before)/time.Duration(w.opts.fleet))
-	if err := w.quiet(ctx); err != nil {
+	w.tellCost("enrolled, adopted, agents begun", float64(w.opts.fleet)/time.Since(began).Seconds(), rate, (spent(w.process)-before)/time.Duration(w.opts.fleet))
+	if err := w.quiet(ctx, many, beat); err != nil {
 		return err
 	}
-	if err := w.lists("node", "/v1/nodes?limit=1000", "/v1/nodes/detail?limit=1000"); err != nil {
+	if err := w.lists("fleet", "/v1/nodes?limit=1000", "/v1/nodes/detail?limit=1000"); err != nil {
 		return err
 	}
 	among, err := w.rescues()
@@ -86,7 +103,7 @@ func (w *world) fleet(ctx context.Context, s *salvor) error {
 		return err
 	}
 	w.tell("rescue of one among them", among, seconds)
-	w.tell(rescueTime, among/alone, "times")
+	w.tellGoal("rescue among them, to one alone", among/alone, "times", rescueGoal)
 	summary, err := many.end()
 	if err != nil {
 		return err
@@ -98,18 +115,26 @@ func (w *world) fleet(ctx context.Context, s *salvor) error {
 	return nil
 }
 
-// quiet lets heartbeats and power sync go on alone for the time of a turn and tells what that costs.
-func (w *world) quiet(ctx context.Context) error {
-	began, before := time.Now(), spent(w.process)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(w.opts.turn):
+// quiet lets heartbeats and power sync go on alone for the time of a turn and tells what that costs, and whether they came.
+func (w *world) quiet(ctx context.Context, s *simulated, beat time.Duration) error {
+	from, err := s.told(ctx)
+	if err != nil {
+		return err
 	}
-	w.tell(cores, (spent(w.process)-before).Seconds()/time.Since(began).Seconds(), "")
+	before := spent(w.process)
+	to := from
+	for w.opts.turn-to.at.Sub(from.at) > tellEvery/2 {
+		if to, err = s.told(ctx); err != nil {
+			return err
+		}
+	}
+	took := to.at.Sub(from.at).Seconds()
+	w.tellGoal("processors used, heartbeats and power sync", (spent(w.process)-before).Seconds()/took, "", coresGoal)
+	w.tellGoal("heartbeats taken", float64(to.beats-from.beats)/took, rate, punctual*w.opts.agents*float64(w.opts.fleet)/beat.Seconds())
+	w.tellGoal("readings of the power", float64(to.readings-from.readings)/took, rate, punctual*float64(w.opts.fleet)/w.opts.every(readEvery, 1).Seconds())
 	now, err := resident(w.process)
 	if err == nil {
-		w.tell("memory, with the fleet", now, mebi)
+		w.tellGoal("memory, with the fleet", now, mebi, memoryGoal)
 	}
 	return err
 }
@@ -139,8 +164,50 @@ func (w *world) rescues() (float64, error) {
 
 // simulated is a fleet in a process of its own.
 type simulated struct {
-	cmd *exec.Cmd
-	out bytes.Buffer
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+	words chan stand
+}
+
+// stand is what a fleet says of itself now and then.
+type stand struct {
+	at              time.Time
+	beats, readings int64
+}
+
+// counted finds heartbeats and requests to BMCs, which are readings once all is enrolled, in what a fleet says.
+var counted = regexp.MustCompile(`(\d+) heartbeats .* (\d+) requests to BMCs`)
+
+// told is the next word of a fleet.
+func (s *simulated) told(ctx context.Context) (stand, error) {
+	select {
+	case <-ctx.Done():
+		return stand{}, ctx.Err()
+	case <-time.After(3 * tellEvery):
+		return stand{}, fmt.Errorf("salvor sim says nothing")
+	case word, ok := <-s.words:
+		if !ok {
+			return stand{}, fmt.Errorf("salvor sim ended")
+		}
+		return word, nil
+	}
+}
+
+// hear passes on what a fleet says, and drops it where nobody listens.
+func (s *simulated) hear(lines *bufio.Scanner) {
+	defer close(s.words)
+	for lines.Scan() {
+		fmt.Fprintln(os.Stderr, lines.Text())
+		word := stand{at: time.Now()}
+		if found := counted.FindStringSubmatch(lines.Text()); found != nil {
+			if _, err := fmt.Sscan(found[1]+" "+found[2], &word.beats, &word.readings); err == nil {
+				select {
+				case s.words <- word:
+				default:
+				}
+			}
+		}
+	}
 }
 
 // summary is what a fleet tells at its end.
@@ -152,7 +219,7 @@ type summary struct {
 
 // startSim starts a fleet and waits until it is enrolled.
 func startSim(ctx context.Context, program, url string, words ...string) (*simulated, error) {
-	s := &simulated{cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, words...)...)}
+	s := &simulated{words: make(chan stand), cmd: exec.CommandContext(ctx, program, append([]string{"sim", "--url", url, "-f", "json"}, words...)...)}
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = startTime
 	s.cmd.Stdout = &s.out
@@ -167,11 +234,7 @@ func startSim(ctx context.Context, program, url string, words ...string) (*simul
 	for lines.Scan() {
 		fmt.Fprintln(os.Stderr, lines.Text())
 		if last = lines.Text(); strings.HasPrefix(last, "enrolled:") {
-			go func() {
-				for lines.Scan() {
-					fmt.Fprintln(os.Stderr, lines.Text())
-				}
-			}()
+			go s.hear(lines)
 			return s, nil
 		}
 	}

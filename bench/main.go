@@ -30,7 +30,8 @@ type options struct {
 	rounds           int
 	time             time.Duration
 	only             string
-	fleet            int
+	fleet, as        int
+	agents           float64
 	turn             time.Duration
 }
 
@@ -65,6 +66,8 @@ func parse(args []string, errs io.Writer) (options, error) {
 	f.DurationVar(&o.time, "time", 3*time.Second, "how long a rate is measured")
 	f.StringVar(&o.only, "only", "", "measure only the cases whose names hold this word")
 	f.IntVar(&o.fleet, "fleet", 0, "measure instead the salvor that was built with a simulated fleet of so many nodes")
+	f.IntVar(&o.as, "as", 0, "have heartbeats and readings of the power come as often as those of a fleet of so many nodes (default as many as there are)")
+	f.Float64Var(&o.agents, "agents", 1, "share of a fleet that has agents; they heartbeat that much more often")
 	f.DurationVar(&o.turn, "turn", 120*time.Second, "how long a fleet is left alone to measure what heartbeats and power sync cost")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -72,8 +75,11 @@ func parse(args []string, errs io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if o.fleet != 0 && (o.fleet < thousand || o.turn <= 0) {
-		return o, fmt.Errorf("a fleet has %d nodes or more, a turn is positive", thousand)
+	if o.as == 0 {
+		o.as = o.fleet
+	}
+	if o.fleet != 0 && (o.fleet < thousand || o.as < o.fleet || o.turn < 2*tellEvery || !(o.agents > 0 && o.agents <= 1)) {
+		return o, fmt.Errorf("a fleet has %d nodes or more and is measured as no fewer, agents are more than 0 and at most 1, a turn is %s or more", thousand, 2*tellEvery)
 	}
 	if o.concurrency < 1 || o.nodes < thousand || o.nodes > 60000 || o.ramdisks < 1 || o.ramdisks > 60000 || o.rounds < 1 || o.time <= 0 {
 		return o, fmt.Errorf("concurrency, ramdisks, rounds and time must be positive, nodes from %d to 60000", thousand)
