@@ -27,7 +27,8 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	if p.Interval <= 0 {
 		return
 	}
-	pause := min(max(p.Interval/20, 50*time.Millisecond), 5*time.Second)
+	// What falls due in a pause is read that much late; a look that finds nothing is no transaction.
+	pause := min(max(p.Interval/20, 50*time.Millisecond), time.Second)
 	turns, stop := c.readers(ctx, p)
 	defer stop()
 	var tended time.Time

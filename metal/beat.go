@@ -12,8 +12,8 @@ import (
 // flushEvery is how late the time of a heartbeat that said nothing new may reach the store.
 const flushEvery = time.Second
 
-// flushMost bounds how many times are written in one transaction, so that nobody waits long for the writer.
-const flushMost = 1000
+// flushMost bounds how many times are written in one transaction, so that nobody, a rescue least of all, waits long for the writer.
+const flushMost = 250
 
 // provenMost bounds the heartbeats that are remembered; past it all are forgotten, and each is looked at in full once more.
 const provenMost = 1 << 18
