@@ -28,7 +28,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 		return
 	}
 	// What falls due in a pause is read that much late; a look that finds nothing is no transaction.
-	pause := min(max(p.Interval/20, 50*time.Millisecond), time.Second)
+	pause := min(max(p.Interval/100, 50*time.Millisecond), time.Second)
 	turns, stop := c.readers(ctx, p)
 	defer stop()
 	var tended time.Time
