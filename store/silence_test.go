@@ -143,7 +143,7 @@ func TestSilence(t *testing.T) {
 // TestSilenceOfARead: a read over a connection that was used just before is not waited for without end.
 func TestSilenceOfARead(t *testing.T) {
 	d, line := holed(t, storetest.OnPostgres(t))
-	d.URL += "&statement_timeout=1"
+	d.URL += "&statement_timeout=1000"
 	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{MaxConns: 1, Migrate: store.MigrateEmpty})
 	if err != nil {
 		t.Fatal(err)

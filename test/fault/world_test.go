@@ -135,7 +135,10 @@ func (w *world) newMachine(t *testing.T) *machine {
 }
 
 func (m *machine) listen(l net.Listener) {
-	server := &http.Server{Handler: m, ReadHeaderTimeout: patience}
+	fresh := func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, begunKey{}, new(atomic.Bool))
+	}
+	server := &http.Server{Handler: m, ReadHeaderTimeout: patience, ConnContext: fresh}
 	m.mu.Lock()
 	m.server = server
 	m.mu.Unlock()
@@ -155,11 +158,14 @@ func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter counts the conversations with the BMC: each begins with a look at the root.
+// begunKey is whether anything was said on a connection.
+type begunKey struct{}
+
+// enter counts the conversations with the BMC: each has a connection of its own.
 func (m *machine) enter(r *http.Request) (fault, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.breakIn > 0 && r.Method == http.MethodGet && strings.TrimSuffix(r.URL.Path, "/") == "/redfish/v1" {
+	if !r.Context().Value(begunKey{}).(*atomic.Bool).Swap(true) && m.breakIn > 0 {
 		if m.breakIn--; m.breakIn == 0 {
 			m.breakNow()
 		}
