@@ -14,7 +14,7 @@ help: ## list what can be made
 build: ## build bin/salvor and bin/salvor-agent, static
 	$(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
 
-test: packages lint build test-race sweep e2e ## all that proves salvor: what the README and CI run
+test: packages lint build test-race sweep fuzz e2e ## all that proves salvor: what the README and CI run
 
 packages: ## install the Debian packages that the tests use, where they are missing
 	test/install.sh
@@ -52,6 +52,9 @@ test-race: build ## unit, property and story tests under the race detector
 sweep: ## every crash, repetition and failure of every action of every operation
 	$(GO) test -timeout 10m ./conductor
 
+fuzz: ## each fuzz target looks for inputs of its own for FUZZTIME (10s); FUZZ=REGEXP chooses
+	test/fuzz.sh
+
 e2e: build ## tests with real machines (QEMU) and namespaces, one after the other; E2E=REGEXP chooses
 	test/e2e.sh
 
@@ -79,6 +82,7 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor
+	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
 
 demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
@@ -97,4 +101,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race sweep e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build test packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race sweep fuzz e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean
