@@ -17,10 +17,18 @@ import (
 
 var ops = compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
 
-// plan drafts a plan for the source while the others answer.
+// plan drafts a plan for the source.
 func (s *street) plan(t *testing.T, w compute.PlanWish) *compute.Plan {
 	t.Helper()
 	w.Host = s.host.ID
+	return planned(t, s.pokeAll, func() (*compute.Plan, error) {
+		return s.services.Hosts.PlanEvacuation(context.Background(), w, ops)
+	})
+}
+
+// planned makes a plan while the hosts that it asks answer.
+func planned(t *testing.T, poke func(), ask func() (*compute.Plan, error)) *compute.Plan {
+	t.Helper()
 	done := make(chan struct{})
 	answered := make(chan struct{})
 	go func() {
@@ -30,11 +38,11 @@ func (s *street) plan(t *testing.T, w compute.PlanWish) *compute.Plan {
 			case <-done:
 				return
 			case <-time.After(2 * time.Millisecond):
-				s.pokeAll()
+				poke()
 			}
 		}
 	}()
-	p, err := s.services.Hosts.PlanEvacuation(context.Background(), w, ops)
+	p, err := ask()
 	close(done)
 	<-answered
 	if err != nil {

@@ -12,28 +12,10 @@ import (
 	"salvor/metal"
 )
 
-// drain asks for the host to be emptied; destinations are asked while the plan is made.
+// drain asks for the host to be emptied.
 func (l *lane) drain(t *testing.T) *compute.Plan {
 	t.Helper()
-	done, answered := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(answered)
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(2 * time.Millisecond):
-				l.pokeAll()
-			}
-		}
-	}()
-	p, err := l.services.Hosts.Drain(context.Background(), l.host.ID, ops)
-	close(done)
-	<-answered
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return planned(t, l.pokeAll, func() (*compute.Plan, error) { return l.services.Hosts.Drain(context.Background(), l.host.ID, ops) })
 }
 
 // TestSweepDrain: a host that lives is emptied, whatever befalls its conductor; the guest is at one place, which is the server's.
