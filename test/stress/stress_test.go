@@ -36,9 +36,12 @@ type blow struct {
 	do   func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error
 }
 
-// The lease is 5 s, and peers take over after 7.
+// The lease is 5 s, and peers take over after 7. Who is killed or frozen has work in hand, or there would be nothing to take over.
 var blows = []blow{
 	{"killed", func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error {
+		if !w.busy(ctx, p) {
+			return nil
+		}
 		p.down.Store(true)
 		p.server.Kill()
 		pause(ctx, between(chance, 0, 2*time.Second))
@@ -46,9 +49,14 @@ var blows = []blow{
 		return p.server.Relaunch()
 	}},
 	{"frozen", func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error {
-		p.freeze()
+		defer p.thaw()
+		for p.freeze(); !w.owns(ctx, p); p.freeze() {
+			p.thaw()
+			if !w.busy(ctx, p) {
+				return nil
+			}
+		}
 		pause(ctx, between(chance, 8*time.Second, 10*time.Second))
-		p.thaw()
 		return nil
 	}},
 	{"line cut", func(ctx context.Context, w *world, p *plane, chance *rand.Rand) error { p.line.cut(); return nil }},

@@ -245,6 +245,26 @@ func (p *plane) thaw() {
 	p.down.Store(false)
 }
 
+// owns tells whether the process has a job in hand.
+func (w *world) owns(ctx context.Context, p *plane) (any bool) {
+	err := w.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM job j JOIN conductor c ON c.owner = j.owner WHERE c.hostname = $1)`, p.name).Scan(&any)
+	if err != nil && ctx.Err() == nil {
+		w.t.Errorf("the jobs of %s: %v", p.name, err)
+	}
+	return any
+}
+
+// busy waits until the process has a job in hand; false if ctx ends before.
+func (w *world) busy(ctx context.Context, p *plane) bool {
+	for ctx.Err() == nil {
+		if w.owns(ctx, p) {
+			return true
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+	return false
+}
+
 // setClock sets the process's clock wrong.
 func (p *plane) setClock(by time.Duration) error {
 	if err := os.WriteFile(p.clock+".new", []byte(by.String()), 0o600); err != nil {
