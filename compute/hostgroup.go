@@ -132,7 +132,7 @@ func (s *Hosts) follow(ctx context.Context, tx job.Tx, h *Host, v Service, said 
 		}
 		// Of this and of the group's removal one comes first: both write its row.
 		if err := s.store.HostGroups().Save(tx, g); err != nil {
-			return record.ErrChanged
+			return changed(err)
 		}
 		h.Group = g.Name
 	} else {
