@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"salvor/compute"
+	"salvor/durable"
 )
 
 // maxConsole bounds what an order brings of a console, in bytes.
@@ -93,7 +94,7 @@ func (a *Agent) trimConsoles() {
 		}
 		end, err := tail(path, min(a.ConsoleBytes, maxConsole))
 		if err == nil {
-			err = writeFile(a.identity.path("servers", e.Name(), oldConsole), end, 0o600)
+			err = durable.Write(a.identity.path("servers", e.Name(), oldConsole), end, 0o600)
 		}
 		if err == nil {
 			err = os.Truncate(path, 0)

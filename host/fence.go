@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/hypervisor"
 	wire "salvor/wire/host"
 )
@@ -273,7 +274,7 @@ func (a *Agent) arm() {
 	if age, known := a.age(); !known || age > petWithin {
 		return
 	}
-	if err := writeFile(a.identity.path(watchdogFile), []byte(a.boot), 0o600); err != nil {
+	if err := durable.Write(a.identity.path(watchdogFile), []byte(a.boot), 0o600); err != nil {
 		a.Log.Error("note that the watchdog is armed", "error", err)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -145,7 +146,7 @@ func (i *identity) admit(cert, ca string) error {
 	if err != nil {
 		return problem.Invalidf("certificate from the control plane: %w", err)
 	}
-	if err := writeFile(i.path(certFile), []byte(strings.TrimSpace(cert)+"\n"+strings.TrimSpace(ca)+"\n"), 0o600); err != nil {
+	if err := durable.Write(i.path(certFile), []byte(strings.TrimSpace(cert)+"\n"+strings.TrimSpace(ca)+"\n"), 0o600); err != nil {
 		return err
 	}
 	i.pair.Store(p)
@@ -188,38 +189,7 @@ func readOrMake(path string, content func() ([]byte, error)) ([]byte, error) {
 	if b, err = content(); err != nil {
 		return nil, err
 	}
-	return b, writeFile(path, b, 0o600)
-}
-
-// writeFile replaces a file as a whole: after a crash there is the former one or the new one.
-func writeFile(path string, b []byte, mode os.FileMode) error {
-	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return rename(next, path)
-}
-
-// rename moves a file into its place and has that on the disk.
-func rename(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(to))
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
+	return b, durable.Write(path, b, 0o600)
 }
 
 func readBootID() (string, error) {

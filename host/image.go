@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -107,7 +108,7 @@ func (c *images) have(ctx context.Context, path string, img compute.SpecImage, t
 	if err := c.fetch(ctx, half, img, tell); err != nil {
 		return fmt.Errorf("image %s: %w", img.Digest, err)
 	}
-	if err := rename(half, path); err != nil {
+	if err := durable.Rename(half, path); err != nil {
 		return err
 	}
 	return c.evict()

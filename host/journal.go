@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -145,7 +146,7 @@ func (j *journal) write(server string, p *page) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(j.path(server), b, 0o600); err != nil {
+	if err := durable.Write(j.path(server), b, 0o600); err != nil {
 		return fmt.Errorf("journal of server %s: %w", server, err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -37,7 +38,7 @@ func haveMarker(path string) (string, error) {
 			return marker, err
 		}
 		mine := path + "." + uuid.NewString()
-		if err := writeFile(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
+		if err := durable.Write(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
 			return "", err
 		}
 		// A link takes no place that is taken.
@@ -46,7 +47,7 @@ func haveMarker(path string) (string, error) {
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return "", err
 		}
-		if err := syncDir(filepath.Dir(path)); err != nil {
+		if err := durable.Names(filepath.Dir(path)); err != nil {
 			return "", err
 		}
 	}

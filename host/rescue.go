@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/rescue"
@@ -113,7 +114,7 @@ func (w *work) beginRescue(session string) error {
 	if _, err := w.release(context.Background()); err != nil {
 		return fmt.Errorf("remove what a former rescue of server %s left: %w", w.order.ServerID, err)
 	}
-	return writeFile(w.path(rescueSession), []byte(session), 0o600)
+	return durable.Write(w.path(rescueSession), []byte(session), 0o600)
 }
 
 // bring has one piece here. What the guest only reads is a link, or stays where it lies.
@@ -146,7 +147,7 @@ func (w *work) bring(ctx context.Context, p *piece, role string) error {
 	if err != nil {
 		return err
 	}
-	return rename(half, to)
+	return durable.Rename(half, to)
 }
 
 // fetchPiece links a kept image, or copies what the guest writes to.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/hypervisor"
 	"salvor/problem"
 )
@@ -71,7 +72,7 @@ func openStores(c Config, id *identity) (stores, error) {
 		kept[dir] = s.kept
 		out = append(out, s)
 	}
-	return out, writeFile(id.path(keptFile), encode(kept), 0o600)
+	return out, durable.Write(id.path(keptFile), encode(kept), 0o600)
 }
 
 func readKept(path string) (map[string]string, error) {
@@ -224,13 +225,13 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 		err = emptyDisk(half, d)
 	}
 	if err == nil {
-		err = writeFile(path+".json", encode(p), 0o600)
+		err = durable.Write(path+".json", encode(p), 0o600)
 	}
 	if err != nil {
 		_ = os.Remove(half)
 		return fmt.Errorf("make disk %s of server %s: %w", d.Name, server, err)
 	}
-	return rename(half, path)
+	return durable.Rename(half, path)
 }
 
 // copyImage fills a new disk from its image.

@@ -10,6 +10,7 @@ import (
 
 	"salvor/boot/media"
 	"salvor/compute"
+	"salvor/durable"
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/secret"
@@ -132,7 +133,7 @@ func (w *work) makeDrive(name string, files map[string][]byte) error {
 	if _, err := iso.ReadAt(content, 0); err != nil {
 		return err
 	}
-	return writeFile(path, content, 0o600)
+	return durable.Write(path, content, 0o600)
 }
 
 // domain is the spec with where its parts lie on this host.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"salvor/durable"
 	"salvor/problem"
 	"salvor/secret"
 	"salvor/store"
@@ -142,7 +143,7 @@ func (k Source) edit(ctx context.Context, change func([][]byte) [][]byte) error 
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(k.File, text); err != nil {
+	if err := durable.Write(k.File, text, 0o600); err != nil {
 		return fmt.Errorf("key file: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -186,12 +187,7 @@ func settle(draft, file string) error {
 	if err := os.Remove(draft); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return durable.Names(filepath.Dir(file))
 }
 
 // pouring is one copy of all tables.

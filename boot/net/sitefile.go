@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/durable"
 	"salvor/metal"
 	"salvor/problem"
 	wire "salvor/wire/native"
@@ -142,20 +143,8 @@ func (f *siteFiles) download(path, name, version string) error {
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return rename(part, filepath.Join(f.dir, version))
-}
-
-// rename gives a file that is on the disk its name there: when a site loses power it often loses its centre too, and has to begin
-// with what it has.
-func rename(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	folder, err := os.Open(filepath.Dir(to))
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	// When a site loses power it often loses its centre too, and has to begin with what it has.
+	return durable.Rename(part, filepath.Join(f.dir, version))
 }
 
 // keepOnly removes files that no plan names.

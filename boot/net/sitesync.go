@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"salvor/durable"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
@@ -195,16 +196,7 @@ func (s *Site) save() {
 		if err != nil {
 			return err
 		}
-		name := filepath.Join(s.cfg.Dir, keptName)
-		out, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = out.WriteString(key.Seal(secret.New(string(text)), keptPlace))
-		if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
-			return err
-		}
-		return rename(name+".new", name)
+		return durable.Write(filepath.Join(s.cfg.Dir, keptName), []byte(key.Seal(secret.New(string(text)), keptPlace)), 0o600)
 	}()
 	if err != nil {
 		s.cfg.Log.Error("keep the boot plans", "error", err)
