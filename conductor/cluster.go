@@ -76,26 +76,43 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 		}
 		return job.Rest(turnOfWatch, deafEvery)
 	}
-	seen := row.Seen
+	now := turn{seen: row.Seen}
 	if err == nil {
-		seen, err = c.lookAtCluster(bounded, r, row, cl)
+		now, err = c.lookAtCluster(bounded, r, row, cl)
 	}
 	if ctx.Err() != nil || c.leased() != nil {
 		return job.Rest(turnOfWatch, watchEvery) // we were stopped: that says nothing about the cluster
 	}
 	trouble, every := "", watchEvery
 	if err != nil {
-		trouble, every = err.Error(), deafEvery
+		now, trouble, every = turn{seen: row.Seen}, err.Error(), deafEvery
 	}
-	if row.Seen == seen && row.Problem == trouble {
+	for name, text := range now.notes {
+		if r.Memo[name] != text {
+			r.Note(name, text)
+		}
+	}
+	if row.Seen == now.seen && row.Problem == trouble && len(now.told) == 0 {
 		return job.Rest(turnOfWatch, every)
 	}
-	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, seen, trouble))
+	return job.Rest(turnOfWatch, every, c.noteTurn(ctx, row, now, trouble))
+}
+
+// turn is what a look at a cluster found. It is written together with the end of the look: whoever has to look again has told nothing.
+type turn struct {
+	seen  int64             // the cluster was followed up to this job
+	notes map[string]string // for the next look
+	told  []job.Event       // of servers
 }
 
 // noteTurn writes what a turn changed of the cluster's record. The record itself may have been changed meanwhile.
-func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, seen int64, trouble string) func(job.Tx) error {
+func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, now turn, trouble string) func(job.Tx) error {
 	return func(tx job.Tx) error {
+		for _, e := range now.told {
+			if err := c.Store.Append(tx, e); err != nil {
+				return err
+			}
+		}
 		row, err := c.Store.Clusters().Get(ctx, tx, old.ID)
 		if problem.Is(err, problem.NotFound) {
 			return nil
@@ -103,8 +120,11 @@ func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, seen int
 		if err != nil {
 			return err
 		}
+		if row.Seen == now.seen && row.Problem == trouble {
+			return nil
+		}
 		changed := (row.Problem == "") != (trouble == "")
-		row.Seen, row.Problem = seen, trouble
+		row.Seen, row.Problem = now.seen, trouble
 		if err := c.Store.Clusters().Save(tx, row); err != nil || !changed {
 			return err
 		}
@@ -116,36 +136,28 @@ func (c *Conductor) noteTurn(ctx context.Context, old *compute.Cluster, seen int
 	}
 }
 
-// lookAtCluster takes in everything that the cluster tells, and returns up to which job it was followed.
-func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (int64, error) {
+// lookAtCluster takes in everything that the cluster tells.
+func (c *Conductor) lookAtCluster(ctx context.Context, r *job.Run, row *compute.Cluster, cl hypervisor.Cluster) (turn, error) {
 	if row.Kind == compute.IronicCluster {
-		return row.Seen, c.lookAtEndpoint(ctx, row)
+		return turn{seen: row.Seen}, c.lookAtEndpoint(ctx, row)
 	}
 	jobs, open, seen, err := c.newJobs(ctx, r, row, cl)
 	if err != nil {
-		return row.Seen, err
+		return turn{}, err
 	}
 	view, err := c.readCluster(ctx, row, cl)
 	if err != nil {
-		return row.Seen, err
+		return turn{}, err
 	}
 	if err := c.follow(ctx, row, view); err != nil {
-		return row.Seen, err
-	}
-	if err := c.tellJobs(ctx, jobs, view); err != nil {
-		return row.Seen, err
-	}
-	if err := c.tellTrouble(ctx, r, view); err != nil {
-		return row.Seen, err
+		return turn{}, err
 	}
 	raw, err := json.Marshal(open)
 	if err != nil {
-		return row.Seen, err
+		return turn{}, err
 	}
-	if string(raw) != r.Memo[openJobsMemo] {
-		r.Note(openJobsMemo, string(raw))
-	}
-	return seen, nil
+	trouble, troubled := c.newTrouble(r.Memo[troubleMemo], view)
+	return turn{seen: seen, notes: map[string]string{openJobsMemo: string(raw), troubleMemo: troubled}, told: append(c.jobEvents(jobs, view), trouble...)}, nil
 }
 
 // newJobs reads the jobs that ended since the last turn, and tells which are still open. The first turn of a watch begins at the newest.
@@ -230,8 +242,8 @@ func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *view) e
 	return err
 }
 
-// tellJobs writes ended jobs on the timelines of the servers that they worked on, whoever asked for them.
-func (c *Conductor) tellJobs(ctx context.Context, jobs []hypervisor.ClusterJob, v *view) error {
+// jobEvents tells ended jobs to the servers that they worked on, whoever asked for them.
+func (c *Conductor) jobEvents(jobs []hypervisor.ClusterJob, v *view) (told []job.Event) {
 	servers := map[string]string{}
 	for _, g := range v.guests {
 		if g.Ours {
@@ -248,12 +260,10 @@ func (c *Conductor) tellJobs(ctx context.Context, jobs []hypervisor.ClusterJob, 
 			if j.Failure != "" {
 				e.Severity, e.Text = "error", j.Failure
 			}
-			if err := c.Store.Do(ctx, func(tx job.Tx) error { return c.Store.Append(tx, e) }); err != nil {
-				return err
-			}
+			told = append(told, e)
 		}
 	}
-	return nil
+	return told
 }
 
 // adoptInstance makes a server of an instance that exists. The server's id comes from the job, so that a second run finds its own mark.

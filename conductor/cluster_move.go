@@ -183,25 +183,17 @@ func (c *Conductor) renewMirrors(ctx context.Context, r *job.Run) job.Outcome {
 
 const troubleMemo = "in trouble"
 
-// tellTrouble writes on a server's timeline, once, what its cluster finds wrong with where it runs.
-func (c *Conductor) tellTrouble(ctx context.Context, r *job.Run, v *view) error {
-	known := strings.Fields(r.Memo[troubleMemo])
-	var now []string
+// newTrouble tells servers, once, what their cluster finds wrong with where they run; known is who was in trouble at the last look, now who is.
+func (c *Conductor) newTrouble(known string, v *view) (told []job.Event, now string) {
+	var ids []string
 	for _, g := range v.guests {
 		if !g.Ours || g.Trouble == "" {
 			continue
 		}
-		now = append(now, g.ID)
-		if slices.Contains(known, g.ID) {
-			continue
-		}
-		e := job.Event{Subject: compute.Subject(g.ID), At: c.Now(), Type: "contact", Severity: "warning", Text: g.Trouble}
-		if err := c.Store.Do(ctx, func(tx job.Tx) error { return c.Store.Append(tx, e) }); err != nil {
-			return err
+		ids = append(ids, g.ID)
+		if !slices.Contains(strings.Fields(known), g.ID) {
+			told = append(told, job.Event{Subject: compute.Subject(g.ID), At: c.Now(), Type: "contact", Severity: "warning", Text: g.Trouble})
 		}
 	}
-	if text := strings.Join(now, " "); text != r.Memo[troubleMemo] {
-		r.Note(troubleMemo, text)
-	}
-	return nil
+	return told, strings.Join(ids, " ")
 }

@@ -16,6 +16,7 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/job"
+	"salvor/job/jobtest"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
@@ -199,15 +200,15 @@ func (c *cloud) adopt(name string) (string, error) {
 		return "", err
 	}
 	var a compute.Adopted
-	raw, err := c.told(question)
+	raw, err := c.answered(question)
 	if err == nil {
 		err = json.Unmarshal(raw, &a)
 	}
 	return a.ServerID, err
 }
 
-// told is the answer to a question that a conductor gives.
-func (c *cloud) told(question string) (raw json.RawMessage, err error) {
+// answered is the answer to a question that a conductor gives.
+func (c *cloud) answered(question string) (raw json.RawMessage, err error) {
 	defer c.conduct()()
 	ctx, cancel := context.WithTimeout(c.Context(), 20*time.Second)
 	defer cancel()
@@ -500,20 +501,86 @@ func TestJobsAreToldOnce(t *testing.T) {
 	jobs(j(1, "OLD", true, ""), j(2, "SLOW", true, ""), j(3, "QUICK", true, ""))
 	c.turn()
 	c.turn()
-	events, err := c.store.Events(t.Context(), compute.Subject(id), 0, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var told []string
-	for _, e := range events {
-		if strings.Contains(e.Text, "Ganeti") {
-			told = append(told, e.Severity+": "+e.Text)
-		}
-	}
+	told := c.told(id)
 	want := []string{"info: Ganeti did QUICK", "error: Ganeti's job 4 (BAD) failed: words", "info: Ganeti did SLOW"}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
+}
+
+// told is what a server's timeline has of its cluster.
+func (c *cloud) told(id string) (out []string) {
+	c.Helper()
+	events, err := c.store.Events(c.Context(), compute.Subject(id), 0, 100)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, e := range events {
+		if strings.Contains(e.Text, "Ganeti") {
+			out = append(out, e.Severity+": "+e.Text)
+		}
+	}
+	return out
+}
+
+// TestSweepClusterWatch: whatever befalls a look at the cluster, all that it had to tell is told once. The watch has no end of its own; here
+// it ends when it has told the last job.
+func TestSweepClusterWatch(t *testing.T) {
+	t.Parallel()
+	sweep(t, func(t *testing.T) *jobtest.World {
+		c := newCloud(t)
+		id := c.adopted("web")
+		jobs := func(slow bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}, {ID: 2, Words: "SLOW", Ended: slow}, {ID: 3, Words: "QUICK", Ended: true}}
+			for i := range c.jobs {
+				c.jobs[i].Guests = []string{"web"}
+			}
+		}
+		c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}}
+		c.turn()
+		c.image("a.iso")
+		definitions := c.con.Definitions()
+		watch := &definitions[slices.IndexFunc(definitions, func(d job.Definition) bool { return d.Kind == compute.JobWatch })].Actions[0]
+		look := watch.Do
+		watch.Do = func(ctx context.Context, r *job.Run) job.Outcome {
+			if slices.Contains(c.told(id), "info: Ganeti did SLOW") {
+				return job.Done()
+			}
+			return look(ctx, r)
+		}
+		return &jobtest.World{
+			Store: c.store, Definitions: definitions, Kind: compute.JobWatch, Subject: compute.ClusterSubject(c.row.ID),
+			Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
+			Start: func(*testing.T) {
+				jobs(false)
+				c.boots("web", "/srv/rescue/a.iso")
+				c.change("web", func(g *hypervisor.ClusterGuest) { g.Host, g.Trouble = "n2", "Ganeti finds its disk degraded" })
+			},
+			Poke: func() {
+				if slices.Contains(c.told(id), "info: Ganeti did QUICK") {
+					jobs(true)
+				}
+				if err := c.store.Do(t.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
+					t.Error(err)
+				}
+			},
+			Picture: func(t *testing.T) string {
+				host, err := c.store.Hosts().Get(t.Context(), nil, c.server(id).HostID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return fmt.Sprintf("%s on %s: %q", c.is(id), host.Name, c.told(id))
+			},
+			Broken: func(t *testing.T) {
+				told := c.told(id)
+				if slices.Sort(told); len(slices.Compact(told)) != len(c.told(id)) {
+					t.Errorf("told twice: %q", c.told(id))
+				}
+			},
+		}
+	})
 }
 
 // TestReconcileTellsAndMends in both directions, and without fix only tells.
@@ -530,7 +597,7 @@ func TestReconcileTellsAndMends(t *testing.T) {
 			t.Fatal(questions, err)
 		}
 		var found []compute.Unsynced
-		raw, err := c.told(questions[0])
+		raw, err := c.answered(questions[0])
 		if err == nil {
 			err = json.Unmarshal(raw, &found)
 		}

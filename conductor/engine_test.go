@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"salvor/compute"
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/secret"
@@ -42,17 +41,12 @@ func sweep(t *testing.T, fresh func(t *testing.T) *jobtest.World) {
 	t.Run(onPostgres, func(t *testing.T) { jobtest.Sample(t, 40, noted) })
 }
 
-// unswept are the operations that are not swept, and why.
-var unswept = map[job.Kind]string{
-	compute.JobWatch: "it has no end while there is its cluster; TestStaleLooksChangeNothing and TestJobsAreToldOnce hold what it writes",
-}
-
-// TestMain proves in the end, where all tests have run, that every other operation was swept.
+// TestMain proves in the end, where all tests have run, that every operation was swept.
 func TestMain(m *testing.M) {
 	code := storetest.Main(m)
 	if run := flag.Lookup("test.run"); code == 0 && run.Value.String() == "" {
 		for _, d := range New(Config{}).Definitions() {
-			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation && unswept[d.Kind] == "" {
+			if _, ok := swept.Load(d.Kind); !ok && d.Class == job.Operation {
 				fmt.Printf("operation %s was never swept\n", d.Kind)
 				code = 1
 			}

@@ -3,6 +3,7 @@ package job_test
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -72,7 +73,11 @@ func TestOldRelease(t *testing.T) {
 	if url == "" {
 		return
 	}
-	key, err := secret.NewKey([]byte(os.Getenv(upgradeKey)))
+	master, err := hex.DecodeString(os.Getenv(upgradeKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := secret.NewKey(master)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +109,12 @@ func TestKilledOnOneReleaseResumedOnTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := fresh(t)
-			text := secret.GenerateKey()
-			key, err := secret.NewKey(text)
+			master := secret.GenerateKey()
+			key, err := secret.NewKey(master)
 			if err != nil {
 				t.Fatal(err)
 			}
-			killInTheMiddle(t, d.URL, string(text))
+			killInTheMiddle(t, d.URL, hex.EncodeToString(master))
 			var next, before walked
 			h := &house{openOf(t, d.URL, key, job.Versions([]job.Definition{next.release(2)})), t}
 			defer h.Close()
