@@ -16,7 +16,6 @@ import (
 	"salvor/compute"
 	"salvor/hypervisor"
 	"salvor/job"
-	"salvor/job/jobtest"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
@@ -521,66 +520,6 @@ func (c *cloud) told(id string) (out []string) {
 		}
 	}
 	return out
-}
-
-// TestSweepClusterWatch: whatever befalls a look at the cluster, all that it had to tell is told once. The watch has no end of its own; here
-// it ends when it has told the last job.
-func TestSweepClusterWatch(t *testing.T) {
-	t.Parallel()
-	sweep(t, func(t *testing.T) *jobtest.World {
-		c := newCloud(t)
-		id := c.adopted("web")
-		jobs := func(slow bool) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}, {ID: 2, Words: "SLOW", Ended: slow}, {ID: 3, Words: "QUICK", Ended: true}}
-			for i := range c.jobs {
-				c.jobs[i].Guests = []string{"web"}
-			}
-		}
-		c.jobs = []hypervisor.ClusterJob{{ID: 1, Words: "OLD", Ended: true}}
-		c.turn()
-		c.image("a.iso")
-		definitions := c.con.Definitions()
-		watch := &definitions[slices.IndexFunc(definitions, func(d job.Definition) bool { return d.Kind == compute.JobWatch })].Actions[0]
-		look := watch.Do
-		watch.Do = func(ctx context.Context, r *job.Run) job.Outcome {
-			if slices.Contains(c.told(id), "info: Ganeti did SLOW") {
-				return job.Done()
-			}
-			return look(ctx, r)
-		}
-		return &jobtest.World{
-			Store: c.store, Definitions: definitions, Kind: compute.JobWatch, Subject: compute.ClusterSubject(c.row.ID),
-			Conductor: job.Conductor{ID: "c", Hostname: "c", Groups: []string{""}, Description: json.RawMessage(`{}`)},
-			Start: func(*testing.T) {
-				jobs(false)
-				c.boots("web", "/srv/rescue/a.iso")
-				c.change("web", func(g *hypervisor.ClusterGuest) { g.Host, g.Trouble = "n2", "Ganeti finds its disk degraded" })
-			},
-			Poke: func() {
-				if slices.Contains(c.told(id), "info: Ganeti did QUICK") {
-					jobs(true)
-				}
-				if err := c.store.Do(t.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
-					t.Error(err)
-				}
-			},
-			Picture: func(t *testing.T) string {
-				host, err := c.store.Hosts().Get(t.Context(), nil, c.server(id).HostID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return fmt.Sprintf("%s on %s: %q", c.is(id), host.Name, c.told(id))
-			},
-			Broken: func(t *testing.T) {
-				told := c.told(id)
-				if slices.Sort(told); len(slices.Compact(told)) != len(c.told(id)) {
-					t.Errorf("told twice: %q", c.told(id))
-				}
-			},
-		}
-	})
 }
 
 // TestReconcileTellsAndMends in both directions, and without fix only tells.
