@@ -97,7 +97,7 @@ func (l *logText) String() string {
 
 func runAgent(t *testing.T, a *Agent) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return a.Run(ctx)
 }

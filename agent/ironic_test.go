@@ -161,7 +161,7 @@ func (f *fakeIronic) command(callback, ca, token, name, params string) (int, map
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
-	http1 := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	http1 := &http.Client{Transport: transport, Timeout: time.Minute}
 	body := fmt.Sprintf(`{"name":%q,"params":%s}`, name, params)
 	answer, err := http1.Post(callback+"/v1/commands/?wait=true&agent_token="+token, "", strings.NewReader(body))
 	if err != nil {

@@ -92,7 +92,10 @@ func TestOrders(t *testing.T) {
 		asked <- body
 	}()
 	close(release)
-	if body := <-asked; !strings.Contains(body, `"command_status":"SUCCEEDED"`) || !strings.Contains(body, `"command_result":{"result":"slow: done"}`) || kicks.Load() != 1 {
+	body := <-asked
+	for end := time.Now().Add(20 * time.Second); kicks.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	if !strings.Contains(body, `"command_status":"SUCCEEDED"`) || !strings.Contains(body, `"command_result":{"result":"slow: done"}`) || kicks.Load() != 1 {
 		t.Errorf("%s, %d heartbeats wanted", body, kicks.Load())
 	}
 	for name, want := range map[string]struct{ status, kind, text string }{

@@ -138,10 +138,14 @@ func TestNoAnswer(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c, err := New(Config{Endpoint: server.URL, Timeout: 200 * time.Millisecond, MaxBody: 1000})
-	if err != nil {
-		t.Fatal(err)
+	with := func(patience time.Duration) *Client {
+		c, err := New(Config{Endpoint: server.URL, Timeout: patience, MaxBody: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
+	c, hasty := with(20*time.Second), with(200*time.Millisecond)
 	var out map[string]any
 	for path, want := range map[string]struct {
 		kind   problem.Kind
@@ -150,7 +154,11 @@ func TestNoAnswer(t *testing.T) {
 		"/v1/slow": {problem.Unavailable, 0}, "/v1/long": {problem.Unavailable, 0}, "/v1/away": {problem.Invalid, 302}, "/v1/loop": {problem.Invalid, 302},
 		"/v1/rubbish": {problem.Unavailable, 0},
 	} {
-		_, err := c.Do(t.Context(), Request{Method: "GET", Path: path, Query: map[string][]string{"token": {"geheim"}}}, &out)
+		by := c
+		if path == "/v1/slow" {
+			by = hasty
+		}
+		_, err := by.Do(t.Context(), Request{Method: "GET", Path: path, Query: map[string][]string{"token": {"geheim"}}}, &out)
 		if problem.KindOf(err) != want.kind || StatusOf(err) != want.status || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", path, err)
 		}

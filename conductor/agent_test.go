@@ -218,7 +218,7 @@ func TestSweepRamdisk(t *testing.T) {
 // ends looks in on the ramdisk until the operation has ended.
 func (b *bench) ends(t *testing.T) *metal.Node {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if len(b.open(t)) == 0 {
 			n, err := b.store.Node(context.Background(), nil, b.node)
 			if err != nil {

@@ -141,7 +141,7 @@ func (c *cloud) turn() {
 	before := watch.Signals
 	stop := c.conduct()
 	defer stop()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		j, err := c.store.Job(c.Context(), nil, watch.ID)
 		if err != nil {
 			c.Fatal(err)
@@ -209,7 +209,7 @@ func (c *cloud) adopt(name string) (string, error) {
 // answered is the answer to a question that a conductor gives.
 func (c *cloud) answered(question string) (raw json.RawMessage, err error) {
 	defer c.conduct()()
-	ctx, cancel := context.WithTimeout(c.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	err = c.services.Servers.Answer(ctx, question, &raw)
 	return raw, err

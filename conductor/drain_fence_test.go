@@ -61,7 +61,7 @@ func TestADrainEndsWithItsHost(t *testing.T) {
 	stop := l.conduct(t)
 	p := l.drained(t)
 	l.fence(t)
-	for end := time.Now().Add(10 * time.Second); len(l.hostWork(t)) > 0; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); len(l.hostWork(t)) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the drain goes on: %+v", l.hostWork(t))
 		}
@@ -91,7 +91,7 @@ func TestTheSourceDiesAfterTheHandOver(t *testing.T) {
 		l.pokeLane()
 	}
 	l.fence(t)
-	for end := time.Now().Add(20 * time.Second); l.lastMove(t).Going(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); l.lastMove(t).Going(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it is not brought on:\n%s", l.whereabouts(t))
 		}

@@ -134,7 +134,7 @@ var (
 // say asks or tells the machine, and waits for what comes of it.
 func (b *bench) say(t *testing.T, q metal.Question) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	id, err := b.nodes.Ask(ctx, b.node, q, record.Asker{})
 	if err != nil {

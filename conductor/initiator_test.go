@@ -132,7 +132,7 @@ func (h *house) waitsFor(t *testing.T, what string) {
 	t.Helper()
 	stop := h.conduct(t)
 	defer stop()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		var open []job.Job
 		h.tx(t, func(tx job.Tx) (err error) { open, err = h.store.Unended(tx, compute.Subject(h.server)); return err })
 		if len(open) > 0 && open[0].State == job.Waiting && strings.Contains(open[0].WaitFor, what) {

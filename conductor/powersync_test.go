@@ -63,7 +63,7 @@ func TestPowerSyncAssertsWhatIsWanted(t *testing.T) {
 		t.Fatalf("jobs %+v; want one that turns the machine on", open)
 	}
 	b.run(t)
-	for end := time.Now().Add(10 * time.Second); b.read(t).TargetPower != "" && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); b.read(t).TargetPower != "" && time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 	}
 	if n := b.read(t); n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
 		t.Errorf("power %s, believed %s", b.power, n.PowerState)
@@ -175,11 +175,14 @@ func TestPowerReadingsAreAsOldAsTheirQuestion(t *testing.T) {
 	b.power = metal.PowerOn
 	var asked atomic.Int64
 	now := b.con.Now
-	b.con.Now = func() time.Time { asked.Add(1); return now() }
+	b.con.Now = func() time.Time { at := now(); asked.Add(1); return at }
 	b.mu.Lock() // the BMC does not answer
 	done := make(chan int)
 	go func() { done <- b.con.syncOnce(context.Background(), everyNode) }()
-	for end := time.Now().Add(2 * time.Second); asked.Load() < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); asked.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the BMC is not asked")
+		}
 	}
 	time.Sleep(2 * time.Millisecond)
 	released := now()

@@ -40,7 +40,7 @@ func (b *bench) run(t *testing.T) {
 func (b *bench) until(t *testing.T, want metal.State) *metal.Node {
 	t.Helper()
 	var n *metal.Node
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		var err error
 		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
 			t.Fatal(err)
@@ -309,7 +309,7 @@ func TestMaintenanceEndsARescueWhereNotAllowed(t *testing.T) {
 func (b *bench) untilWaits(t *testing.T, what string) {
 	t.Helper()
 	var open []job.Job
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		open = b.open(t)
 		if len(open) == 1 && open[0].State == job.Waiting && open[0].WaitFor == what && open[0].Deadline == 0 {
 			return
@@ -379,7 +379,7 @@ func TestHeartbeatWithoutURLIsNotTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The woken job has looked, and waits again.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		if now := b.unended(t); len(now) == 1 && now[0].Fence > before[0].Fence && now[0].State == job.Waiting {
 			break
 		}

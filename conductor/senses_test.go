@@ -16,7 +16,7 @@ func TestSenses(t *testing.T) {
 	eyes := y.con.Senses(t.Context())
 	await := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal(what)
 			}

@@ -26,7 +26,7 @@ func benched(t *testing.T, state metal.State) *bench {
 func (b *bench) pokes(t *testing.T, want metal.State) *metal.Node {
 	t.Helper()
 	var n *metal.Node
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		var err error
 		if n, err = b.store.Node(context.Background(), nil, b.node); err != nil {
 			t.Fatal(err)

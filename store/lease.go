@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"salvor/job"
@@ -188,9 +190,10 @@ func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
 		if err != nil {
 			return err
 		}
-		for name, ticks := range seen {
+		// In the same order as every other conductor, or two that share two groups wait for each other.
+		for _, name := range slices.Sorted(maps.Keys(seen)) {
 			if _, err := tx.exec(`INSERT INTO group_clock (name, ticks) VALUES ($1, 1)
-				ON CONFLICT (name) DO UPDATE SET ticks = group_clock.ticks + 1 WHERE group_clock.ticks = $2`, name, ticks); err != nil {
+				ON CONFLICT (name) DO UPDATE SET ticks = group_clock.ticks + 1 WHERE group_clock.ticks = $2`, name, seen[name]); err != nil {
 				return err
 			}
 		}

@@ -49,7 +49,7 @@ func weekOf(at time.Time) string { return fmt.Sprintf("event_w%d", at.Unix()/(7*
 func TestTimelineByWeeks(t *testing.T) {
 	t.Parallel()
 	d := storetest.OnPostgres(t)
-	now := time.Now()
+	now := time.Now().UTC()
 	later := now.AddDate(0, 0, 9*7)
 	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{Now: func() time.Time { return later }})
 	if err != nil {

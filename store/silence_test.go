@@ -124,17 +124,17 @@ func TestSilence(t *testing.T) {
 	beat := func() error { return s.Beat(t.Context(), me) }
 	read := func() error { _, err := s.Node(t.Context(), nil, "n"); return err }
 	busy()
-	within("a beat", time.Second, beat)
+	within("a beat", 10*time.Second, beat)
 	line.swallow()
 	within("a beat over a line just used", 4*time.Second, beat) // a lease lasts five
 	busy()
-	within("a beat", time.Second, beat)
+	within("a beat", 10*time.Second, beat)
 	time.Sleep(1200 * time.Millisecond) // none of them is taken for fresh
 	line.swallow()
-	within("a read", 3*time.Second, read)
-	within("another read", time.Second, read)
-	within("a beat", 3*time.Second, beat)
-	within("a claim", 3*time.Second, func() error {
+	within("a read", 15*time.Second, read)
+	within("another read", 10*time.Second, read)
+	within("a beat", 15*time.Second, beat)
+	within("a claim", 15*time.Second, func() error {
 		_, err := s.Claim(t.Context(), me.Owner(), s.Now(), []string{""}, map[job.Kind]int{"work": 1}, 1)
 		return err
 	})

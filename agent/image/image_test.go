@@ -323,7 +323,7 @@ func TestCutOff(t *testing.T) {
 	}))
 	defer server.Close()
 	f, to := newFixture(t), newDisk(diskSize)
-	f.writer.Idle = 200 * time.Millisecond
+	f.writer.Idle = 2 * time.Second
 	if err := f.writer.Write(context.Background(), wire.Image{ID: "one", URLs: []string{server.URL}, Checksum: sha(body)}, to); err != nil {
 		t.Fatal(err)
 	}

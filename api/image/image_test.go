@@ -432,15 +432,16 @@ func TestBytesThatOthersHoldStay(t *testing.T) {
 func TestASlowUploadIsNotCutOff(t *testing.T) {
 	w := newWorld(t, nil)
 	slow := httptest.NewUnstartedServer(w.handler)
-	slow.Config.ReadTimeout, slow.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	slow.Config.ReadTimeout, slow.Config.WriteTimeout = time.Second, time.Second
 	slow.Start()
 	defer slow.Close()
 	id := w.create("p1", raw)
+	quick := w.url
 	w.url = slow.URL
 	r, pipe := io.Pipe()
 	go func() {
 		for range 6 {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(300 * time.Millisecond)
 			if _, err := pipe.Write([]byte("piece ")); err != nil {
 				return
 			}
@@ -451,6 +452,7 @@ func TestASlowUploadIsNotCutOff(t *testing.T) {
 	if status != http.StatusNoContent {
 		t.Fatalf("%d %s", status, b)
 	}
+	w.url = quick
 	if is := w.show("p1", id); is["size"] != 36.0 {
 		t.Errorf("%v", is)
 	}

@@ -70,7 +70,12 @@ func TestPatchOfLargeRecord(t *testing.T) {
 	}
 	for _, last := range []string{"add", "remove"} {
 		ops[maxPatchOps-1].Op = last
-		if all, err := cost(ops); all > 100*one || (err == nil) != (last == "add") {
+		all, err := cost(ops)
+		for range 2 { // a stall is no cost
+			again, _ := cost(ops)
+			all = min(all, again)
+		}
+		if all > 100*one || (err == nil) != (last == "add") {
 			t.Errorf("%s: %v where one operation takes %v; %v", last, all, one, err)
 		}
 	}

@@ -325,7 +325,7 @@ func TestLostEvents(t *testing.T) {
 
 // TestSlowFollower: who does not read is cut off, and holds up nobody.
 func TestSlowFollower(t *testing.T) {
-	defer native.Impatient(100 * time.Millisecond)()
+	defer native.Impatient(3 * time.Second)()
 	w := newWorld(t)
 	w.run()
 	n := w.node(metal.Active)

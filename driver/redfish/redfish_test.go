@@ -170,7 +170,7 @@ func TestMedia(t *testing.T) {
 	}
 	bmc.Break(drivertest.Liar)
 	n.Plan = &metal.BootPlan{URL: "http://192.0.2.1", Path: "x"}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), drivertest.Bound)
 	defer cancel()
 	if err := m.PrepareRamdisk(ctx, n); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "inserted=false") {
 		t.Fatalf("media that is not inserted: %v", err)
