@@ -1,8 +1,8 @@
 package keyring
 
 import (
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,8 +15,8 @@ func ReadOrMake(path string, content func() []byte) ([]byte, error) {
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return b, err
 	}
-	// Of several processes that come at once one makes it.
-	made := fmt.Sprintf("%s.%d", path, os.Getpid())
+	// Of several processes that come at once one makes it; each in a container of its own may have the same number.
+	made := path + "." + rand.Text()
 	defer os.Remove(made)
 	// A key that a power cut takes away takes along every secret that was sealed with it.
 	if err := durable.Write(made, content(), 0o600); err != nil {

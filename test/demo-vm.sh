@@ -101,7 +101,7 @@ address=$(cli server show web1 -f json | jq -r '[.addresses[][].addr][0]')
 say "web1 is ACTIVE with the address $address, by $firmware"
 
 echo "$address $(image host_key)" >"$work/tenant_hosts"
-options=(-F none -o ConnectTimeout=1 -o LogLevel=ERROR -o PreferredAuthentications=password)
+options=(-F none -o ConnectTimeout=3 -o LogLevel=ERROR -o PreferredAuthentications=password)
 tenant() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/tenant_hosts" -o StrictHostKeyChecking=yes "root@$address" "$@"; }
 rescued() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/rescue_hosts" -o StrictHostKeyChecking=yes "rescue@$address" "$@"; }
 # Its ssh answers (status 5 is a refused password), so its own system is up.
@@ -133,7 +133,7 @@ proof "the ssh host key is the one that the control plane told"
 proof "an ssh prompt with the rescue password, $prompt s after the request"
 [ "${DEMO_STRICT:-0}" != 1 ] || awk -v s="$prompt" 'BEGIN { exit s > 15 }' || die "the ssh prompt took $prompt s, more than 15 s"
 [ "$(cli server show web1 -f value -c status)" = RESCUE ] || die "the status is not RESCUE"
-rescued 'ls /sys/block' | grep -qx vda || die "the server's own disk is not the first disk"
+rescued 'ls /sys/block' | grep -x vda >/dev/null || die "the server's own disk is not the first disk"
 proof "its own disk is the first disk, as ever"
 
 new=mended-$(head -c 9 /dev/urandom | base64 | tr -d '/+=')

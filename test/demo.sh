@@ -91,7 +91,7 @@ say "enrolled and adopted: m1 is active"
 cli node power on m1 >/dev/null
 known="$(machine host_key)"
 echo "$address $known" >"$work/tenant_hosts"
-options=(-o ConnectTimeout=1 -o LogLevel=ERROR -o PreferredAuthentications=password)
+options=(-o ConnectTimeout=3 -o LogLevel=ERROR -o PreferredAuthentications=password)
 tenant() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/tenant_hosts" -o StrictHostKeyChecking=yes "root@$address" "$@"; }
 rescued() { inside sshpass -e ssh "${options[@]}" -o UserKnownHostsFile="$work/rescue_hosts" -o StrictHostKeyChecking=accept-new "rescue@$address" "$@"; }
 closed() { ! inside timeout 2 bash -c "exec 3<>/dev/tcp/$address/9999" 2>/dev/null; }

@@ -193,7 +193,7 @@ func TestMovedPort(t *testing.T) {
 	defer timer.Stop()
 	listen, took := b.run(Plan{Move: MoveYes}, nil)
 	within(t, listen, "10.78.0.0/24")
-	if took < 1400*time.Millisecond || took > 6*time.Second {
+	if took < 1400*time.Millisecond || took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
 	if got := sh(t, "ip", "-4", "addr", "show", "dev", "n0"); strings.Contains(got, "10.77.") {
@@ -234,7 +234,7 @@ func TestPortStays(t *testing.T) {
 	b.nic("n1", mac1, "flat")
 	listen, took := b.run(Plan{Move: MoveNo, SSHInterfaces: []string{mac1}}, nil)
 	within(t, listen, "10.77.0.0/24")
-	if took > 3*time.Second {
+	if took > unknownMove-time.Second {
 		t.Errorf("took %v", took)
 	}
 	if got := sh(t, "ip", "-4", "addr", "show", "dev", "n1"); !strings.Contains(got, strings.TrimSpace(listen)+"/") {
@@ -254,7 +254,7 @@ func TestUnknownMove(t *testing.T) {
 	sh(t, "ip", "addr", "add", "10.77.0.55/24", "dev", "n0")
 	listen, took := b.run(Plan{Move: MoveUnknown}, nil)
 	within(t, listen, "10.77.0.0/24")
-	if took < unknownMove || took > unknownMove+4*time.Second {
+	if took < unknownMove || took > unknownMove+15*time.Second {
 		t.Errorf("took %v", took)
 	}
 }
@@ -279,7 +279,7 @@ func TestStatic(t *testing.T) {
 	listen, took := b.run(Plan{Move: MoveYes, SSHInterfaces: []string{mac0}}, drives)
 	lines := strings.Fields(listen)
 	slices.Sort(lines)
-	if !slices.Equal(lines, []string{"10.79.0.5", "2001:db8::5"}) || took > 2*time.Second {
+	if !slices.Equal(lines, []string{"10.79.0.5", "2001:db8::5"}) || took > unknownMove-time.Second {
 		t.Errorf("ssh listens on %q after %v", lines, took)
 	}
 	if got := sh(t, "ip", "link", "show", "dev", "n0"); !strings.Contains(got, "mtu 1400") {

@@ -161,7 +161,7 @@ func (a *archive) download(ctx context.Context, line string) (*unpacked, error) 
 	if have, _ := sha256File(file); have != sum {
 		a.progress("download " + fields[1])
 		// The sandbox user of apt may not enter a private cache folder.
-		if _, err := run(ctx, a.cache, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", name); err != nil {
+		if _, err := run(ctx, a.cache, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download", name); err != nil {
 			return nil, problem.Unavailablef("download package %s: %w", name, err)
 		}
 		have, err := sha256File(file)

@@ -301,6 +301,6 @@ func (x *round) await(what string, is func() bool) {
 
 // ssh runs a command in the rescued machine, over the tenant network.
 func (x *round) ssh(stdin, command string) (string, error) {
-	return x.inside(stdin, "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=2", "-o", "LogLevel=ERROR", "-o", "PreferredAuthentications=password",
+	return x.inside(stdin, "sshpass", "-e", "ssh", "-F", "none", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR", "-o", "PreferredAuthentications=password",
 		"-o", "UserKnownHostsFile="+x.known, "-o", "StrictHostKeyChecking=accept-new", "rescue@"+x.machine.TenantAddress, command)
 }

@@ -223,7 +223,7 @@ func TestAskingBadBMC(t *testing.T) {
 			if status != http.StatusServiceUnavailable && (status < 400 || status >= 500) {
 				t.Errorf("boot device: %v", err)
 			}
-			if took := time.Since(began); took > 32*time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
 			}
 			if err != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	patience       = 90 * time.Second
+	patience       = 3 * time.Minute
 	bmcPassword    = "bmc-password-of-the-fault-tests"
 	ipmiPassword   = "ipmi-password-here" // 20 bytes are the most
 	rescuePassword = "rescue-password-of-the-fault-tests"
@@ -119,9 +119,11 @@ type machine struct {
 }
 
 func (w *world) newMachine(t *testing.T) *machine {
-	m := &machine{t: t, w: w, bmc: drivertest.NewBMC("admin", bmcPassword), mac: fmt.Sprintf("52:54:00:fa:00:%02x", w.count.Add(1))}
+	n := w.count.Add(1)
+	m := &machine{t: t, w: w, bmc: drivertest.NewBMC("admin", bmcPassword), mac: fmt.Sprintf("52:54:00:fa:%02x:%02x", n>>8, n&0xff)}
 	m.bmc.OnPower = m.boot
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// An address of its own: nobody else takes the port of a BMC that is down.
+	l, err := net.Listen("tcp", fmt.Sprintf("127.77.%d.%d:0", n>>8, n&0xff))
 	must(t, err)
 	m.address = l.Addr().String()
 	m.listen(l)

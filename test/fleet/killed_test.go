@@ -15,7 +15,7 @@ import (
 // TestResumed is the figure: a server on SQLite is killed with 100 operations in flight and started again. All are gone on
 // with within a second of its first answer, and all succeed.
 func TestResumed(t *testing.T) {
-	const inFlight, host, promised, tries = 100, "phoenix", time.Second, 3
+	const inFlight, host, promised, tries = 100, "phoenix", time.Second, 5
 	s := program.Serve(t, "[DEFAULT]\nhost = "+host+"\n[conductor]\nworkers_pool_size = 150\n")
 	f := newFleet(t, s, inFlight)
 	// Requests that take their time, so that each operation is in the middle of one.

@@ -249,7 +249,7 @@ func TestTakeover(t *testing.T) {
 
 	owner, other = begin("rescue")
 	stop(t, team[owner], 4*time.Second)
-	goesOn("told to stop", other, time.Second)
+	goesOn("told to stop", other, 5*time.Second)
 	p.reach(api, node, "rescue")
 	p.ask(api, node, "unrescue")
 	p.reach(api, node, "active")
@@ -260,7 +260,7 @@ func TestTakeover(t *testing.T) {
 	until(t, 10*time.Second, func() (bool, string) { got := alive(t, api); return got == "first: second:", got })
 	owner, other = begin("power off")
 	stop(t, team[owner], 4*time.Second)
-	goesOn("told to stop in a long action", other, time.Second)
+	goesOn("told to stop in a long action", other, 5*time.Second)
 	team[other].Kill()
 }
 

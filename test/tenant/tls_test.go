@@ -54,7 +54,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("a reader makes a node: %s, %v", out, err)
 	}
 
-	renewed := program.Certify(t, dir, "api", time.Now().AddDate(0, 0, 5))
+	renewed := program.Certify(t, dir, "api", time.Now().UTC().AddDate(0, 0, 5))
 	eventually(t, 20*time.Second, "the new certificate serves", func() bool { return strings.Contains(health(renewed), "warning: ") })
 	if got := health(renewed); !strings.Contains(got, "expires in 4 days") || strings.Contains(got, dir) {
 		t.Errorf("health: %s", got)

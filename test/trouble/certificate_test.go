@@ -21,7 +21,7 @@ func TestCertificateEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key, clock := filepath.Join(dir, "api.crt"), filepath.Join(dir, "api.key"), filepath.Join(dir, "clock")
-	old := program.Certify(t, dir, "api", time.Now().AddDate(0, 0, 10))
+	old := program.Certify(t, dir, "api", time.Now().UTC().AddDate(0, 0, 10))
 	text := "[DEFAULT]\nauth_strategy = token\n[health]\nlisten = 127.0.0.1:0\n[api]\nenable_ssl_api = true\ncert_file = " + cert + "\nkey_file = " + key + "\n"
 	server := program.Serve(t, text, "env", "SALVOR_TEST_CLOCK="+clock)
 	p := newPlane(t, server)

@@ -252,7 +252,7 @@ func (w *world) one(rescued bool) {
 
 func (w *world) ssh(user, password, known, command string) (string, error) {
 	return w.inside("", "sshpass", "-p", password, "ssh", "-F", "none", "-o", "LogLevel=ERROR", "-o", "UserKnownHostsFile="+filepath.Join(w.dir, known),
-		"-o", "StrictHostKeyChecking=accept-new", "-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=2", user+"@10.78.0.100", command)
+		"-o", "StrictHostKeyChecking=accept-new", "-o", "PreferredAuthentications=password", "-o", "ConnectTimeout=5", user+"@10.78.0.100", command)
 }
 
 // blows kills, one after the other in any order and at times by chance, all that takes part.
