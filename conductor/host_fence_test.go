@@ -316,7 +316,7 @@ func TestFenceDeadBMC(t *testing.T) {
 	y.broken = problem.Unavailablef("no answer")
 	j, took := y.fenced(t, compute.FenceArgs{Words: "the rack burned down"})
 	all := y.receipts(t)
-	if j.Failed() || len(all) != 1 || !all[0].Has(compute.Attested) || all[0].Has(compute.PowerCut) || took > cutDeadline+40*time.Second {
+	if j.Failed() || len(all) != 1 || !all[0].Has(compute.Attested) || all[0].Has(compute.PowerCut) || took > cutDeadline+15*time.Second {
 		t.Errorf("after %s: %s; %s", took, j.Problem, y.picture(t))
 	}
 }

@@ -286,7 +286,7 @@ func TestWaiting(t *testing.T) {
 		out, errs  []string
 	}{
 		{"reached", "node rescue a --rescue-password p --wait", []string{look("rescuing", ""), "503 {}", look("rescue wait", ""), look("rescue", "")}, 0,
-			[]string{"a: rescue (power on, "}, []string{"rescuing (last: waiting for a heartbeat)", "the API does not answer", "rescue wait: waits for the ramdisk (last: waiting for a heartbeat)"}},
+			[]string{"a: rescue (power on, 0 s)"}, []string{"rescuing (last: waiting for a heartbeat)", "the API does not answer", "rescue wait: waits for the ramdisk (last: waiting for a heartbeat)"}},
 		{"failed", "node rescue a --rescue-password p --wait=60", []string{look("rescuing", ""), look("rescue failed", "set power: redfish: 503")}, statusFailed,
 			nil, []string{`node a is in state "rescue failed" with power on: set power: redfish: 503`, "what next: salvor node rescue a  # try again", "or: salvor node unrescue a", "salvor node history a"}},
 		{"timed out", "node unrescue a --wait=1", []string{look("unrescuing", "")}, statusTimedOut, nil, []string{"gave up waiting after 1s", "it goes on: see salvor node show a"}},

@@ -20,7 +20,7 @@ import (
 )
 
 // promptly bounds every answer to a bad request.
-const promptly = 20 * time.Second
+const promptly = 5 * time.Second
 
 // asker throws requests at one door of the server.
 type asker struct {
