@@ -76,7 +76,7 @@ func (c *Conductor) watchCluster(ctx context.Context, r *job.Run) job.Outcome {
 		}
 		return job.Rest(turnOfWatch, deafEvery)
 	}
-	now := turn{seen: row.Seen}
+	var now turn
 	if err == nil {
 		now, err = c.lookAtCluster(bounded, r, row, cl)
 	}

@@ -52,9 +52,7 @@ func TestSweepClusterWatch(t *testing.T) {
 				if slices.Contains(c.told(id), "info: Ganeti did QUICK") {
 					jobs(true)
 				}
-				if err := c.store.Do(t.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
-					t.Error(err)
-				}
+				c.wake()
 			},
 			Picture: func(t *testing.T) string {
 				host, err := c.store.Hosts().Get(t.Context(), nil, c.server(id).HostID)

@@ -153,12 +153,18 @@ func (c *cloud) turn() {
 			c.Fatalf("the watch has ended: %s", j.Problem)
 		}
 		if j.State == job.Waiting && j.Signals == before {
-			if err := c.store.Do(c.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
-				c.Fatal(err)
-			}
+			c.wake()
 		}
 	}
 	c.Fatal("the watch does not come to its end")
+}
+
+// wake ends the rest of the watch.
+func (c *cloud) wake() {
+	c.Helper()
+	if err := c.store.Do(c.Context(), func(tx job.Tx) error { return c.store.Signal(tx, compute.ClusterSubject(c.row.ID)) }); err != nil {
+		c.Fatal(err)
+	}
 }
 
 func (c *cloud) conduct() (stop func()) {

@@ -258,16 +258,11 @@ func TestDrainAndRestore(t *testing.T) {
 	stay := *l.now(t)
 	stay.ID, stay.Name, stay.GuestName, stay.Power, stay.Wanted, stay.State, stay.Num = "11111111-1111-4111-8111-111111111111", "paused", "salvor-paused", compute.PowerPaused, compute.PowerPaused, compute.Paused, 0
 	l.tx(t, func(tx job.Tx) error { return l.store.Servers().Insert(tx, &stay) })
-	poke := func() { // destinations are asked while the plan is made
-		for _, o := range l.others {
-			o.poke()
-		}
-	}
-	p := planned(t, poke, func() (*compute.Plan, error) { return l.services.Hosts.Drain(ctx, l.host.ID, admin) })
-	var err error
+	p := l.drain(t)
 	l.finish(t)
 	home := l.at(t)
-	if p, err = l.services.Hosts.Plan(ctx, p.ID); err != nil || p.State != compute.PlanPartly || home == l.house {
+	p, err := l.services.Hosts.Plan(ctx, p.ID)
+	if err != nil || p.State != compute.PlanPartly || home == l.house {
 		t.Fatalf("plan %+v: %v", p, err)
 	}
 	for _, i := range p.Items {

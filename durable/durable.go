@@ -2,6 +2,7 @@
 package durable
 
 import (
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,18 +12,50 @@ import (
 // that nobody writes the same file meanwhile.
 func Write(path string, content []byte, mode os.FileMode) error {
 	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+	err := write(next, content, mode)
+	if err == nil {
 		err = Rename(next, path)
 	}
 	if err != nil {
 		_ = os.Remove(next)
 	}
 	return err
+}
+
+// ReadOrMake reads a file, and makes it first where there is none: of several processes or machines that come at once, one makes it,
+// and all read what that one wrote.
+func ReadOrMake(path string, mode os.FileMode, content func() ([]byte, error)) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return b, err
+	}
+	if b, err = content(); err != nil {
+		return nil, err
+	}
+	// Not by the number of the process, which two in containers of their own may share.
+	made := path + "." + rand.Text()
+	defer os.Remove(made)
+	if err := write(made, b, mode); err != nil {
+		return nil, err
+	}
+	// A link takes no place that is taken.
+	if err := os.Link(made, path); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	if err := Names(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// write has the content on the disk.
+func write(path string, content []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // Rename moves a file, whose content is on the disk, into its place, and has its name there too.

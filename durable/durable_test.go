@@ -1,10 +1,47 @@
 package durable
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
+
+// TestReadOrMake: whoever comes at once reads what one of them wrote, who comes later makes nothing, and nothing is left beside it.
+func TestReadOrMake(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	broken := errors.New("no content")
+	if _, err := ReadOrMake(path, 0o600, func() ([]byte, error) { return nil, broken }); !errors.Is(err, broken) {
+		t.Errorf("without content: %v", err)
+	}
+	var all sync.WaitGroup
+	read := make([]string, 16)
+	for i := range read {
+		all.Go(func() {
+			b, err := ReadOrMake(path, 0o600, func() ([]byte, error) { return []byte(fmt.Sprint("made by ", i)), nil })
+			if err != nil {
+				t.Error(err)
+			}
+			read[i] = string(b)
+		})
+	}
+	all.Wait()
+	for i := range read {
+		if read[i] == "" || read[i] != read[0] {
+			t.Errorf("one reads %q, another %q", read[0], read[i])
+		}
+	}
+	b, err := ReadOrMake(path, 0o600, func() ([]byte, error) { return nil, broken })
+	if err != nil || string(b) != read[0] {
+		t.Errorf("later: %q %v", b, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
 
 // TestWrite: a file is replaced as a whole, or stays as it was, and nothing is left beside it.
 func TestWrite(t *testing.T) {

@@ -70,14 +70,14 @@ func openIdentity(dir string) (*identity, error) {
 }
 
 func (i *identity) read() error {
-	id, err := readOrMake(i.path(idFile), func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
+	id, err := durable.ReadOrMake(i.path(idFile), 0o600, func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
 	if i.id = strings.TrimSpace(string(id)); uuid.Validate(i.id) != nil {
 		return problem.Invalidf("%s holds no UUID", i.path(idFile))
 	}
-	key, err := readOrMake(i.path(keyFile), makeKey)
+	key, err := durable.ReadOrMake(i.path(keyFile), 0o600, makeKey)
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
@@ -179,18 +179,6 @@ func (i *identity) makeDir(names ...string) error {
 
 // close gives the lock up.
 func (i *identity) close() error { return i.lock.Close() }
-
-// readOrMake reads a private file, and makes it first where there is none.
-func readOrMake(path string, content func() ([]byte, error)) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return b, err
-	}
-	if b, err = content(); err != nil {
-		return nil, err
-	}
-	return b, durable.Write(path, b, 0o600)
-}
 
 func readBootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -20,6 +20,17 @@ import (
 // readMarker reads a store's marker; none is os.ErrNotExist.
 func readMarker(path string) (string, error) {
 	b, err := os.ReadFile(path)
+	return markerIn(path, b, err)
+}
+
+// haveMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
+func haveMarker(path string) (string, error) {
+	b, err := durable.ReadOrMake(path, 0o644, func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
+	return markerIn(path, b, err)
+}
+
+// markerIn is the marker that a file holds.
+func markerIn(path string, b []byte, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -28,29 +39,6 @@ func readMarker(path string) (string, error) {
 		return "", problem.Invalidf("%s holds no UUID", path)
 	}
 	return marker, nil
-}
-
-// haveMarker reads a store's marker, or makes it: of several hosts that make one in a shared directory, the first counts.
-func haveMarker(path string) (string, error) {
-	for {
-		marker, err := readMarker(path)
-		if !errors.Is(err, os.ErrNotExist) {
-			return marker, err
-		}
-		mine := path + "." + uuid.NewString()
-		if err := durable.Write(mine, []byte(uuid.NewString()+"\n"), 0o644); err != nil {
-			return "", err
-		}
-		// A link takes no place that is taken.
-		err = os.Link(mine, path)
-		_ = os.Remove(mine)
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return "", err
-		}
-		if err := durable.Names(filepath.Dir(path)); err != nil {
-			return "", err
-		}
-	}
 }
 
 // bounded does something in a store for as long as storeWithin. A store of which several looks never came back is asked no more until

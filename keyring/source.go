@@ -61,13 +61,8 @@ func (k Source) Read(ctx context.Context) ([][]byte, error) {
 	if k.Command != "" {
 		return k.run(ctx)
 	}
-	b, err := ReadOrMake(k.File, func() []byte {
-		text, err := secret.FormatKeys([][]byte{secret.GenerateKey()})
-		if err != nil {
-			panic(err) // a generated key has the right size
-		}
-		return text
-	})
+	// A key that a power cut takes away takes along every secret that was sealed with it.
+	b, err := durable.ReadOrMake(k.File, 0o600, func() ([]byte, error) { return secret.FormatKeys([][]byte{secret.GenerateKey()}) })
 	if err != nil {
 		return nil, fmt.Errorf("key file: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"salvor/config"
-	"salvor/keyring"
+	"salvor/durable"
 	"salvor/secret"
 )
 
@@ -41,7 +41,7 @@ func unshared(ctx context.Context, c *config.Config, database keeper) ([]string,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("[image]path: %w", err)
 	}
-	mark, err := keyring.ReadOrMake(filepath.Join(dir, directoryMark), func() []byte { return []byte(uuid.NewString() + "\n") })
+	mark, err := durable.ReadOrMake(filepath.Join(dir, directoryMark), 0o600, func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
 	if err != nil {
 		return nil, fmt.Errorf("[image]path: %w", err)
 	}

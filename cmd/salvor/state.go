@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"salvor/keyring"
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -37,7 +37,7 @@ func openStateDir(path string) (*stateDir, error) {
 		lock.Close()
 		return nil, problem.Conflictf("state directory %s is in use by another salvor serve; stop it, or give this one its own --state-dir", path)
 	}
-	id, err := keyring.ReadOrMake(filepath.Join(path, "conductor.id"), func() []byte { return []byte(uuid.NewString() + "\n") })
+	id, err := durable.ReadOrMake(filepath.Join(path, "conductor.id"), 0o600, func() ([]byte, error) { return []byte(uuid.NewString() + "\n"), nil })
 	if err != nil {
 		lock.Close()
 		return nil, err
