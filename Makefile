@@ -12,12 +12,23 @@ help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/salvor and bin/salvor-agent, static
-	$(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent
+	@said=$$($(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
 
-test: packages lint build test-race sweep fuzz e2e ## all that proves salvor: what the README and CI run
+check: lint build ## lint and unit tests without root and Debian packages; it ends with the packages whose tests it left out
+	$(GO) test -short $(UNIT)
+	@missing=$$(test/install.sh --missing unit); [ -z "$$missing" ] || echo "check: left out the tests that need the Debian packages $$missing"
 
-packages: ## install the Debian packages that the tests use, where they are missing
-	test/install.sh
+test: packages lint build test-unit test-race demos ## lint, unit tests with all sweeps, the race detector, one rescue of a machine and one of a server: the README's command
+
+prove: test prove-rest ## all that proves salvor, in less than an hour: what CI runs
+
+prove-rest: prove-packages test-stories fuzz e2e ## what prove adds to test: stories on the real binary, fuzzing, real machines, servers and clients
+
+packages: ## install the Debian packages of make test, where they are missing
+	@test/install.sh unit demo demo-vm
+
+prove-packages: ## install those of make prove
+	@test/install.sh unit demo demo-vm prove
 
 lint: fmt-check markers vet staticcheck tidy-check ## formatting, what was left undone, vet, staticcheck, go.mod
 
@@ -41,16 +52,28 @@ staticcheck:
 tidy-check:
 	$(GO) mod tidy -diff
 
-test-unit: build ## unit and property tests without the race detector: quick
-	$(GO) test ./...
+check test-unit test-race test-stories e2e interop chaos soak flaky bench fleet: export SALVOR_BIN = $(CURDIR)/bin
 
-test-unit test-race e2e interop chaos soak bench fleet: export SALVOR_BIN = $(CURDIR)/bin
+# Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests.
+UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
+
+test-unit: build ## unit and property tests, and every crash, repetition and failure of every action of every operation
+	$(GO) test -count 1 -timeout 15m $(UNIT)
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false
 
-test-race: build ## unit, property and story tests under the race detector
-	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 20m ./...
+# The packages whose goroutines share memory. All others run under the race detector in make prove.
+SHARING := ./agent/... ./api/... ./boot/net ./client ./compute ./conductor ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
+
+test-race: build ## unit tests under the race detector, where goroutines share memory
+	CGO_ENABLED=1 $(GO) test $(RACE) -short -count 1 -timeout 20m $(SHARING)
+
+test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector
+	CGO_ENABLED=1 $(GO) test $(RACE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
+
+flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, beside a load of 20; PACKAGES="./job ./host" chooses
+	test/flaky.sh
 
 sweep: ## every crash, repetition and failure of every action of every operation
 	$(GO) test -timeout 10m ./conductor
@@ -80,7 +103,7 @@ fleet: build ## the figure: one process with a simulated fleet of NODES=100000, 
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
 
-soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every road with real machines
+soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
@@ -88,13 +111,22 @@ soak: build ## the long rounds: unit tests COUNT=20 times under the race detecto
 	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
 
-demo: packages build ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi by other roads
-	test/demo.sh
+# What is installed and what is compiled do not wait for each other.
+demo: ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi boots it in other ways
+	@test/install.sh demo & installer=$$!; $(MAKE) --no-print-directory build; wait $$installer
+	@test/demo.sh
 
-demo-vm: packages build ## rescue a server on one of two libvirt hosts from start to end; DEMO=uefi by the other firmware
+demos: build
+	DEMO=uefi-media test/demo.sh
+	DEMO=uefi test/demo-vm.sh
+
+demo-packages:
+	@test/install.sh demo demo-vm
+
+demo-vm: demo-packages build ## rescue a server on one of two libvirt hosts from start to end; DEMO=uefi by the other firmware
 	test/demo-vm.sh
 
-demo-evacuate: packages build ## cut a VM host off while its server runs; fence it, move the server, take the host back
+demo-evacuate: demo-packages build ## cut a VM host off while its server runs; fence it, move the server, take the host back
 	test/demo-evacuate.sh
 
 tools: ## build the programs that lint the sources
@@ -104,4 +136,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build test packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race sweep fuzz e2e interop states api bench fleet chaos soak demo demo-vm demo-evacuate tools clean
+.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep fuzz e2e interop flaky states api bench fleet chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"salvor/test/debian"
 	"testing"
 )
 
@@ -34,9 +35,7 @@ func TestCertificate(t *testing.T) {
 	if err := os.WriteFile(ca, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Fatal("python3 is missing: install python3")
-	}
+	debian.File(t, "/usr/bin/python3", "python3")
 	out, err := exec.Command("/usr/bin/python3", "-c", pythonClient, server.URL, ca).CombinedOutput()
 	if err != nil || string(out) != "hello\n" {
 		t.Errorf("%v: %s", err, out)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"salvor/test/debian"
 	"salvor/wire/ironic"
 )
 
@@ -27,6 +28,7 @@ func bootable() []byte {
 // TestIronicsClient lets the code by which a real Ironic speaks to agents, as Debian
 // ships it, clean, deploy and rescue.
 func TestIronicsClient(t *testing.T) {
+	debian.File(t, "/usr/lib/python3/dist-packages/ironic", "python3-ironic")
 	disk := bootable()
 	sum := sha256.Sum256(disk)
 	images := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(disk) }))

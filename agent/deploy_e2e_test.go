@@ -47,7 +47,7 @@ func tool(t *testing.T, in, name string, args ...string) string {
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v (test/packages): %s", name, args, err, out)
+		t.Fatalf("%s %v: %v (make prove-packages): %s", name, args, err, out)
 	}
 	return string(out)
 }

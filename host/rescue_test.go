@@ -20,6 +20,7 @@ import (
 	"salvor/hypervisor"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/debian"
 	wire "salvor/wire/host"
 )
 
@@ -251,10 +252,7 @@ func TestUnlock(t *testing.T) {
 
 // TestQcow2 is converted, and refused where it names another file of the host.
 func TestQcow2(t *testing.T) {
-	tool, err := exec.LookPath("qemu-img")
-	if err != nil {
-		t.Fatal("qemu-img is missing: install the package qemu-utils")
-	}
+	convert := debian.Program(t, "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	put(t, at("raw"), bytes.Repeat([]byte("x"), 1<<20))
@@ -263,7 +261,7 @@ func TestQcow2(t *testing.T) {
 		{"create", "-q", "-f", "qcow2", "-b", "/etc/passwd", "-F", "raw", at("bad"), "1M"},
 		{"create", "-q", "-f", "qcow2", "-o", "data_file=" + at("data"), at("data.qcow2"), "1M"},
 	} {
-		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(convert, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 	}

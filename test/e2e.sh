@@ -16,8 +16,6 @@ for folder in "${folders[@]}"; do
 	done | grep -vx TestMain | grep -E -- "${E2E:-.}" | sort -u | paste -sd '|') || continue
 	go test -tags e2e -p 1 -parallel 1 -count 1 -timeout "$limit" -run "^($tests)\$" "./$folder" || status=1
 done
-# The demos are tests too; their roads are on no other.
-[ -n "${E2E:-}" ] || DEMO=uefi-media test/demo.sh || status=1
-[ -n "${E2E:-}" ] || DEMO=uefi test/demo-vm.sh || status=1
+# This demo is a test too; "make test" runs the other two.
 [ -n "${E2E:-}" ] || test/demo-evacuate.sh || status=1
 exit $status

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/debian"
 	wire "salvor/wire/agent"
 )
 
@@ -76,7 +77,7 @@ func sfdisk(t *testing.T, d *Device, script string) string {
 
 func tool(t *testing.T, in, name string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(debian.Program(t, name, "fdisk"), args...)
 	cmd.Stdin = strings.NewReader(in)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	out, err := cmd.CombinedOutput()

@@ -13,11 +13,12 @@ import (
 
 	"salvor/agent/disk"
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 func tool(t *testing.T, name string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(debian.Program(t, name, "dosfstools or mtools"), args...)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "MTOOLS_SKIP_CHECK=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v (dosfstools, mtools): %s", name, args, err, out)

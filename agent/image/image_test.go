@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"salvor/problem"
+	"salvor/test/debian"
 	wire "salvor/wire/agent"
 )
 
@@ -68,17 +69,14 @@ func zipped(t *testing.T, b []byte) []byte {
 // qemuImg makes an image of the content with the options of qemu-img convert.
 func qemuImg(t *testing.T, b []byte, options ...string) []byte {
 	t.Helper()
-	tool, err := exec.LookPath("qemu-img")
-	if err != nil {
-		t.Fatal("qemu-img is missing: install qemu-utils")
-	}
+	convert := debian.Program(t, "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	raw, out := filepath.Join(dir, "raw"), filepath.Join(dir, "out")
 	if err := os.WriteFile(raw, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := append(append([]string{"convert", "-f", "raw"}, options...), raw, out)
-	if text, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+	if text, err := exec.Command(convert, args...).CombinedOutput(); err != nil {
 		t.Fatalf("qemu-img %v: %v: %s", args, err, text)
 	}
 	made, err := os.ReadFile(out)

@@ -21,6 +21,7 @@ import (
 	"salvor/agent/disk"
 	"salvor/agent/image"
 	"salvor/problem"
+	"salvor/test/debian"
 	wire "salvor/wire/agent"
 )
 
@@ -134,7 +135,7 @@ func (m *machine) system(script string) wire.Image {
 		m.t.Fatal(err)
 	}
 	if script != "" {
-		cmd := exec.Command("sfdisk", "-q", file)
+		cmd := exec.Command(debian.Program(m.t, "sfdisk", "fdisk"), "-q", file)
 		cmd.Stdin = strings.NewReader(script)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			m.t.Fatalf("sfdisk: %v (package fdisk): %s", err, out)

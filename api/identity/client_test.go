@@ -36,6 +36,7 @@ import (
 	"salvor/blob"
 	"salvor/compute"
 	"salvor/store/storetest"
+	"salvor/test/debian"
 )
 
 // cloud serves the three faces that clients of OpenStack use beside the others.
@@ -104,7 +105,7 @@ func (c *cloud) openstack(args ...string) any {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/usr/bin/openstack", args...)
+	cmd := exec.CommandContext(ctx, debian.Program(c.t, "openstack", "python3-openstackclient"), args...)
 	cmd.Dir = c.t.TempDir()
 	cmd.Env = []string{
 		"HOME=" + cmd.Dir, "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OS_IDENTITY_API_VERSION=3", "OS_AUTH_TYPE=password", "OS_AUTH_URL=" + c.url + "/identity",

@@ -17,6 +17,7 @@ import (
 	"salvor/api"
 	"salvor/api/ironic"
 	"salvor/metal"
+	"salvor/test/debian"
 )
 
 // baremetal runs the real client of python3-ironicclient.
@@ -26,9 +27,7 @@ type baremetal struct {
 }
 
 func newBaremetal(t *testing.T, auth ...string) *baremetal {
-	if _, err := exec.LookPath("baremetal"); err != nil {
-		t.Fatal("no baremetal client: install the package python3-ironicclient")
-	}
+	debian.Program(t, "baremetal", "python3-ironicclient")
 	return &baremetal{t, auth}
 }
 
@@ -136,6 +135,7 @@ func TestRealClientBasicAuth(t *testing.T) {
 
 // TestSDK runs testdata/sdk.py on Debian's openstacksdk, which the client stands on.
 func TestSDK(t *testing.T) {
+	debian.File(t, "/usr/lib/python3/dist-packages/openstack", "python3-openstacksdk")
 	server := httptest.NewServer(newWorld(t).handler)
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -143,9 +143,6 @@ func TestSDK(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "testdata/sdk.py", server.URL)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "PYTHONWARNINGS=ignore", "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "No module named 'openstack'") {
-			t.Fatal("no openstacksdk: install the package python3-openstacksdk")
-		}
 		t.Fatalf("%v\n%s", err, out)
 	}
 }

@@ -7,10 +7,12 @@ import (
 
 	"salvor/compute"
 	"salvor/record"
+	"salvor/test/debian"
 )
 
 // TestTempestSchemas holds the answers at each microversion that changed one to the schemas of OpenStack's own test suite.
 func TestTempestSchemas(t *testing.T) {
+	debian.File(t, "/usr/lib/python3/dist-packages/tempest", "tempest")
 	c := newCloud(t)
 	c.as(boss)
 	server := httptest.NewServer(c.handler)

@@ -11,15 +11,13 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 // extract has a program that shares no code with us write the tree of an image to a directory.
 func extract(t *testing.T, image string, options ...string) string {
 	t.Helper()
-	xorriso, err := exec.LookPath("xorriso")
-	if err != nil {
-		t.Fatal("xorriso is missing: install the package xorriso")
-	}
+	xorriso := debian.Program(t, "xorriso", "xorriso")
 	to := filepath.Join(t.TempDir(), "tree")
 	args := append(options, "-osirrox", "on", "-indev", image, "-extract", "/", to)
 	if out, err := exec.Command(xorriso, args...).CombinedOutput(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 // mtype reads a file of a FAT volume by mtools, which shares no code with us.
@@ -19,7 +20,7 @@ func mtype(t *testing.T, volume []byte, name string) []byte {
 	if err := os.WriteFile(path, volume, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("mtype", "-i", path, "::/"+name).Output()
+	out, err := exec.Command(debian.Program(t, "mtype", "mtools"), "-i", path, "::/"+name).Output()
 	if err != nil {
 		t.Fatalf("mtype %s: %v (package mtools)", name, err)
 	}
@@ -88,7 +89,7 @@ func fsck(t *testing.T, volume Blob) {
 	if _, err := io.Copy(f, io.NewSectionReader(volume, 0, volume.Size())); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("/sbin/fsck.fat", "-n", f.Name()).CombinedOutput(); err != nil {
+	if out, err := exec.Command(debian.Program(t, "fsck.fat", "dosfstools"), "-n", f.Name()).CombinedOutput(); err != nil {
 		t.Errorf("fsck.fat: %v (package dosfstools)\n%s", err, out)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 func noise(seed uint64, n int) []byte {
@@ -29,9 +30,10 @@ func noise(seed uint64, n int) []byte {
 
 func debianFile(t *testing.T, path, pkg string) Blob {
 	t.Helper()
+	debian.File(t, path, pkg)
 	b, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v (package %s)", err, pkg)
+		t.Fatal(err)
 	}
 	return bytesBlob(b)
 }
@@ -267,9 +269,11 @@ func FuzzCheckParams(f *testing.F) {
 }
 
 func FuzzUKIStub(f *testing.F) {
-	stub, err := os.ReadFile("/usr/lib/systemd/boot/efi/linuxx64.efi.stub")
+	const file = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
+	debian.File(f, file, "systemd-boot-efi")
+	stub, err := os.ReadFile(file)
 	if err != nil {
-		f.Fatalf("%v (package systemd-boot-efi)", err)
+		f.Fatal(err)
 	}
 	f.Add(stub[:1024]) // all headers; the whole file would slow the fuzzer down
 	f.Add(stub[0x80+4 : 1024])

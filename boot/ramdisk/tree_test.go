@@ -20,6 +20,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 // unpack reads an archive: path to mode and content, or "-> target".
@@ -238,7 +239,7 @@ func TestAddTarKeepsWhatIsNeeded(t *testing.T) {
 
 func TestScriptsParse(t *testing.T) {
 	for _, name := range []string{"init", "default.script", "salvor-chroot"} {
-		if out, err := exec.Command("busybox", "sh", "-n", "files/"+name).CombinedOutput(); err != nil {
+		if out, err := exec.Command(debian.Program(t, "busybox", "busybox-static"), "sh", "-n", "files/"+name).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v (package busybox-static): %s", name, err, out)
 		}
 	}

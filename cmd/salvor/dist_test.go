@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"salvor/test/debian"
 	"strings"
 	"testing"
 )
@@ -12,10 +13,7 @@ import (
 // TestUnits says that systemd takes the units in dist and that the program takes the words that they start it with.
 func TestUnits(t *testing.T) {
 	const program = "/usr/local/bin/salvor"
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Fatalf("%v: install the package systemd", err)
-	}
+	analyze := debian.Program(t, "systemd-analyze", "systemd")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

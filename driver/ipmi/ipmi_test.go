@@ -22,6 +22,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/rescue"
+	"salvor/test/debian"
 )
 
 const password = "hunter2-Tr0ub4dor"
@@ -78,10 +79,7 @@ mc_enable 0x20
 
 func startSim(t *testing.T) *sim {
 	t.Helper()
-	program, err := exec.LookPath("ipmi_sim")
-	if err != nil {
-		t.Fatal("ipmi_sim is missing: install the package openipmi")
-	}
+	program := debian.Program(t, "ipmi_sim", "openipmi")
 	s := &sim{dir: t.TempDir()}
 	for range 5 {
 		// ipmi_sim wants a number: one that was free a moment ago.
@@ -207,9 +205,7 @@ func TestContract(t *testing.T) {
 	for _, c := range []Client{Native, IPMITool} {
 		t.Run(string(c), func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath("ipmitool"); err != nil {
-				t.Fatal("ipmitool is missing: install the package ipmitool")
-			}
+			debian.Program(t, "ipmitool", "ipmitool")
 			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, c) })
 		})
 	}

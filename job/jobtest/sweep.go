@@ -44,20 +44,22 @@ type World struct {
 // patience bounds one run; a run takes milliseconds.
 const patience = 30 * time.Second
 
-// Sweep runs every disturbance of the operation that fresh makes worlds for; under the
-// race detector every sixteenth.
+// Sweep runs every disturbance of the operation that fresh makes worlds for. Under -short and under the race detector it runs every
+// sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
 func Sweep(t *testing.T, fresh func(t *testing.T) *World) {
 	tries := 0
-	sweep(t, fresh, func() bool { tries++; return tries%stride == 0 })
+	sweep(t, fresh, func() bool { tries++; return !sampled() || tries%16 == 0 })
 }
 
+func sampled() bool { return (underRace || testing.Short()) && os.Getenv("SALVOR_SOAK") == "" }
+
 // Sample runs one disturbance in oneIn, by SALVOR_SEED or by chance, and all of them with SALVOR_SOAK: for worlds on a
-// store that takes long to make. Under the race detector it runs none, for there Sweep runs the same code.
+// store that takes long to make. Under -short and under the race detector it runs none, for there Sweep runs the same code.
 func Sample(t *testing.T, oneIn int, fresh func(t *testing.T) *World) {
 	switch {
 	case os.Getenv("SALVOR_SOAK") != "":
 		oneIn = 1
-	case stride > 1:
+	case sampled():
 		return
 	}
 	name := fnv.New64a()

@@ -51,7 +51,7 @@ func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	const program = "/usr/bin/chromium"
 	if _, err := os.Stat(program); err != nil {
-		t.Fatal("this test needs the Debian package chromium: test/install.sh")
+		t.Fatal("this test needs the Debian package chromium: make prove-packages")
 	}
 	in, toChromium := pipe(t)
 	fromChromium, out := pipe(t)

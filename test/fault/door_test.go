@@ -85,9 +85,7 @@ func TestRamdiskDoor(t *testing.T) {
 	}
 	n, err := w.api.CreateNode(t.Context(), client.Record{"driver": "fake-hardware", "name": "n1"})
 	must(t, err)
-	if !strings.Contains(w.server.Log(), "legacy_ramdisk_passthru is deprecated") {
-		t.Error("nothing warns of the old doors")
-	}
+	w.server.AwaitLog(t, "legacy_ramdisk_passthru is deprecated")
 	a := newAsker(t, base)
 	open := []string{"/", "/v1", "/v1/lookup", "/v1/heartbeat/{}", "/v1/drivers/{}/vendor_passthru/lookup", "/v1/nodes/{}/vendor_passthru/heartbeat"}
 	for _, route := range routes {

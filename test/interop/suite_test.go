@@ -29,7 +29,7 @@ type suite struct {
 	name, pack, folder string
 	// shares is how many processes do the work.
 	shares int
-	// quick chooses the tests that run in make test, where time is short; nil: none does.
+	// quick chooses the tests that run in make prove, where time is short; nil: none does.
 	quick []string
 	// all chooses the tests of a whole run; nil: all of the folder.
 	all []string

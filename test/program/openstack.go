@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
+	"salvor/test/debian"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +34,7 @@ type Said struct {
 // goes over that; complaints are the process's own.
 func NewOpenStack(t testing.TB, url string, complaints io.Writer, env ...string) *OpenStack {
 	t.Helper()
-	if _, err := os.Stat("/usr/lib/python3/dist-packages/openstackclient"); err != nil {
-		t.Fatal("no openstack client: install the package python3-openstackclient")
-	}
+	debian.File(t, "/usr/lib/python3/dist-packages/openstackclient", "python3-openstackclient")
 	ctx, cancel := context.WithTimeout(context.Background(), clientBound)
 	dir := t.TempDir()
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "-c", clientScript)

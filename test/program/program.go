@@ -227,6 +227,14 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 // Log is all that the server has written.
 func (s *Server) Log() string { return s.log.String() }
 
+// AwaitLog waits until the log holds the text: a process writes a line some time after it has done what the line tells.
+func (s *Server) AwaitLog(t testing.TB, text string) {
+	t.Helper()
+	if Await(30*time.Second, If(func() bool { return strings.Contains(s.Log(), text) })) != nil {
+		t.Errorf("the log does not say %q within 30 s:\n%s", text, s.Log())
+	}
+}
+
 // Peak is the greatest resident memory in bytes so far.
 func (s *Server) Peak() (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))

@@ -1,0 +1,40 @@
+// Package debian finds the programs and files of Debian packages that tests use. It is a test room.
+package debian
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Program gives the path of a program that the named Debian package brings; it looks in the directories of administrators too.
+// A missing program fails the test. Under -short, as "make check" runs, the test is skipped instead.
+func Program(t testing.TB, program, debianPackage string) string {
+	t.Helper()
+	if path, err := exec.LookPath(program); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
+		if path, err := exec.LookPath(dir + program); err == nil {
+			return path
+		}
+	}
+	missing(t, program, debianPackage)
+	return ""
+}
+
+// File requires a file that the named Debian package brings, by the rule of Program.
+func File(t testing.TB, path, debianPackage string) {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		missing(t, path, debianPackage)
+	}
+}
+
+func missing(t testing.TB, what, debianPackage string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("%s is missing: the Debian package %s brings it", what, debianPackage)
+	}
+	t.Fatalf("%s is missing: install the Debian package %s, or run make packages", what, debianPackage)
+}
