@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"salvor/test/debian"
 )
 
 // emptyStore is a firmware volume with an empty store, laid out as OVMF's.
@@ -74,6 +76,7 @@ func TestSetBootURI(t *testing.T) {
 
 // The template that machines start from must be of the kind that this file knows.
 func TestOVMFTemplate(t *testing.T) {
+	debian.File(t, ovmfVars, "ovmf")
 	data, err := os.ReadFile(ovmfVars)
 	if err != nil {
 		t.Fatalf("Debian package ovmf is missing: %v", err)

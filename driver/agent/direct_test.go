@@ -14,6 +14,7 @@ import (
 
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/test/debian"
 )
 
 var anySum = strings.Repeat("0a", 32)
@@ -94,7 +95,7 @@ func TestConfigDrive(t *testing.T) {
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := exec.Command("xorriso", "-osirrox", "on", "-indev", path, "-extract", "/", out).CombinedOutput(); err != nil {
+	if said, err := exec.Command(debian.Program(t, "xorriso", "xorriso"), "-osirrox", "on", "-indev", path, "-extract", "/", out).CombinedOutput(); err != nil {
 		t.Fatalf("xorriso (package xorriso): %v\n%s", err, said)
 	}
 	for name, want := range map[string]string{
