@@ -127,17 +127,21 @@ func (a *archive) fetch(ctx context.Context, names ...string) error {
 	if err != nil {
 		return noLists(err)
 	}
+	var offers []offer
 	for _, line := range splitLines(out) {
-		p, err := a.download(ctx, line)
+		o, err := readOffer(line)
 		if err != nil {
 			return err
 		}
-		p.dir = filepath.Join(a.work, "pkg", p.Name)
-		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		offers = append(offers, o)
+	}
+	if err := a.download(ctx, offers); err != nil {
+		return err
+	}
+	for _, o := range offers {
+		p, err := a.unpack(ctx, o)
+		if err != nil {
 			return err
-		}
-		if _, err := run(ctx, "", "dpkg-deb", "-x", p.deb, p.dir); err != nil {
-			return fmt.Errorf("unpack package %s: %w", p.Name, err)
 		}
 		a.packages[p.Name] = p
 	}
@@ -149,34 +153,61 @@ func (a *archive) fetch(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// download takes a package from the cache, or else from the mirror. The line is
-// apt-get's: 'URL' file size SHA256:hex
-func (a *archive) download(ctx context.Context, line string) (*unpacked, error) {
+// offer is a package file as the archive offers it.
+type offer struct{ name, file, sha256 string }
+
+// readOffer reads a line of apt-get: 'URL' file size SHA256:hex.
+func readOffer(line string) (offer, error) {
 	fields := strings.Fields(line)
 	if len(fields) != 4 || !strings.HasPrefix(fields[3], "SHA256:") || fields[1] != filepath.Base(fields[1]) {
-		return nil, fmt.Errorf("download a package: apt-get printed %q", line)
+		return offer{}, fmt.Errorf("download a package: apt-get printed %q", line)
 	}
 	name, _, _ := strings.Cut(fields[1], "_")
-	file, sum := filepath.Join(a.cache, fields[1]), strings.TrimPrefix(fields[3], "SHA256:")
-	if have, _ := sha256File(file); have != sum {
-		a.progress("download " + fields[1])
-		// The sandbox user of apt may not enter a private cache folder.
-		if _, err := run(ctx, a.cache, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download", name); err != nil {
-			return nil, problem.Unavailablef("download package %s: %w", name, err)
+	return offer{name, fields[1], strings.TrimPrefix(fields[3], "SHA256:")}, nil
+}
+
+// download brings the packages that the cache lacks with one call of apt-get, which takes a second to start.
+func (a *archive) download(ctx context.Context, offers []offer) error {
+	var missing []string
+	for _, o := range offers {
+		if have, _ := sha256File(filepath.Join(a.cache, o.file)); have != o.sha256 {
+			missing = append(missing, o.name)
 		}
-		have, err := sha256File(file)
-		if err != nil {
-			return nil, fmt.Errorf("download package %s: %w", name, err)
-		}
-		if have != sum {
-			return nil, problem.Unavailablef("download package %s: SHA-256 is %s, the archive says %s", name, have, sum)
-		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	a.progress("download " + strings.Join(missing, " "))
+	// The sandbox user of apt may not enter a private cache folder.
+	args := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3", "download"}
+	if _, err := run(ctx, a.cache, "apt-get", append(args, missing...)...); err != nil {
+		return problem.Unavailablef("download %s: %w", strings.Join(missing, " "), err)
+	}
+	return nil
+}
+
+// unpack checks a downloaded package and unpacks it into a folder of its own.
+func (a *archive) unpack(ctx context.Context, o offer) (*unpacked, error) {
+	file := filepath.Join(a.cache, o.file)
+	have, err := sha256File(file)
+	if err != nil {
+		return nil, fmt.Errorf("download package %s: %w", o.name, err)
+	}
+	if have != o.sha256 {
+		return nil, problem.Unavailablef("download package %s: SHA-256 is %s, the archive says %s", o.name, have, o.sha256)
 	}
 	version, err := run(ctx, "", "dpkg-deb", "-f", file, "Version")
 	if err != nil {
-		return nil, fmt.Errorf("read package %s: %w", name, err)
+		return nil, fmt.Errorf("read package %s: %w", o.name, err)
 	}
-	return &unpacked{Package: Package{Name: name, Version: strings.TrimSpace(string(version)), SHA256: sum}, deb: file}, nil
+	dir := filepath.Join(a.work, "pkg", o.name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := run(ctx, "", "dpkg-deb", "-x", file, dir); err != nil {
+		return nil, fmt.Errorf("unpack package %s: %w", o.name, err)
+	}
+	return &unpacked{Package: Package{Name: o.name, Version: strings.TrimSpace(string(version)), SHA256: o.sha256}, deb: file, dir: dir}, nil
 }
 
 func sha256File(path string) (string, error) {
