@@ -41,7 +41,7 @@ const (
 
 // tenantFiles maps what a tenant disk is made with to the Debian package that brings it.
 var tenantFiles = map[string]string{
-	mbrCode: "syslinux", "/usr/bin/syslinux": "syslinux", efiStub: "systemd-boot-efi", busybox: "busybox-static",
+	mbrCode: "syslinux-common", "/usr/bin/syslinux": "syslinux", efiStub: "systemd-boot-efi", busybox: "busybox-static",
 	"/usr/bin/mcopy": "mtools", "/usr/sbin/mke2fs": "e2fsprogs",
 	"/usr/sbin/dropbear": "dropbear-bin", "/usr/bin/dropbearkey": "dropbear-bin",
 }
