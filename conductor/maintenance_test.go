@@ -20,6 +20,14 @@ func (b *bench) untilWaitingFor(t *testing.T, what string) {
 	t.Fatalf("the jobs are %+v; want one that waits for %q", b.open(t), what)
 }
 
+// maintenance puts the node into maintenance, or ends it.
+func (b *bench) maintenance(t *testing.T, on bool) {
+	t.Helper()
+	if err := b.nodes.SetMaintenance(context.Background(), b.node, on, "by hand", record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestUpdatedMaintenanceSignalsTheWaitingJob: an update of the record that begins or ends maintenance reaches the waiting job.
 func TestUpdatedMaintenanceSignalsTheWaitingJob(t *testing.T) {
 	t.Parallel()
@@ -36,9 +44,7 @@ func TestUpdatedMaintenanceSignalsTheWaitingJob(t *testing.T) {
 	}
 	const callback = "rescue ramdisk callback for node"
 	b.untilWaitingFor(t, callback)
-	if err := b.nodes.SetMaintenance(context.Background(), b.node, true, "by hand", record.Asker{}); err != nil {
-		t.Fatal(err)
-	}
+	b.maintenance(t, true)
 	b.untilWaitingFor(t, metal.EndOfMaintenance)
 	update(false)
 	b.untilWaitingFor(t, callback)

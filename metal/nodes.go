@@ -43,6 +43,7 @@ type Nodes struct {
 	now       func() time.Time
 	heard     heard
 	sightings sightings
+	refused   refusedHeartbeats
 }
 
 // NewNodes makes the service.
