@@ -154,6 +154,8 @@ type Disk struct {
 	Store   string
 	SizeGiB int
 	ImageID string
+	// Initiators are the names by which storage was asked to let a bare machine in to the volume.
+	Initiators []string `json:",omitempty"`
 }
 
 // ServerFilter narrows a list of servers; zero fields do not narrow.

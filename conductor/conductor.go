@@ -288,6 +288,15 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		return err
 	}
 	why := "Failed to " + string(j.Kind) + ": " + j.Problem
+	if j.TimedOut() {
+		heard, err := c.Store.Contact(ctx, tx, n.ID)
+		if err != nil {
+			return err
+		}
+		if words := heard.RefusedWords(n.BootNumber); words != "" {
+			why += "; " + words
+		}
+	}
 	failure, err := metal.ByEvent(n.ProvisionState, metal.FailEvent)
 	if err != nil {
 		// It is shown already: by an abort, or by the end of a wait.

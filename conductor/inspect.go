@@ -137,6 +137,9 @@ func (c *Conductor) awaitFindings(ctx context.Context, r *job.Run, m *machine) j
 	if err != nil {
 		return job.From(err)
 	}
+	if err := agentError(m.node, heard); err != nil {
+		return job.Fail(err)
+	}
 	c.turnOnAgain(ctx, r, m, heard)
 	return c.park(ctx, m, "the findings of the ramdisk", c.InspectTimeout)
 }

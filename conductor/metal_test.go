@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,8 @@ type depot struct {
 	server   string
 	volume   string
 	image    string
+	// initiator is the first iqn of every machine; empty: "iqn." and the machine's id.
+	initiator string
 }
 
 // begin says how a depot begins; none: the server is yet to be made.
@@ -225,7 +228,9 @@ func (y *depot) Plug(context.Context, string, []string) error   { return nil }
 func (y *depot) Unplug(context.Context, string, []string) error { return nil }
 func (y *depot) Validate(context.Context, string, bool) error   { return nil }
 func (y *depot) Connectors(_ context.Context, id string) ([]hypervisor.Connector, error) {
-	return []hypervisor.Connector{{Type: "mac", ID: "52:54:00:00:00:01"}, {Type: "iqn", ID: "iqn." + id}}, nil
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return []hypervisor.Connector{{Type: "mac", ID: "52:54:00:00:00:01"}, {Type: "iqn", ID: cmp.Or(y.initiator, "iqn."+id)}}, nil
 }
 
 func (y *depot) SetTargets(_ context.Context, id string, targets []hypervisor.Target) error {

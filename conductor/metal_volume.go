@@ -27,6 +27,44 @@ func initiator(all []hypervisor.Connector) string {
 	return ""
 }
 
+// noteInitiator writes into the server's row whom storage is about to let in, so that a deletion revokes that name and no other.
+func (c *Conductor) noteInitiator(ctx context.Context, r *job.Run, g *rig, iqn string) error {
+	if slices.Contains(admitted(g.server), iqn) {
+		return nil
+	}
+	note := func(s *compute.Server) {
+		for i := range s.Disks {
+			if s.Disks[i].VolumeID != "" {
+				s.Disks[i].Initiators = append(slices.Clone(s.Disks[i].Initiators), iqn)
+			}
+		}
+	}
+	return r.Commit(ctx, c.editServer(ctx, g.server.ID, note))
+}
+
+// admitted are the initiators that storage was asked to let in for a server.
+func admitted(s *compute.Server) []string {
+	var out []string
+	for _, d := range volumesOf(s) {
+		out = append(out, d.Initiators...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// admittedOf are the initiators that storage was asked to let in for a server. Rows of former releases name none: then it is the
+// first name that the machine has now.
+func (c *Conductor) admittedOf(ctx context.Context, g *rig, machine string) ([]string, error) {
+	if names := admitted(g.server); len(names) > 0 {
+		return names, nil
+	}
+	names, err := g.api.Connectors(ctx, machine)
+	if iqn := initiator(names); err == nil && iqn != "" {
+		return []string{iqn}, nil
+	}
+	return nil, err
+}
+
 // giveVolumes has the server's volumes exported to its machine, and registers them as what it boots from.
 func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *rig) job.Outcome {
 	volumes := volumesOf(g.server)
@@ -43,6 +81,9 @@ func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *rig) job.Out
 	iqn := initiator(names)
 	if iqn == "" {
 		return job.Fail(problem.Conflictf("its node %s has no volume connector of type iqn: storage would not know whom to let in; add one: salvor volume connector create --node %s --type iqn --connector-id IQN", g.machine.ID, g.machine.ID))
+	}
+	if err := c.noteInitiator(ctx, r, g, iqn); err != nil {
+		return job.From(err)
 	}
 	var targets []hypervisor.Target
 	for i, d := range volumes {
@@ -86,15 +127,11 @@ func (c *Conductor) barVolumes(ctx context.Context, r *job.Run, g *rig) job.Outc
 	if g.machine == nil || c.Storage == nil || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
-	names, err := g.api.Connectors(ctx, g.machine.ID)
-	if err != nil {
+	names, err := c.admittedOf(ctx, g, g.machine.ID)
+	if err != nil || len(names) == 0 {
 		return job.From(err)
 	}
-	iqn := initiator(names)
-	if iqn == "" {
-		return job.Done()
-	}
-	return job.From(c.Storage.Revoke(ctx, iqn))
+	return job.From(c.Storage.Revoke(ctx, names...))
 }
 
 // takeVolumes ends what giveVolumes did. The machine is known by its name in the server's row: it may be nobody's by now.
@@ -116,8 +153,8 @@ func (c *Conductor) takeVolumes(ctx context.Context, r *job.Run, g *rig) job.Out
 	if !ok {
 		return job.Done()
 	}
-	names, err := g.api.Connectors(ctx, id)
-	if problem.Is(err, problem.NotFound) || err == nil && initiator(names) == "" {
+	names, err := c.admittedOf(ctx, g, id)
+	if problem.Is(err, problem.NotFound) {
 		return job.Done()
 	}
 	if err != nil {
@@ -128,8 +165,10 @@ func (c *Conductor) takeVolumes(ctx context.Context, r *job.Run, g *rig) job.Out
 		if problem.Is(err, problem.NotFound) || err == nil && v.Portal != "" && v.IQN != "" {
 			continue
 		}
-		if err == nil {
-			err = exporter.Unexport(ctx, d.VolumeID, initiator(names))
+		for _, name := range names {
+			if err == nil {
+				err = exporter.Unexport(ctx, d.VolumeID, name)
+			}
 		}
 		if err != nil {
 			return job.From(err)

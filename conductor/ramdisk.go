@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"salvor/driver"
@@ -107,12 +108,33 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within 
 	if m.node.Plan == nil {
 		return none, false, job.Fail(problem.Conflictf("the boot of the ramdisk was taken away"))
 	}
+	if err := agentError(m.node, heard); err != nil {
+		return none, false, job.Fail(err)
+	}
 	if heard.AgentBoot == m.node.BootNumber && heard.AgentURL != "" {
 		token := m.node.AgentToken(c.Key)
 		return driver.Agent{URL: heard.AgentURL, Version: heard.AgentVersion, CA: heard.AgentCA, Token: token}, true, job.Outcome{}
 	}
 	c.turnOnAgain(ctx, r, m, heard)
 	return none, false, c.park(ctx, m, "the ramdisk's callback", within)
+}
+
+// maxAgentWords bounds how many bytes of an agent's message an error quotes.
+const maxAgentWords = 1000
+
+// agentError is the error that the agent of this boot reports in its last heartbeat; nil if it reports none.
+func agentError(n *metal.Node, heard metal.Contact) error {
+	if heard.AgentBoot != n.BootNumber || heard.AgentStatus != "error" {
+		return nil
+	}
+	words := heard.AgentStatusMessage
+	if len(words) > maxAgentWords {
+		words = strings.ToValidUTF8(words[:maxAgentWords], "") + "..."
+	}
+	if words == "" {
+		words = "it gives no message"
+	}
+	return problem.Conflictf("the ramdisk's agent reports an error: %s", words)
 }
 
 // faultyTries is how often in a row an agent may fail at a request before its node is given back to whoever waits for it: 7.5 s.

@@ -139,6 +139,9 @@ func (c *Conductor) awaitRescue(ctx context.Context, r *job.Run, m *machine) job
 	if err != nil {
 		return job.From(err)
 	}
+	if err := agentError(m.node, heard); err != nil {
+		return job.Fail(err)
+	}
 	// A ramdisk that names no URL can be sent no command: it is only of use where it has the hash already.
 	callable := heard.AgentURL != "" || c.PasswordInLookup
 	if heard.AgentBoot == m.node.BootNumber && m.node.Plan != nil && callable {

@@ -94,7 +94,7 @@ func TestAbortLeavesTheNodeOff(t *testing.T) {
 		t.Errorf("not put back: %s", b.picture(t))
 	}
 	err := b.nodes.Heartbeat(context.Background(), b.node, metal.Heartbeat{URL: "http://10.0.0.9:9999", Version: "x", Token: (&metal.Node{ID: b.node, BootNumber: old.BootNumber}).AgentToken(b.key)})
-	if !problem.Is(err, problem.Invalid) {
+	if !problem.Is(err, problem.NotFound) {
 		t.Errorf("the token of the aborted boot still counts: %v", err)
 	}
 	for _, target := range []metal.PowerTarget{metal.TurnOn, metal.Reboot} {

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -202,13 +203,19 @@ func (r *Runner) watchWaits(ctx context.Context) {
 	})
 }
 
+// timedOut begins the problem of a job whose wait took too long.
+const timedOut = "Timeout reached while waiting for "
+
+// TimedOut reports whether the job failed because what it waited for did not come.
+func (j *Job) TimedOut() bool { return strings.HasPrefix(j.Problem, timedOut) }
+
 // endWait fails the job, or has it go on if the time was all that it waited for.
 func (r *Runner) endWait(ctx context.Context, j Job) error {
 	op := r.ops[j.Kind]
 	if j.Memo[restMemo] != "" && (j.OperationDeadline == 0 || r.tick(j.Group) < j.OperationDeadline) {
 		return r.store.Do(ctx, func(tx Tx) error { return r.store.Signal(tx, j.Subject) })
 	}
-	cause := problem.Unavailablef("Timeout reached while waiting for %s", j.WaitFor)
+	cause := problem.Unavailablef(timedOut+"%s", j.WaitFor)
 	return r.store.Do(ctx, func(tx Tx) error {
 		if err := r.store.Interrupt(tx, j.ID, Undoing, cause); err != nil {
 			return err

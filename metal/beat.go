@@ -158,7 +158,7 @@ func (s *Nodes) onlyLives(n *Node, h Heartbeat) {
 	}
 }
 
-// FlushHeartbeats writes the times of heartbeats that said nothing new, many in one transaction.
+// FlushHeartbeats writes the times of heartbeats that said nothing new, many in one transaction, and the counts of refused ones.
 func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
 	times := s.heard.take()
 	var beats []Beat
@@ -171,5 +171,5 @@ func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.flushRefused(ctx)
 }

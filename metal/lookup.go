@@ -3,9 +3,12 @@ package metal
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -124,19 +127,57 @@ const LegacyAgent = "legacy passthru"
 // Heartbeat takes a word from a ramdisk. Only one with the token of the node's present boot counts.
 // Conflict: the node is locked and this boot has not been heard before; ask again.
 func (s *Nodes) Heartbeat(ctx context.Context, ident string, h Heartbeat) error {
-	n, err := s.store.Node(ctx, nil, ident)
+	n, err := s.HeartbeatNode(ctx, ident, h)
 	if err != nil {
 		return err
 	}
 	return s.HeartbeatOf(ctx, n, h)
 }
 
-// HeartbeatOf is Heartbeat for a node that was just read.
-func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
-	if !n.within(ctx) {
-		return notFound
+// HeartbeatNode reads the node of a heartbeat. An unknown node and a token that is not of the node's boot are answered alike,
+// so that nobody learns which nodes there are.
+func (s *Nodes) HeartbeatNode(ctx context.Context, ident string, h Heartbeat) (*Node, error) {
+	refusal := notFound
+	switch {
+	case h.tokenless():
+		refusal = errHoldsToken
+	case h.Token.Empty():
+		return nil, s.RefuseTokenless(ident)
 	}
-	if err := s.checkHeartbeat(n, h); err != nil {
+	n, err := s.store.Node(ctx, nil, ident)
+	switch {
+	case problem.Is(err, problem.NotFound):
+		return nil, refusal
+	case err != nil:
+		return nil, err
+	case !n.within(ctx):
+		return nil, refusal
+	case !s.proves(n, h):
+		s.refused.add(n.ID, n.BootNumber, "", time.Time{})
+		return nil, refusal
+	}
+	return n, nil
+}
+
+// proves tells whether a heartbeat has the token of the node's boot, or needs none.
+func (s *Nodes) proves(n *Node, h Heartbeat) bool {
+	if h.tokenless() {
+		return n.noToken()
+	}
+	return n.BootNumber != 0 && n.Plan != nil && n.Plan.BootNumber == n.BootNumber && h.Token.Equal(n.AgentToken(s.key))
+}
+
+// HeartbeatOf is Heartbeat for a node that HeartbeatNode gave.
+func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
+	err := s.takeHeartbeat(ctx, n, h)
+	if h.Token.Empty() {
+		return err
+	}
+	return s.refuse(n, err)
+}
+
+func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
+	if err := s.checkHeartbeat(h); err != nil {
 		return err
 	}
 	c, err := s.store.Contact(ctx, nil, n.ID)
@@ -164,7 +205,7 @@ func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
 			return err
 		}
 		if now.BootNumber != n.BootNumber {
-			return errBadToken
+			return notFound
 		}
 		if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
 			return err
@@ -192,8 +233,8 @@ func (s *Nodes) HeartbeatOf(ctx context.Context, n *Node, h Heartbeat) error {
 }
 
 var (
-	errBadToken   = problem.Invalidf("Invalid or missing agent token received.")
-	errHoldsToken = problem.Invalidf("Agent token is required for heartbeat processing: this boot of the node has one. An agent that knows no token can not be served here.")
+	errNoToken    = problem.Invalidf("Agent token is required for heartbeat processing.")
+	errHoldsToken = problem.Invalidf("Agent token is required for heartbeat processing. An agent that knows no token is served only where the boot of its node has none.")
 )
 
 func (h Heartbeat) tokenless() bool { return h.Legacy && h.Token.Empty() }
@@ -205,7 +246,8 @@ func (n *Node) noToken() bool {
 		n.ProvisionState.Info().Lookup && n.ProvisionState != Rescuing && n.ProvisionState != RescueWait
 }
 
-func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
+// checkHeartbeat refuses what no heartbeat may say, whoever sends it.
+func (s *Nodes) checkHeartbeat(h Heartbeat) error {
 	if err := s.checkCallback(h.URL); err != nil {
 		return err
 	}
@@ -214,17 +256,20 @@ func (s *Nodes) checkHeartbeat(n *Node, h Heartbeat) error {
 	default:
 		return problem.Invalidf("agent_status must be start, end or error")
 	}
-	if h.tokenless() {
-		if !n.noToken() {
-			return errHoldsToken
-		}
+	return checkCertificate(h.CA)
+}
+
+// checkCertificate refuses what could never be trusted when the agent is called back.
+func checkCertificate(text string) error {
+	if text == "" {
 		return nil
 	}
-	if h.Token.Empty() {
-		return problem.Invalidf("Agent token is required for heartbeat processing.")
+	block, _ := pem.Decode([]byte(text))
+	if block == nil || block.Type != "CERTIFICATE" {
+		return problem.Invalidf("agent_verify_ca is no PEM certificate")
 	}
-	if n.BootNumber == 0 || n.Plan == nil || n.Plan.BootNumber != n.BootNumber || !h.Token.Equal(n.AgentToken(s.key)) {
-		return errBadToken
+	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		return problem.Invalidf("agent_verify_ca is no certificate that can be read: %w", err)
 	}
 	return nil
 }

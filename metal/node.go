@@ -117,6 +117,8 @@ type Contact struct {
 	PowerError    string
 	// Seen is what netboot saw of the machine last; SaveContact leaves it alone.
 	Seen
+	// Refusals are the refused heartbeats; SaveContact leaves them alone.
+	Refusals
 	// Revision is raised by every write; the store keeps it.
 	Revision int64
 }

@@ -43,6 +43,7 @@ type Nodes struct {
 	now       func() time.Time
 	heard     heard
 	sightings sightings
+	refused   refusedHeartbeats
 }
 
 // NewNodes makes the service.
@@ -261,6 +262,12 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 		}
 		if err := s.dropAllocation(ctx, tx, n); err != nil {
 			return err
+		}
+		if n.Maintenance != now.Maintenance || n.Fault != now.Fault {
+			// As in SetMaintenance: a waiting job may have to stop, or may go on.
+			if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {
+				return err
+			}
 		}
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err

@@ -98,6 +98,8 @@ type ContactStore interface {
 	SaveBeats(ctx context.Context, beats []Beat) error
 	// SaveSeen writes what netboot saw, where it is newer; of a node that is gone nothing. It raises no revision: nobody shows it.
 	SaveSeen(tx job.Tx, nodeID string, s Seen) error
+	// SaveRefusals adds to the refused heartbeats of a boot, or begins with them those of a new boot; of a node that is gone nothing.
+	SaveRefusals(tx job.Tx, nodeID string, r Refusals) error
 	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
 	TellToken(tx job.Tx, nodeID string, boot int64) (bool, error)
 	// ClaimPower gives up to limit nodes whose power is due to be read, those that are due longest, to nobody else before t.Next. Who has no

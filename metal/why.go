@@ -34,6 +34,9 @@ func (s Situation) Outside() Situation {
 	}
 	s.Node = &n
 	s.Contact.AgentURL, s.Contact.AgentStatusMessage = "", ""
+	if s.Contact.RefusedReason != "" {
+		s.Contact.RefusedReason = hidden
+	}
 	if s.Contact.PowerError != "" {
 		s.Contact.PowerError = hidden
 	}
@@ -157,6 +160,9 @@ const EndOfMaintenance = "the end of maintenance"
 // absent says how far a machine came whose ramdisk is awaited.
 func (s *Situation) absent(w *record.Why) {
 	n, c, from := s.Node, s.Contact, w.WaitsSince
+	if words := c.RefusedWords(n.BootNumber); words != "" {
+		w.Trouble = append(w.Trouble, words)
+	}
 	switch {
 	case c.AgentBoot == n.BootNumber && n.BootNumber > 0:
 		w.Notes = append(w.Notes, "the ramdisk of this boot runs")

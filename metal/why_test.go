@@ -107,6 +107,13 @@ func TestWhy(t *testing.T) {
 		"heard": {metal.CleanWait, nil, func(s *metal.Situation) {
 			s.Contact.AgentBoot, s.Contact.HeartbeatAt, s.Contact.AgentURL = 7, noon.Add(-9*time.Second), "https://10.0.0.9:9999"
 		}, record.Waiting, []string{"The ramdisk of this boot runs", "agent: heartbeat from https://10.0.0.9:9999 (9 s ago)"}, "salvor node abort kea"},
+		"its heartbeats are refused": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Contact.LookupAt = noon.Add(-9 * time.Second)
+			s.Contact.Refusals = metal.Refusals{RefusedBoot: 7, Refused: 15, RefusedAt: noon, RefusedReason: "address 10.0.0.9 may not be connected to", Unproven: 1}
+		}, record.Waiting, []string{"15 heartbeats were refused, the last one because: address 10.0.0.9 may not be connected to", "1 heartbeat was refused because the token"}, ""},
+		"heartbeats of an earlier boot were refused": {metal.RescueWait, nil, func(s *metal.Situation) {
+			s.Contact.Refusals = metal.Refusals{RefusedBoot: 6, Refused: 15, RefusedReason: "no"}
+		}, record.Waiting, nil, ""},
 		"found off": {metal.DeployWait, nil, func(s *metal.Situation) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
 		"no live conductor": {metal.RescueWait, nil, func(s *metal.Situation) {
 			s.Crew = record.Crew{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}

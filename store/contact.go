@@ -15,8 +15,9 @@ var contactFields = []string{"node_id", "agent_url", "agent_version", "agent_ca"
 	"heartbeat_at", "token_told", "lookup_at", "power_read", "power_read_at", "power_failures", "power_error"}
 
 var (
-	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, dhcp_at, dhcp_word, boot_at, boot_word, revision FROM contact`
-	upsertContact  = upsertContactText()
+	selectContacts = `SELECT ` + strings.Join(contactFields, ", ") + `, dhcp_at, dhcp_word, boot_at, boot_word,
+		refused_boot, refused_count, refused_at, refused_reason, unproven_count, revision FROM contact`
+	upsertContact = upsertContactText()
 )
 
 // upsertContactText writes the whole row; only the mark of a told token never goes
@@ -65,11 +66,12 @@ func (s *Store) Contacts(ctx context.Context, nodeIDs []string) (map[string]meta
 func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Contact, text string, args ...any) error {
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var c metal.Contact
-		var heartbeat, lookup, power, dhcp, boot int64
+		var heartbeat, lookup, power, dhcp, boot, refused int64
 		err := r.Scan(&c.NodeID, &c.AgentURL, &c.AgentVersion, &c.AgentCA, &c.AgentStatus, &c.AgentStatusMessage, &c.AgentBoot,
 			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError,
-			&dhcp, &c.DHCPWord, &boot, &c.BootWord, &c.Revision)
-		c.DHCPAt, c.BootAt = moment(dhcp), moment(boot)
+			&dhcp, &c.DHCPWord, &boot, &c.BootWord,
+			&c.RefusedBoot, &c.Refused, &refused, &c.RefusedReason, &c.Unproven, &c.Revision)
+		c.DHCPAt, c.BootAt, c.RefusedAt = moment(dhcp), moment(boot), moment(refused)
 		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = moment(heartbeat), moment(lookup), moment(power)
 		out[c.NodeID] = c
 		return err
@@ -137,6 +139,28 @@ func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.Seen) error {
 		nodeID, micros(seen.DHCPAt), seen.DHCPWord, micros(seen.BootAt), seen.BootWord)
 	if err != nil {
 		return fmt.Errorf("note what was seen of node %s: %w", nodeID, err)
+	}
+	return nil
+}
+
+// SaveRefusals is metal.ContactStore's. A node that is gone has no row to take it from.
+func (s *Store) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(`INSERT INTO contact (node_id, refused_boot, refused_count, refused_at, refused_reason, unproven_count)
+			SELECT id, $2, $3, $4, $5, $6 FROM node WHERE id = $1
+		ON CONFLICT (node_id) DO UPDATE SET
+			refused_count = excluded.refused_count + CASE WHEN excluded.refused_boot = contact.refused_boot THEN contact.refused_count ELSE 0 END,
+			unproven_count = excluded.unproven_count + CASE WHEN excluded.refused_boot = contact.refused_boot THEN contact.unproven_count ELSE 0 END,
+			refused_at = CASE WHEN excluded.refused_count > 0 OR excluded.refused_boot <> contact.refused_boot THEN excluded.refused_at ELSE contact.refused_at END,
+			refused_reason = CASE WHEN excluded.refused_count > 0 OR excluded.refused_boot <> contact.refused_boot THEN excluded.refused_reason ELSE contact.refused_reason END,
+			refused_boot = excluded.refused_boot
+			WHERE excluded.refused_boot >= contact.refused_boot`,
+		nodeID, r.RefusedBoot, r.Refused, micros(r.RefusedAt), r.RefusedReason, r.Unproven)
+	if err != nil {
+		return fmt.Errorf("count refused heartbeats of node %s: %w", nodeID, err)
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package ironic
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 
 	"salvor/api"
@@ -64,21 +62,6 @@ func (s *server) heartbeat(c *call) error {
 	})
 }
 
-// checkCertificate refuses what could never be trusted when the agent is called back.
-func checkCertificate(text string) error {
-	if text == "" {
-		return nil
-	}
-	block, _ := pem.Decode([]byte(text))
-	if block == nil || block.Type != "CERTIFICATE" {
-		return problem.Invalidf("agent_verify_ca is no PEM certificate")
-	}
-	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-		return problem.Invalidf("agent_verify_ca is no certificate that can be read: %w", err)
-	}
-	return nil
-}
-
 // takeHeartbeat hands a heartbeat on, unless the node's deploy interface takes none:
 // that is worth a warning and nothing else, as specified.
 func (c *call) takeHeartbeat(h metal.Heartbeat) error {
@@ -89,15 +72,15 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 	if err := api.Admit(c.r, proof); err != nil {
 		return err
 	}
+	if h.Token.Empty() && !h.Legacy {
+		return c.s.Nodes.RefuseTokenless(c.args[0]) // before any row is read
+	}
 	if same, err := c.s.Nodes.Repeated(c.r.Context(), c.args[0], h); err != nil {
 		return err
 	} else if same {
 		return c.empty(http.StatusAccepted)
 	}
-	if err := checkCertificate(h.CA); err != nil {
-		return err
-	}
-	n, err := c.s.Nodes.Node(c.r.Context(), c.args[0])
+	n, err := c.s.Nodes.HeartbeatNode(c.r.Context(), c.args[0], h)
 	if err != nil {
 		return err
 	}

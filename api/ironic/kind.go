@@ -33,6 +33,8 @@ type kind[R, F any] struct {
 	namedSince metal.Version
 	// removable refuses removals that the rules allow and the version of the request does not; nil: none.
 	removable func(*call, *R) error
+	// patched refuses what a patch made of a record; nil: none.
+	patched func(before, after *R, ops []patchOp) error
 	// hides is the rule of the policy without which a part of each record is not shown; empty: nothing is hidden.
 	hides string
 	// bare lets a creation come without a body.

@@ -141,14 +141,14 @@ func TestHeartbeat(t *testing.T) {
 		post("1.71", beat("callback_url", "http://a", "agent_status", "start"), 400, `Field "agent_status" not recognised in this version`),
 		post("1.82", `{}`, 400, "callback_url"), post("1.82", ``, 400, "JSON"), post("1.82", `{"callback_url":7}`, 400, "callback_url"),
 		post("1.82", beat("callback_url", "http://a", "bogus", "x"), 400, "Unexpected arguments: bogus"),
-		post("1.82", beat("callback_url", "http://:80", "agent_version", "1", "agent_token", "x"), 400, "Invalid callback_url"),
-		post("1.82", beat("callback_url", "http://a:99999", "agent_version", "1", "agent_token", "x"), 400, "no port 99999"),
-		post("1.82", beat("callback_url", "http://a?b=c", "agent_version", "1", "agent_token", "x"), 400, "Invalid callback_url"),
-		post("1.82", beat("callback_url", "http://a#b", "agent_version", "1", "agent_token", "x"), 400, "Invalid callback_url"),
+		post("1.82", beat("callback_url", "http://:80", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
+		post("1.82", beat("callback_url", "http://a:99999", "agent_version", "1", "agent_token", tok), 400, "no port 99999"),
+		post("1.82", beat("callback_url", "http://a?b=c", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
+		post("1.82", beat("callback_url", "http://a#b", "agent_version", "1", "agent_token", tok), 400, "Invalid callback_url"),
 		post("1.82", beat("callback_url", "http://a"), 400, "version is required"),
 		post("1.82", beat("callback_url", "http://a", "agent_version", "1"), 400, "Agent token is required for heartbeat processing."),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "wrong"), 400, "Invalid or missing agent token received."),
-		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "******"), 400, "Invalid or missing agent token received."),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "wrong"), 404, "Resource could not be found."),
+		post("1.82", beat("callback_url", "http://a", "agent_version", "1", "agent_token", "******"), 404, "Resource could not be found."),
 		post("1.82", beat("callback_url", "ftp://a", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
 		post("1.82", beat("callback_url", "http://", "agent_version", "1", "agent_token", tok), 400, "callback_url"),
 		post("1.82", beat("callback_url", "http://"+strings.Repeat("a", 3000), "agent_version", "1", "agent_token", tok), 400, "longer"),
@@ -180,7 +180,7 @@ func TestHeartbeat(t *testing.T) {
 		t.Errorf("driver_internal_info (-want +got):\n%s", diff)
 	}
 	w.edit(nodeID, func(n *metal.Node) { n.BootNumber = 4 })
-	w.refuse([]refusal{post("1.68", good, 400, "Invalid or missing agent token received.")})
+	w.refuse([]refusal{post("1.68", good, 404, "Resource could not be found.")})
 	info = w.want(200, "GET", "/v1/nodes/n1", "1.82", "").object(t)["driver_internal_info"]
 	if diff := cmp.Diff(map[string]any{"agent_version": "9.1", "agent_last_heartbeat": "2026-03-04T05:06:07+00:00"}, info); diff != "" {
 		t.Errorf("after the boot is void (-want +got):\n%s", diff)

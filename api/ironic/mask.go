@@ -1,6 +1,8 @@
 package ironic
 
 import (
+	"maps"
+	"reflect"
 	"slices"
 
 	"salvor/problem"
@@ -81,27 +83,116 @@ func (hides maskRule) keep(path string, o, old map[string]any) (map[string]any, 
 	return o, nil
 }
 
-// keepList compares element by element; a list that changed its order cannot be matched and its masks are refused.
-func (hides maskRule) keepList(path string, list, old []any) error {
+// keepList puts the stored secrets back into a list. The list as it was shown gets them by place. Else an item with a mask takes
+// those of the stored item that was shown like it; where there is none, or several with other secrets, it is refused. Apart names a
+// key of items that may differ.
+func (hides maskRule) keepList(path string, list, old []any, apart ...string) error {
+	if !hides.masks(list) {
+		return nil
+	}
+	if hides.shownAs(list, old) {
+		copy(list, old)
+		return nil
+	}
 	for i, v := range list {
-		var before any
-		if i < len(old) {
-			before = old[i]
+		if !hides.masks(v) {
+			continue
 		}
-		switch v := v.(type) {
-		case map[string]any:
-			below, _ := before.(map[string]any)
-			if _, err := hides.keep(path, v, below); err != nil {
-				return err
-			}
-		case []any:
-			below, _ := before.([]any)
-			if err := hides.keepList(path, v, below); err != nil {
-				return err
-			}
+		stored, err := hides.match(path, v, old)
+		if err == nil && stored == nil && len(apart) > 0 {
+			stored, err = hides.matchApart(path, v, old, apart)
 		}
+		switch {
+		case err != nil:
+			return err
+		case stored == nil:
+			return problem.Invalidf("%s: an item with %q is none of the stored ones as they are shown, so no secret is stored for it; give its secrets anew", shorten(path), secret.Mask)
+		}
+		list[i] = stored
 	}
 	return nil
+}
+
+// match finds the stored item that was shown as v; nil if there is none.
+func (hides maskRule) match(path string, v any, old []any) (found any, err error) {
+	for _, o := range old {
+		if !hides.shownAs(v, o) {
+			continue
+		}
+		if found != nil && !reflect.DeepEqual(found, o) {
+			return nil, problem.Invalidf("%s: an item with %q may be any of several stored ones with other secrets; give its secrets anew", shorten(path), secret.Mask)
+		}
+		found = o
+	}
+	return found, nil
+}
+
+// matchApart is match without regard to the keys apart, which stay as v has them.
+func (hides maskRule) matchApart(path string, v any, old []any, apart []string) (any, error) {
+	without := func(v any) any {
+		o, ok := v.(map[string]any)
+		if !ok {
+			return v
+		}
+		o = maps.Clone(o)
+		for _, key := range apart {
+			delete(o, key)
+		}
+		return o
+	}
+	bare := make([]any, len(old))
+	for i := range old {
+		bare[i] = without(old[i])
+	}
+	stored, err := hides.match(path, without(v), bare)
+	item, ok := stored.(map[string]any)
+	if !ok || err != nil {
+		return nil, err
+	}
+	item = maps.Clone(item)
+	for _, key := range apart {
+		if value, ok := v.(map[string]any)[key]; ok {
+			item[key] = value
+		}
+	}
+	return item, nil
+}
+
+// masks tells whether a value holds a mask where a secret would be.
+func (hides maskRule) masks(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if e == secret.Mask && hides(k) || hides.masks(e) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, hides.masks)
+	}
+	return false
+}
+
+// shownAs tells whether v is the stored value as it is shown, or with some of its secrets in clear.
+func (hides maskRule) shownAs(v, stored any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		o, ok := stored.(map[string]any)
+		if !ok || len(v) != len(o) {
+			return false
+		}
+		for k, e := range v {
+			was, ok := o[k]
+			if !ok || !(e == secret.Mask && was != nil && hides(k)) && !hides.shownAs(e, was) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		o, ok := stored.([]any)
+		return ok && slices.EqualFunc(v, o, hides.shownAs)
+	}
+	return reflect.DeepEqual(v, stored)
 }
 
 func errMask(path string) error {

@@ -24,7 +24,7 @@ func (c *call) loginGiven(before, after metal.Object, ops []patchOp) error {
 		}
 		kind, _, _ := strings.Cut(key, "_")
 		for name, kept := range after {
-			if kept != nil && strings.HasPrefix(name, kind+"_") && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !given(name, ops) {
+			if kept != nil && strings.HasPrefix(name, kind+"_") && secret.IsKey(name) && reflect.DeepEqual(kept, before[name]) && !given("driver_info", name, ops) {
 				return problem.Invalidf("driver_info/%s changes, so driver_info/%s must be given anew: it is sent to no other host.", shorten(key), shorten(name))
 			}
 		}
@@ -37,14 +37,32 @@ func placesController(key string) bool {
 	return strings.HasSuffix(key, "_address") || strings.HasSuffix(key, "_port") || strings.HasSuffix(key, "_verify_ca")
 }
 
-// given tells whether a patch itself says what the secret is.
-func given(name string, ops []patchOp) bool {
+// targetPlaces are the properties that say where a volume target is.
+var targetPlaces = []string{"target_portal", "target_portals", "target_iqn", "target_iqns"}
+
+// targetMoved keeps the credentials of a volume target from going elsewhere: a patch that changes where it is gives them anew.
+func targetMoved(before, after *metal.Target, ops []patchOp) error {
+	for _, key := range targetPlaces {
+		if reflect.DeepEqual(after.Properties[key], before.Properties[key]) {
+			continue
+		}
+		for name, kept := range after.Properties {
+			if kept != nil && metal.VolumeSecret(name) && reflect.DeepEqual(kept, before.Properties[name]) && !given("properties", name, ops) {
+				return problem.Invalidf("properties/%s changes, so properties/%s must be given anew: it is sent to no other target.", key, shorten(name))
+			}
+		}
+	}
+	return nil
+}
+
+// given tells whether a patch itself says what the secret in an attribute is.
+func given(attr, name string, ops []patchOp) bool {
 	for _, o := range ops {
 		v := o.Value
-		if o.Path == "/driver_info" {
+		if o.Path == "/"+attr {
 			whole, _ := v.(map[string]any)
 			v = whole[name]
-		} else if o.Path != "/driver_info/"+name {
+		} else if o.Path != "/"+attr+"/"+name {
 			continue
 		}
 		if v != nil && v != secret.Mask {

@@ -306,7 +306,8 @@ func setInstanceInfo(n *metal.Node, v any) error {
 
 func setMaintenanceAttr(n *metal.Node, v any) error {
 	on, err := wantBool("maintenance", v)
-	if n.Maintenance = on; !on {
+	// As in Nodes.SetMaintenance: no recovery of a fault ends the operator's maintenance, and a fault's reason is not the operator's.
+	if n.Maintenance = on; !on || n.Fault != "" {
 		n.MaintenanceReason, n.Fault = "", ""
 	}
 	return err

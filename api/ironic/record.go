@@ -211,6 +211,7 @@ func (k *kind[R, F]) patch(c *call) error {
 
 // apply works a patch on a record.
 func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
+	before := *r
 	values, err := applyPatch(ops, func(name string) any { return k.fields[k.index[name]].get(r) })
 	if err != nil {
 		return err
@@ -227,6 +228,9 @@ func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 		if err := f.set(c, r, v); err != nil {
 			return err
 		}
+	}
+	if k.patched != nil {
+		return k.patched(&before, r, ops)
 	}
 	return nil
 }

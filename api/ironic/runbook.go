@@ -98,7 +98,7 @@ func stepsField[R any](rank string, parse func(any) ([]metal.Step, error), at fu
 			if !ok {
 				return wrongType("steps", v, "a list of steps")
 			}
-			if err := secretKeys.keepList("steps", list, stepValues(rank, *at(r))); err != nil {
+			if err := secretKeys.keepList("steps", list, stepValues(rank, *at(r)), rank); err != nil {
 				return err
 			}
 			steps, err := parse(v)

@@ -27,7 +27,7 @@ func TestDeployTemplates(t *testing.T) {
 		t.Errorf("detail: %s", got)
 	}
 	w.want(200, "PATCH", "/v1/deploy_templates/CUSTOM_T", "1.55", `[{"op":"replace","path":"/steps/0/priority","value":5},{"op":"add","path":"/steps/1","value":{"interface":"raid","step":"x","args":{},"priority":1}},
-		{"op":"replace","path":"/steps/0/args","value":{"password":"******"}},{"op":"replace","path":"/name","value":"CUSTOM_U"}]`)
+		{"op":"replace","path":"/steps/0/args","value":{"settings":[{"name":"a","value":"b"}],"password":"******"}},{"op":"replace","path":"/name","value":"CUSTOM_U"}]`)
 	stored, err := w.config.DeployTemplates.Get(t.Context(), uuid)
 	if err != nil || stored.Name != "CUSTOM_U" || len(stored.Steps) != 2 || stored.Steps[0].Args["password"] != "hush" || stored.Steps[0].Priority != 5 {
 		t.Errorf("patched: %+v %v", stored, err)

@@ -41,7 +41,7 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 
 // targets are the disks' sides of volumes.
 var targets = define(kind[metal.Target, metal.TargetFilter]{
-	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true, hides: wholeTarget,
+	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true, hides: wholeTarget, patched: targetMoved,
 	service:   func(s *server) *metal.Targets { return s.Targets },
 	blank:     func(*call) *metal.Target { return &metal.Target{} },
 	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },

@@ -282,13 +282,13 @@ func TestTargetMasks(t *testing.T) {
 	w := newWorld(t)
 	w.volumes()
 	path := "/v1/volume/targets/" + targetID
-	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties","value":{"auth_method":"CHAP","auth_username":"******","auth_password":"******","target_portal":"192.0.2.9:3260"}}]`)
+	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties","value":{"auth_method":"CHAP","auth_username":"******","auth_password":"******","target_portal":"192.0.2.1:3260"}}]`)
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/auth_password","value":"******"},{"op":"add","path":"/properties/mutual_auth_password","value":"hush too"}]`)
 	got, err := w.config.Targets.Get(t.Context(), targetID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := metal.Object{"auth_method": "CHAP", "auth_username": "hush", "auth_password": "hush", "target_portal": "192.0.2.9:3260", "mutual_auth_password": "hush too"}
+	want := metal.Object{"auth_method": "CHAP", "auth_username": "hush", "auth_password": "hush", "target_portal": "192.0.2.1:3260", "mutual_auth_password": "hush too"}
 	if diff := cmp.Diff(want, got.Properties); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
@@ -361,4 +361,25 @@ func canonical(b []byte) string {
 	_ = json.Unmarshal(b, &v)
 	out, _ := json.Marshal(v)
 	return string(out)
+}
+
+// TestMovedTargetKeepsNoCredential: a target that is moved elsewhere has its credentials given anew, or is refused.
+func TestMovedTargetKeepsNoCredential(t *testing.T) {
+	w := newWorld(t)
+	w.volumes()
+	path := "/v1/volume/targets/" + targetID
+	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties","value":{"auth_username":"u","auth_password":"hush","target_portal":"192.0.2.9:3260","target_iqn":"iqn.a"}}]`)
+	for _, patch := range []string{
+		`[{"op":"replace","path":"/properties/target_portal","value":"203.0.113.6:3260"}]`,
+		`[{"op":"remove","path":"/properties/target_portal"},{"op":"add","path":"/properties/target_portals","value":["203.0.113.6:3260"]}]`,
+		`[{"op":"replace","path":"/properties","value":{"auth_username":"******","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
+		`[{"op":"replace","path":"/properties","value":{"auth_username":"u","auth_password":"******","target_portal":"203.0.113.6:3260","target_iqn":"iqn.a"}}]`,
+	} {
+		if a := w.ask("PATCH", path, "1.32", patch); a.status != 400 || !strings.Contains(a.words(), "anew") || strings.Contains(a.body, "hush") {
+			t.Errorf("%s: %d %s", patch, a.status, a.body)
+		}
+	}
+	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/target_portal","value":"203.0.113.6:3260"},
+		{"op":"replace","path":"/properties/auth_username","value":"u"},{"op":"replace","path":"/properties/auth_password","value":"hush"}]`)
+	w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties/auth_username"},{"op":"remove","path":"/properties/auth_password"},{"op":"replace","path":"/properties/target_portal","value":"203.0.113.7:3260"}]`)
 }

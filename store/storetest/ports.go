@@ -154,6 +154,23 @@ func testContact(b *bench) {
 		b.Errorf("an agent never heard of has the word of version %d, %v", version, err)
 	}
 	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "ghost"}) }), problem.NotFound, "Node ghost could not be found.")
+	refused := func(nodeID string, r metal.Refusals) {
+		b.do(func(tx job.Tx) error { return b.s.SaveRefusals(tx, nodeID, r) })
+	}
+	refused("b", metal.Refusals{RefusedBoot: 3, Refused: 1, RefusedAt: at, RefusedReason: "first", Unproven: 2})
+	refused("b", metal.Refusals{RefusedBoot: 3, Unproven: 1})
+	b.do(func(tx job.Tx) error { return b.s.SaveContact(tx, metal.Contact{NodeID: "b"}) })
+	refused("b", metal.Refusals{RefusedBoot: 3, Refused: 4, RefusedAt: at.Add(time.Hour), RefusedReason: "last"})
+	refused("b", metal.Refusals{RefusedBoot: 2, Refused: 9, RefusedReason: "of a former boot"})
+	want := metal.Refusals{RefusedBoot: 3, Refused: 5, RefusedAt: at.Add(time.Hour), RefusedReason: "last", Unproven: 3}
+	if c, err = b.s.Contact(b.ctx, nil, "b"); err != nil || c.Refusals != want {
+		b.Errorf("refused heartbeats %+v, %v; want %+v", c.Refusals, err, want)
+	}
+	refused("b", metal.Refusals{RefusedBoot: 4, Unproven: 1})
+	if c, err = b.s.Contact(b.ctx, nil, "b"); err != nil || c.Refusals != (metal.Refusals{RefusedBoot: 4, Unproven: 1}) {
+		b.Errorf("refused heartbeats of the next boot %+v, %v", c.Refusals, err)
+	}
+	refused("ghost", metal.Refusals{RefusedBoot: 1, Unproven: 1})
 	many, err = b.s.Contacts(b.ctx, make([]string, 2100))
 	b.ok(err)
 	if len(many) != 0 {

@@ -188,8 +188,8 @@ func TestNothingIsSentBeforeTheTokenIsProved(t *testing.T) {
 	w := newWorld(t, "[agent]\nrequire_tls = false\n")
 	m := w.machine(nil)
 	m.reach("rescue", "rescue wait")
-	for _, token := range []string{"", "wrong", "******", strings.Repeat("x", 43)} {
-		if a := m.beat(agent.URL, token); a.status != 400 {
+	for token, want := range map[string]int{"": 400, "wrong": 404, "******": 404, strings.Repeat("x", 43): 404} {
+		if a := m.beat(agent.URL, token); a.status != want {
 			t.Errorf("token %q: %d", token, a.status)
 		}
 	}

@@ -164,7 +164,7 @@ func TestSite(t *testing.T) {
 	if elsewhere != "rescue wait" {
 		t.Errorf("the node is %s", elsewhere)
 	}
-	w.heartbeat(id, "wrong", http.StatusBadRequest)
+	w.heartbeat(id, "wrong", http.StatusNotFound)
 	// The next reading of all plans writes them down.
 	until(t, 20*time.Second, func() (bool, string) {
 		return w.holdsPlans(), "no plans on the disk"
