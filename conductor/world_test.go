@@ -37,6 +37,8 @@ type bench struct {
 	credential    string
 	agentUp       bool
 	agentFaults   int // how often it answers with an error of its own
+	agentLate     int // how often it refuses the connection before it listens
+	agentRefuses  bool
 	finals        int
 	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
 	systemOn      int  // boots of the node's own system
@@ -117,6 +119,9 @@ func (b *bench) PrepareRamdisk(_ context.Context, n *metal.Node) error {
 func (b *bench) CleanUpRamdisk(context.Context, *metal.Node) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.broken != nil {
+		return b.broken
+	}
 	b.media, b.device = "", rescue.Boot{}
 	return nil
 }
@@ -160,6 +165,13 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 	}
 	if f.Hash.Empty() {
 		return problem.Conflictf("finalize without a hash")
+	}
+	if b.agentRefuses {
+		return problem.Conflictf("the agent says no")
+	}
+	if b.agentLate > 0 {
+		b.agentLate--
+		return driver.ErrGone
 	}
 	if b.agentFaults > 0 {
 		b.agentFaults--

@@ -1,0 +1,3 @@
+-- Why a job is to be aborted that may be at work: its conductor reads it, stops the action and fails the job.
+ALTER TABLE job ADD COLUMN abort_cause {{text}} NOT NULL DEFAULT '';
+CREATE INDEX job_abort ON job (owner) WHERE abort_cause <> '' AND state <> 'ended';
