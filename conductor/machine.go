@@ -143,6 +143,8 @@ func (c *Conductor) checkPower(ctx context.Context, r *job.Run, m *machine) (met
 
 // Deadlines of actions.
 const (
+	// firstContact bounds the tries to reach a BMC for the first time. With the end of the last try, they take 60 s at most.
+	firstContact     = 45 * time.Second
 	finalizeDeadline = 5 * time.Minute
 	networkDeadline  = 2 * time.Minute
 )

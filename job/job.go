@@ -131,7 +131,7 @@ type Queue interface {
 	// Abort has the job fail with the cause, whether it waits, waits for its next try or is at work: whoever holds it stops its action.
 	// Of a job that is being undone already, what is left of the undoing is given up. problem.Conflict if it has ended.
 	Abort(tx Tx, j Job, cause string) error
-	// RetryNow makes the subject's job due now that waits for its next try, if one does.
+	// RetryNow has the next try of the subject's job come at once, if the job tries again and again.
 	RetryNow(tx Tx, s Subject) error
 	// Job reads one job; a nil tx reads outside of any transaction. problem.NotFound if there is none.
 	Job(ctx context.Context, tx Tx, id string) (Job, error)
