@@ -29,7 +29,7 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
-			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.CleanTimeout))), NoUndo: "waiting changes nothing"},
 			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
 			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: none, Deadline: stepDeadline},
@@ -79,7 +79,7 @@ func (c *Conductor) timeout(kind job.Kind) time.Duration {
 
 // cleanUpLeftovers asks the BMC only if a boot of ours may still be set up there.
 func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.node.Plan == nil {
+	if m.node.Plan == nil && !m.node.HoldsRamdisk() {
 		return job.Done()
 	}
 	return c.cleanUpRamdisk(ctx, r, m)

@@ -7,6 +7,7 @@ package conductor
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"salvor/compute"
@@ -145,6 +146,10 @@ func (c *Conductor) Definitions() []job.Definition {
 		all = append(all, c.define(w))
 	}
 	for i := range all {
+		switch all[i].Kind {
+		case "rescue", "unrescue", "provide", "clean", "inspect", "deploy", "delete", "service":
+			all[i].GiveUp = c.giveUp
+		}
 		// A rescue has none: an operator's maintenance may hold it for as long as he likes; nor
 		// have operations with steps, which may be held too, and take what disks take.
 		switch all[i].Kind {
@@ -311,8 +316,12 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 
 // stuck asks for a human where an undo could not be finished.
 func (c *Conductor) stuck(ctx context.Context, tx job.Tx, j *job.Job, why string) error {
+	fault, words := string(j.Kind)+" abort failure", "The "+string(j.Kind)+" operation could not be taken back: "+why
 	return c.Nodes.Edit(ctx, tx, j.Subject.ID, func(n *metal.Node) {
-		n.Maintenance, n.Fault = true, string(j.Kind)+" abort failure"
-		n.MaintenanceReason = "The " + string(j.Kind) + " operation could not be taken back: " + why
+		if n.Maintenance && n.Fault == "" { // by an operator, whose words stay
+			n.Fault, n.LastError = fault, strings.TrimSpace(n.LastError+" "+words)
+			return
+		}
+		n.Maintenance, n.Fault, n.MaintenanceReason = true, fault, words
 	})
 }

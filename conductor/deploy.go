@@ -25,7 +25,7 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "join the provisioning network", Do: c.act(ifRamdisk(c.joinProvisioning)), Undo: c.act(ifRamdisk(c.detach(driver.Provisioning))), Deadline: networkDeadline},
 			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
-			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.DeployTimeout))), NoUndo: "waiting changes nothing"},
 			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
 			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: again, Deadline: stepDeadline},
@@ -43,7 +43,7 @@ func (c *Conductor) deploy() job.Definition {
 // planInstance voids what an earlier life left and, where the system is a ramdisk, plans its boot.
 func (c *Conductor) planInstance(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.deploy == nil || !m.deploy.BootsRamdisk() {
-		return job.Done(c.edit(ctx, m.node.ID, voidBoot))
+		return job.Done(c.edit(ctx, m.node.ID, (*metal.Node).VoidBoot))
 	}
 	number := m.node.BootNumber + 1
 	kernel, _ := m.node.InstanceInfo["kernel"].(string)

@@ -25,7 +25,7 @@ func (c *Conductor) inspect() job.Definition {
 			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
-			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the findings", Do: c.act(ifRamdisk(c.awaitFindings)), NoUndo: "waiting changes nothing"},
 			{Name: "take the findings", Do: c.act(ifRamdisk(c.takeFindings)), NoUndo: "what was found stays true"},
 			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: reading, Deadline: c.bmcDeadline()},

@@ -102,15 +102,15 @@ func (c *Conductor) cleanUpRamdisk(ctx context.Context, r *job.Run, m *machine) 
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
-	return job.From(m.boot.CleanUpRamdisk(ctx, m.node), c.edit(ctx, m.node.ID, voidBoot))
-}
-
-// voidBoot takes the plan away and makes its token worthless.
-func voidBoot(n *metal.Node) {
-	if n.Plan != nil {
-		n.Plan = nil
-		n.BootNumber++
+	set := m.node
+	if road := set.RamdiskRoad(); set.Plan == nil && road != "" {
+		set = set.Clone() // the boot is void already, and the driver looks for what it left
+		set.Plan = &metal.BootPlan{Road: road}
 	}
+	return job.From(m.boot.CleanUpRamdisk(ctx, set), c.edit(ctx, m.node.ID, func(n *metal.Node) {
+		n.VoidBoot()
+		n.RamdiskCleared()
+	}))
 }
 
 // prepareInstance sets the boot of the node's own system: the saved one, or the
@@ -143,6 +143,8 @@ func (c *Conductor) checkPower(ctx context.Context, r *job.Run, m *machine) (met
 
 // Deadlines of actions.
 const (
+	// firstContact bounds the tries to reach a BMC for the first time. With the end of the last try, they take 60 s at most.
+	firstContact     = 45 * time.Second
 	finalizeDeadline = 5 * time.Minute
 	networkDeadline  = 2 * time.Minute
 )

@@ -106,7 +106,7 @@ func (c *Conductor) agentOf(ctx context.Context, r *job.Run, m *machine, within 
 		return none, false, job.From(err)
 	}
 	if m.node.Plan == nil {
-		return none, false, job.Fail(problem.Conflictf("the boot of the ramdisk was taken away"))
+		return none, false, job.Fail(errBootTaken)
 	}
 	if err := agentError(m.node, heard); err != nil {
 		return none, false, job.Fail(err)
@@ -152,6 +152,9 @@ func fromAgent(r *job.Run, err error) job.Outcome {
 // turnOnAgain mends the power of a machine that was found off while its ramdisk is awaited.
 func (c *Conductor) turnOnAgain(ctx context.Context, r *job.Run, m *machine, heard metal.Contact) {
 	if heard.PowerRead != metal.PowerOff || !heard.PowerReadAt.After(r.ActionStartedAt) || m.node.PowerState != metal.PowerOn {
+		return
+	}
+	if m.node.Plan == nil {
 		return
 	}
 	// The boot that was set for once may be used up.

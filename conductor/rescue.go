@@ -24,11 +24,11 @@ func (c *Conductor) rescue() job.Definition {
 		Actions: []job.Action{
 			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "save the boot", Do: c.act(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
-			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.attach(driver.Tenant)), Deadline: networkDeadline},
+			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.rejoinTenant), Deadline: networkDeadline},
 			{Name: "join the rescuing network", Do: c.act(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.act(c.detach(driver.Rescuing)), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(c.ramdisk(c.planRescue)), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(c.ramdisk(c.prepareRamdisk)), Undo: c.act(c.cleanUpRamdisk), Deadline: c.bmcDeadline()},
-			{Name: "power on", Do: c.act(c.turnOn), Undo: c.act(c.keepOff), Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.act(c.turnOn), Undo: c.act(c.stopRamdisk), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.act(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
 			{Name: "finalize", Do: c.act(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
@@ -117,6 +117,9 @@ func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.
 }
 
 func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+	if m.node.Plan == nil {
+		return job.Fail(errBootTaken)
+	}
 	return job.From(m.boot.PrepareRamdisk(ctx, m.node))
 }
 

@@ -22,11 +22,11 @@ func (c *Conductor) service() job.Definition {
 			{Name: "power off", Do: c.act(ifRamdisk(c.turnOff)), Undo: c.act(ifRamdisk(c.believePower)), Deadline: c.bmcDeadline()},
 			{Name: "note the boot", Do: c.act(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
 			{Name: "clean up an earlier ramdisk", Do: c.act(ifRamdisk(c.dropRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
-			{Name: "leave the tenant network", Do: c.act(ifRamdisk(c.detach(driver.Tenant))), Undo: c.act(ifRamdisk(c.attach(driver.Tenant))), Deadline: networkDeadline},
+			{Name: "leave the tenant network", Do: c.act(ifRamdisk(c.detach(driver.Tenant))), Undo: c.act(ifRamdisk(c.rejoinTenant)), Deadline: networkDeadline},
 			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
 			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
-			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.keepOff)), Deadline: c.bmcDeadline()},
+			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.ServiceTimeout))), NoUndo: "waiting changes nothing"},
 			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
 			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: again, Deadline: stepDeadline},
@@ -44,26 +44,23 @@ func (c *Conductor) service() job.Definition {
 // servesByRamdisk: a machine that still has the ramdisk of a service before this one is put back by the same road, whatever
 // this one was asked.
 func servesByRamdisk(ctx context.Context, r *job.Run, m *machine) (bool, error) {
-	if holdsRamdisk(m.node) {
+	if m.node.HoldsRamdisk() {
 		return true, nil
 	}
 	return stepsByRamdisk(ctx, r, m)
 }
 
-// holdsRamdisk tells whether the node's boot is that of a ramdisk which is not its system.
-func holdsRamdisk(n *metal.Node) bool { return n.Plan != nil && !n.Plan.Persistent }
-
 // dropRamdisk takes away what a service that was given up for this one had set up, so that what fails after it is as
 // in a service of its own.
 func (c *Conductor) dropRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if !holdsRamdisk(m.node) {
+	if !m.node.HoldsRamdisk() {
 		return job.Done()
 	}
 	return c.cleanUpRamdisk(ctx, r, m)
 }
 
 func (c *Conductor) noteBoot(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	if m.manage == nil || r.Memo[metal.BootNote] != "" || holdsRamdisk(m.node) {
+	if m.manage == nil || r.Memo[metal.BootNote] != "" || m.node.HoldsRamdisk() {
 		return job.Done() // a ramdisk's boot is not the system's
 	}
 	boot, err := m.manage.BootDevice(ctx, m.node)

@@ -63,7 +63,7 @@ func (c *Conductor) planVolumes(ctx context.Context, m *machine, v metal.VolumeP
 	}
 	if plan == nil {
 		return job.Done(c.edit(ctx, m.node.ID, func(n *metal.Node) {
-			voidBoot(n)
+			n.VoidBoot()
 			markVolumes(n, true) // before the machine is told of them
 		}))
 	}

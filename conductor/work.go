@@ -337,7 +337,7 @@ func (c *Conductor) planAgain(ctx context.Context, r *job.Run, m *machine) error
 	number := m.node.BootNumber + 1
 	old := m.node.Plan
 	if old == nil {
-		return problem.Conflictf("the boot of the ramdisk was taken away")
+		return errBootTaken
 	}
 	plan, err := m.boot.Plan(m.node, driver.Ramdisk{Kernel: old.Kernel, Image: old.Ramdisk, BootNumber: number, CarryToken: old.CarryToken, Ports: m.bootPorts()})
 	if err != nil {

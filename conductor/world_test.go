@@ -37,11 +37,15 @@ type bench struct {
 	credential    string
 	agentUp       bool
 	agentFaults   int // how often it answers with an error of its own
+	agentLate     int // how often it refuses the connection before it listens
+	agentRefuses  bool
 	finals        int
 	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
 	systemOn      int  // boots of the node's own system
 	refuses       map[driver.Net]error
 	broken        error // what the BMC answers to every question of power
+	silent        bool  // the BMC takes connections and answers nothing
+	asked         int   // how often it was asked while silent or broken
 	agent         *fakeAgent
 	gear          gear
 
@@ -52,18 +56,34 @@ type bench struct {
 	node  string
 }
 
-func (b *bench) PowerState(context.Context, *metal.Node) (metal.Power, error) {
+func (b *bench) PowerState(ctx context.Context, _ *metal.Node) (metal.Power, error) {
+	err := b.answers(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.power, b.broken
+	return b.power, err
 }
 
-func (b *bench) SetPower(_ context.Context, n *metal.Node, want metal.Power) error {
+// answers is how the BMC takes a question: a silent one keeps whoever asks until they give up.
+func (b *bench) answers(ctx context.Context) error {
+	b.mu.Lock()
+	silent, err := b.silent, b.broken
+	if silent || err != nil {
+		b.asked++
+	}
+	b.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return problem.Unavailablef("no answer in time")
+	}
+	return err
+}
+
+func (b *bench) SetPower(ctx context.Context, n *metal.Node, want metal.Power) error {
+	if err := b.answers(ctx); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.broken != nil {
-		return b.broken
-	}
 	if b.power == want {
 		return nil
 	}
@@ -96,7 +116,10 @@ func (b *bench) BootDevice(context.Context, *metal.Node) (rescue.Boot, error) {
 	return b.device, nil
 }
 
-func (b *bench) SetBootDevice(_ context.Context, _ *metal.Node, boot rescue.Boot) error {
+func (b *bench) SetBootDevice(ctx context.Context, _ *metal.Node, boot rescue.Boot) error {
+	if err := b.answers(ctx); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.device = boot
@@ -114,7 +137,10 @@ func (b *bench) PrepareRamdisk(_ context.Context, n *metal.Node) error {
 	return nil
 }
 
-func (b *bench) CleanUpRamdisk(context.Context, *metal.Node) error {
+func (b *bench) CleanUpRamdisk(ctx context.Context, _ *metal.Node) error {
+	if err := b.answers(ctx); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.media, b.device = "", rescue.Boot{}
@@ -161,6 +187,13 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 	if f.Hash.Empty() {
 		return problem.Conflictf("finalize without a hash")
 	}
+	if b.agentRefuses {
+		return problem.Conflictf("the agent says no")
+	}
+	if b.agentLate > 0 {
+		b.agentLate--
+		return driver.ErrGone
+	}
 	if b.agentFaults > 0 {
 		b.agentFaults--
 		return problem.Unavailablef("%w: 500", driver.ErrFaulty)
@@ -170,7 +203,10 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 	return nil
 }
 
-func (b *bench) Inspect(context.Context, *metal.Node) (metal.Object, []string, error) {
+func (b *bench) Inspect(ctx context.Context, _ *metal.Node) (metal.Object, []string, error) {
+	if err := b.answers(ctx); err != nil {
+		return nil, nil, err
+	}
 	return metal.Object{"cpus": 2.0}, []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, nil
 }
 

@@ -122,6 +122,9 @@ func Trouble(err error, secrets ...secret.Value) error {
 	var invalid x509.CertificateInvalidError
 	var hostname x509.HostnameError
 	var verify *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var plain tls.RecordHeaderError
+	var name *net.DNSError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &shut):
@@ -130,6 +133,12 @@ func Trouble(err error, secrets ...secret.Value) error {
 		return problem.New(known.Kind, "%w", err)
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
 		return problem.Invalidf("its certificate is not trusted: %s", Said(err.Error(), secrets...))
+	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
+		return problem.Invalidf("it does not speak TLS there; is its URL http, or its port another? %s", Said(err.Error(), secrets...))
+	case errors.As(err, &alert):
+		return problem.Invalidf("it refuses TLS: %s", Said(err.Error(), secrets...))
+	case errors.As(err, &name) && name.IsNotFound:
+		return problem.Tries(UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? %s", Said(name.Name), Said(err.Error(), secrets...)))
 	case errors.Is(err, errElsewhere):
 		return problem.Unavailablef("refused to follow: %w", err)
 	case errors.Is(err, context.Canceled):
@@ -143,6 +152,9 @@ func Trouble(err error, secrets ...secret.Value) error {
 	}
 	return problem.Unavailablef("%s", Said(err.Error(), secrets...))
 }
+
+// UnknownNameTries is how often a name is asked for that does not exist; a name server that fails is no such answer.
+const UnknownNameTries = 3
 
 // errSilent is a deadline in words for the user.
 var errSilent error = silentError{}

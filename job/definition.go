@@ -42,6 +42,9 @@ type Definition struct {
 	Actions []Action
 	// Deadline bounds the whole of a job in alive time; 0 means no bound but those of its actions.
 	Deadline time.Duration
+	// GiveUp takes back what needs nobody outside, in the transaction in which a job leaves the success road: before anything is undone.
+	// It may be called again for the same job. nil: there is nothing.
+	GiveUp func(ctx context.Context, tx Tx, j *Job) error
 	// Failed shows the failure on the subject, in the transaction that ends the failed job, or in
 	// the one that interrupts a wait that took too long. It may be called again for the same job.
 	Failed func(ctx context.Context, tx Tx, j *Job) error

@@ -15,6 +15,9 @@ type hand struct {
 	jobs map[string]int
 	// looked is when the store was last asked what it holds for us.
 	looked time.Time
+	// actions are under way, by their jobs: each can be cancelled. aborts are the causes of jobs that are to be aborted.
+	actions map[string]*underWay
+	aborts  map[string]string
 }
 
 // strayEvery is how often the store is asked for jobs that we hold and do not know of: the commit of a claim
@@ -26,6 +29,7 @@ func (h *hand) take(id string) { h.jobs[id]++ }
 func (h *hand) give(id string) {
 	if h.jobs[id]--; h.jobs[id] <= 0 {
 		delete(h.jobs, id)
+		delete(h.aborts, id)
 	}
 }
 
@@ -88,7 +92,7 @@ func (r *Runner) setAside(ctx context.Context, op *Definition, j Job, log *slog.
 	log.Error("a job is set aside: its row cannot be read", "action", j.Action, "damage", j.Damage)
 	next := j
 	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", j.ID, j.Kind, j.Action))
-	next.Memo, next.Attempt = map[string]string{"stuck": "nothing was taken back"}, 0
+	next.Memo, next.Attempt = map[string]string{stuckMemo: "nothing was taken back"}, 0
 	r.end(&next)
 	for shown := true; ctx.Err() == nil; {
 		err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error { return r.saveAside(ctx, tx, op, next, shown) })
@@ -108,6 +112,11 @@ func (r *Runner) setAside(ctx context.Context, op *Definition, j Job, log *slog.
 func (r *Runner) saveAside(ctx context.Context, tx Tx, op *Definition, next Job, shown bool) error {
 	if err := r.store.Save(tx, &next, false); err != nil {
 		return err
+	}
+	if op.GiveUp != nil {
+		if err := op.GiveUp(ctx, tx, &next); err != nil && shown {
+			return err
+		}
 	}
 	if shown && op.Failed != nil {
 		if err := op.Failed(ctx, tx, &next); err != nil {

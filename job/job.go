@@ -87,6 +87,10 @@ type Job struct {
 	RequestID, User                                string
 	CreatedAt, UpdatedAt, ActionStartedAt, EndedAt time.Time
 
+	// AbortCause is why somebody wants the job aborted, whoever works on it; empty: nobody does. It takes effect once: the job's
+	// problem is the same text then.
+	AbortCause string
+
 	// Damage says what of the row could not be read; no action can be trusted with such a job. Empty: all was read.
 	Damage string
 }
@@ -124,6 +128,11 @@ type Queue interface {
 	// Interrupt swaps a Waiting job to Undoing or Ended with the problem, clearing its secret; problem.Conflict if it
 	// is not Waiting any more or the subject is locked: who swaps first wins.
 	Interrupt(tx Tx, id string, to State, cause error) error
+	// Abort has the job fail with the cause, whether it waits, waits for its next try or is at work: whoever holds it stops its action.
+	// Of a job that is being undone already, what is left of the undoing is given up. problem.Conflict if it has ended.
+	Abort(tx Tx, j Job, cause string) error
+	// RetryNow has the next try of the subject's job come at once, if the job tries again and again.
+	RetryNow(tx Tx, s Subject) error
 	// Job reads one job; a nil tx reads outside of any transaction. problem.NotFound if there is none.
 	Job(ctx context.Context, tx Tx, id string) (Job, error)
 }
@@ -134,6 +143,8 @@ type Claims interface {
 	// (name -> newest version known). Fence is raised, Seen becomes Signals, Ready becomes Running. Oldest due first.
 	// A row that cannot be read is claimed too, with its Damage. After an error jobs may have been claimed all the same: see Claimed.
 	Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[Kind]int, limit int) ([]Job, error)
+	// Aborted gives the causes of the owner's jobs that are to be aborted and do not show it yet, by their ids.
+	Aborted(ctx context.Context, owner string) (map[string]string, error)
 	// Claimed lists up to limit jobs that the owner holds, whether it knows that or not.
 	Claimed(ctx context.Context, owner string, limit int) ([]Job, error)
 	// Save writes the claimed job's state, action, attempt, memo, secret, problem, times and owner WHERE id, j.Owner's claim and

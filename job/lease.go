@@ -222,9 +222,6 @@ func (r *Runner) endWait(ctx context.Context, j Job) error {
 		}
 		shown := j
 		shown.SetCause(cause)
-		if op.Failed == nil {
-			return nil
-		}
-		return op.Failed(ctx, tx, &shown)
+		return op.showFailure(ctx, tx, &shown)
 	})
 }

@@ -75,7 +75,7 @@ func NewRunner(c Config) (*Runner, error) {
 	r := &Runner{
 		store: c.Store, ops: map[Kind]*Definition{}, kinds: map[Kind]int{}, me: c.Conductor, leased: c.Leased,
 		now: c.Now, log: c.Log, die: c.Die, slots: make(chan struct{}, c.Workers), nudge: make(chan struct{}, 1),
-		ticks: map[string]int64{}, hand: hand{jobs: map[string]int{}},
+		ticks: map[string]int64{}, hand: hand{jobs: map[string]int{}, actions: map[string]*underWay{}, aborts: map[string]string{}},
 	}
 	if r.now == nil {
 		r.now = c.Store.Now
@@ -102,7 +102,7 @@ func (r *Runner) Run(ctx context.Context, grace time.Duration) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){r.keepLease, r.keepTime, r.watchWaits, r.watchClock} {
+	for _, loop := range []func(context.Context){r.keepLease, r.keepTime, r.watchWaits, r.watchClock, r.watchAborts} {
 		loops.Go(func() { loop(background) })
 	}
 	r.claimLoop(ctx)
@@ -271,7 +271,7 @@ func (r *Runner) work(ctx context.Context, j Job) {
 // held delays a job whose owners keep dying, once more for each crash beyond the limit.
 func (r *Runner) held(ctx context.Context, j *Job) bool {
 	mark := fmt.Sprint(j.Action, " ", j.Crashes)
-	if j.Crashes < crashLimit || j.Memo["held"] == mark {
+	if j.Crashes < crashLimit || j.AbortCause != "" || j.Memo["held"] == mark {
 		return false
 	}
 	run := Run{Job: *j, runner: r}
@@ -303,10 +303,18 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 	if j.OperationDeadline > 0 && r.tick(j.Group) >= j.OperationDeadline {
 		return r.settle(ctx, op, j, a, Fail(problem.Unavailablef("%s did not end within %s; it stood at %q", j.Kind, op.Deadline, a.Name)), log)
 	}
+	if cause := r.abortOf(j); cause != "" {
+		return r.abort(ctx, op, j, a, cause, log)
+	}
 	run := &Run{Job: *j, Log: log.With("action", a.Name), runner: r}
 	began := time.Now()
-	out := r.call(ctx, a, a.Do, run)
+	within, end := r.abortable(ctx, j.ID)
+	out := r.call(within, a, a.Do, run)
+	end()
 	*j = run.Job
+	if cause := r.abortOf(j); cause != "" && out.verdict != verdictDone && out.verdict != verdictThen {
+		return r.abort(ctx, op, j, a, cause, log)
+	}
 	if out.verdict == verdictRetry {
 		r.spend(j, a, time.Since(began))
 	}

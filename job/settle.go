@@ -27,9 +27,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 	if ctx.Err() != nil && (out.verdict == verdictFail || out.verdict == verdictRetry) {
 		return true, false // we were stopped: the outcome says nothing about the machine
 	}
-	if out.verdict == verdictRetry && r.late(j, a) {
-		out = Fail(problem.New(problem.KindOf(out.err), "%s: gave up after %s: %w", j.Action, a.deadline(), out.err))
-	}
+	out = r.lastTry(j, a, out)
 	next, keep := *j, false
 	switch out.verdict {
 	case verdictDone:
@@ -66,6 +64,15 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 		}
 		if out.commit != nil && out.verdict != verdictFail {
 			if err := out.commit(tx); err != nil {
+				return err
+			}
+		}
+		if next.State == Undoing && out.verdict == verdictFail {
+			show := op.giveUp
+			if next.Problem == j.AbortCause {
+				show = op.showFailure
+			}
+			if err := show(ctx, tx, &next); err != nil {
 				return err
 			}
 		}
@@ -118,8 +125,19 @@ func (r *Runner) forward(op *Definition, j *Job, out Outcome) bool {
 		return false
 	}
 	j.Action, j.ActionStartedAt, j.State = op.Actions[i].Name, r.now(), Running
+	if !j.Advanced() {
+		run := Run{Job: *j}
+		run.Note(advancedMemo, "yes")
+		*j = run.Job
+	}
 	return true
 }
+
+// advancedMemo marks a job of which an action has succeeded.
+const advancedMemo = "advanced"
+
+// Advanced tells whether an action of the job has succeeded.
+func (j *Job) Advanced() bool { return j.Memo[advancedMemo] != "" }
 
 func (r *Runner) end(j *Job) {
 	j.State, j.EndedAt, j.WaitFor, j.Deadline = Ended, r.now(), "", 0
@@ -129,10 +147,7 @@ func (r *Runner) end(j *Job) {
 // failing leaves the success road: undo for what has actions to take back.
 func (r *Runner) failing(j *Job, err error, log *slog.Logger) bool {
 	log.Warn("job failed", "action", j.Action, "error", err)
-	if problem.KindOf(err) == problem.Internal {
-		err = problem.New(problem.Internal, "internal error in action %q of job %s; the conductor's log tells more", j.Action, j.ID)
-	}
-	j.SetCause(err)
+	j.SetCause(j.shown(err))
 	j.Secret, j.Attempt, j.Deadline, j.WaitFor = noSecret, 0, 0, ""
 	if j.Class == Ask {
 		r.end(j)
@@ -140,6 +155,26 @@ func (r *Runner) failing(j *Job, err error, log *slog.Logger) bool {
 	}
 	j.State = Undoing
 	return true
+}
+
+// shown is an error as users may read it: of one that nobody gave a kind, the log has the words.
+func (j *Job) shown(err error) error {
+	if problem.KindOf(err) == problem.Internal {
+		return problem.New(problem.Internal, "internal error in action %q of job %s; the conductor's log tells more", j.Action, j.ID)
+	}
+	return err
+}
+
+// lastTry turns a try that no other follows into a failure.
+func (r *Runner) lastTry(j *Job, a *Action, out Outcome) Outcome {
+	switch most := problem.MostTries(out.err); {
+	case out.verdict != verdictRetry:
+	case most > 0 && j.Attempt+1 >= most:
+		out = Fail(out.err)
+	case r.late(j, a):
+		out = Fail(problem.New(problem.KindOf(out.err), "%s: gave up after %s: %w", j.Action, a.deadline(), out.err))
+	}
+	return out
 }
 
 // late tells whether the tries of an action have used up its deadline.
@@ -182,6 +217,8 @@ func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
 		return nil // one line for the first failed try; the count is in the job
 	case out.verdict == verdictRetry:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %v", word, j.Action, out.err)
+	case out.verdict == verdictFail && j.State == Undoing:
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, j.shown(out.err))
 	case out.verdict == verdictFail:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
 	case out.verdict == verdictWait, out.verdict == verdictPause:

@@ -25,7 +25,14 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		}
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
 		began := time.Now()
-		out = r.call(ctx, a, a.Undo, run)
+		within, end := r.abortable(ctx, j.ID)
+		if j.Memo[hastyMemo] != "" {
+			bounded, cancel := context.WithTimeout(within, hastyTry)
+			defer cancel()
+			within = bounded
+		}
+		out = r.call(within, a, a.Undo, run)
+		end()
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
 			r.spend(j, a, time.Since(began))
@@ -34,8 +41,19 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 			return true
 		}
 	}
+	if a != nil {
+		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" {
+			out = Fail(out.err)
+		}
+	}
 	next, keep := *j, true
+	cause := r.abortOf(j)
+	if cause != "" && out.verdict != verdictDone && out.verdict != verdictThen {
+		out = Fail(problem.Conflictf("%s", cause))
+	}
 	switch {
+	case cause != "" && a != nil:
+		keep = r.leaveUndone(op, &next, i, out, log)
 	case out.verdict == verdictRetry && !r.late(j, a):
 		r.postpone(&next, out)
 		keep = false
@@ -73,10 +91,41 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 // giveUp leaves an action that cannot be taken back, notes that, and goes on with the one before.
 func (r *Runner) giveUp(op *Definition, next *Job, i int, why error, log *slog.Logger) bool {
 	log.Error("undo", "action", op.Actions[i].Name, "error", why)
-	run := Run{Job: *next}
-	run.Note("stuck", fmt.Sprintf("%s could not be taken back: %v", op.Actions[i].Name, why))
-	*next = run.Job
+	next.noteStuck(op.Actions[i].Name, next.shown(why))
 	return r.backward(op, next, i)
+}
+
+// noteStuck adds an action that could not be taken back, and why, to those before it.
+func (j *Job) noteStuck(action string, why error) {
+	run := Run{Job: *j}
+	text := fmt.Sprintf("%q could not be taken back: %v", action, why)
+	if before := run.Memo[stuckMemo]; before != "" {
+		text = before + "; " + text
+	}
+	run.Note(stuckMemo, text)
+	*j = run.Job
+}
+
+// stuckMemo lists what could not be taken back.
+const stuckMemo = "stuck"
+
+// Stuck tells what of the job could not be taken back so far; empty if all was.
+func (j *Job) Stuck() string { return j.Memo[stuckMemo] }
+
+// leaveUndone ends the undoing at an action, because somebody wants it to end: what is left is told as not taken back.
+func (r *Runner) leaveUndone(op *Definition, next *Job, i int, out Outcome, log *slog.Logger) bool {
+	cause := problem.Conflictf("%s", r.abortOf(next))
+	if out.verdict == verdictDone || out.verdict == verdictThen {
+		i--
+	}
+	for ; i >= 0; i-- {
+		if a := &op.Actions[i]; a.Undo != nil {
+			log.Warn("undo given up", "action", a.Name, "error", cause)
+			next.noteStuck(a.Name, cause)
+		}
+	}
+	r.end(next)
+	return false
 }
 
 func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *Job, keep bool, out Outcome) error {
@@ -95,7 +144,7 @@ func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *J
 				return err
 			}
 		}
-		if why := next.Memo["stuck"]; why != "" && op.Stuck != nil {
+		if why := next.Stuck(); why != "" && op.Stuck != nil {
 			if err := op.Stuck(ctx, tx, next, why); err != nil {
 				return err
 			}

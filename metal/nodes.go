@@ -234,10 +234,11 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 	if err := change(n); err != nil {
 		return nil, err
 	}
-	if old.Reservation != "" {
+	mend := old.Reservation != "" && mends(old, n)
+	if old.Reservation != "" && !mend {
 		return nil, Locked(old)
 	}
-	if !old.ProvisionState.Info().Updatable && !old.Maintenance {
+	if !mend && !old.ProvisionState.Info().Updatable && !old.Maintenance {
 		return nil, problem.Conflictf("Node %s can not be updated while a state transition is in progress.", old.ID)
 	}
 	if err := s.checkRehome(old, n); err != nil {
@@ -254,8 +255,14 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 		if now.Version != old.Version {
 			return record.ErrChanged
 		}
-		if now.Reservation != "" {
+		switch {
+		case now.Reservation == "":
+		case !mend:
 			return Locked(now)
+		default:
+			if err := s.admitMend(tx, old, n); err != nil {
+				return err
+			}
 		}
 		if err := s.checkPlace(ctx, tx, n, old); err != nil {
 			return err

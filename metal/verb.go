@@ -37,6 +37,8 @@ func invalidState(n *Node, word string) error {
 func (n *Node) Admit(v Verb, word string) (Transition, error) {
 	t, ok := ByVerb(n.ProvisionState, v)
 	switch {
+	case v == Abort && n.Reservation != "":
+		return Transition{From: n.ProvisionState, Verb: Abort, To: n.ProvisionState}, nil // of whatever locks it
 	case !ok && n.Reservation != "":
 		return t, Locked(n)
 	case !ok:
@@ -104,7 +106,13 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		if err != nil {
 			return err
 		}
+		if v == Abort && n.Reservation != "" {
+			return s.abort(ctx, tx, n, who)
+		}
 		var memo map[string]string
+		if t.Job != "" || v == Abort {
+			n.VoidRamdisk() // first of all, and whatever the BMC does
+		}
 		if t.Ends {
 			if memo, err = s.endWaiting(tx, n, t); err != nil {
 				return err
@@ -204,7 +212,7 @@ func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition) (memo map[string]st
 	to, cause := job.Ended, problem.Conflictf("given up: the node is to be deleted")
 	switch t.Verb {
 	case Abort:
-		to, cause = job.Undoing, problem.Conflictf("aborted by request")
+		to, cause = job.Undoing, problem.Conflictf(abortedByRequest)
 	case Service:
 		cause = problem.Conflictf("given up for another service")
 	}

@@ -94,3 +94,23 @@ func ParseKind(name string) Kind {
 	}
 	return Internal
 }
+
+// few is an error that some more tries may heal, and many will not.
+type few struct {
+	error
+	most int
+}
+
+func (f few) Unwrap() error { return f.error }
+
+// Tries bounds how often in a row what failed so is tried at all: 3 for a name that nobody knows. Without it, only time bounds that.
+func Tries(most int, err error) error { return few{err, most} }
+
+// MostTries is the bound that Tries gave the error; 0 if there is none.
+func MostTries(err error) int {
+	var f few
+	if errors.As(err, &f) {
+		return f.most
+	}
+	return 0
+}

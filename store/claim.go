@@ -167,9 +167,11 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	}
 	// Look, then park: a signal between the claim and now has raised signals over seen.
 	const signalled = `CAST($4 AS TEXT) = 'waiting' AND signals <> seen`
+	// An abort that came since the claim is not kept waiting for the next try. One that has its effect already is the job's problem.
+	const aborted = `CAST($4 AS TEXT) <> 'ended' AND abort_cause <> '' AND abort_cause <> $14`
 	n, err := tx.exec(`UPDATE job SET state = CASE WHEN `+signalled+` THEN 'ready' ELSE CAST($4 AS TEXT) END,
-		due = CASE WHEN `+signalled+` THEN CAST($5 AS BIGINT) ELSE CAST($6 AS BIGINT) END, updated_at = CAST($5 AS BIGINT),
-		owner = $7, fence = fence + 1, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
+		due = CASE WHEN `+signalled+` OR `+aborted+` OR CAST($4 AS TEXT) = 'ready' AND retry_now <> 0 THEN CAST($5 AS BIGINT) ELSE CAST($6 AS BIGINT) END, updated_at = CAST($5 AS BIGINT),
+		retry_now = CASE WHEN CAST($4 AS TEXT) = 'running' THEN retry_now ELSE 0 END, owner = $7, fence = fence + 1, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
 		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
 		WHERE id = $1 AND owner = $2 AND fence = $3`,
 		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),

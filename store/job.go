@@ -22,7 +22,7 @@ const (
 
 const jobColumns = `id, kind, version, class, subject_kind, subject_id, group_name, state, action, attempt, crashes,
 	args, memo, secret, result, problem, problem_kind, owner, fence, signals, seen, due, wait_for, deadline,
-	operation_deadline, request_id, user_name, created_at, updated_at, action_started_at, ended_at`
+	operation_deadline, request_id, user_name, created_at, updated_at, action_started_at, ended_at, abort_cause`
 
 // Insert is job.Queue's.
 func (s *Store) Insert(t job.Tx, j *job.Job) error {
@@ -40,10 +40,10 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		return err
 	}
 	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) ON CONFLICT DO NOTHING`,
+		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) ON CONFLICT DO NOTHING`,
 		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
 		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
-		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), expires(j))
+		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), j.AbortCause, expires(j))
 	if err != nil {
 		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
 	}
@@ -234,7 +234,7 @@ func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
 	)
 	err := r.Scan(&j.ID, &j.Kind, &j.Version, &j.Class, &j.Subject.Kind, &j.Subject.ID, &j.Group, &j.State, &j.Action, &j.Attempt, &j.Crashes,
 		&args, &memo, &sealed, &result, &j.Problem, &j.ProblemKind, &j.Owner, &j.Fence, &j.Signals, &j.Seen, &due, &j.WaitFor, &j.Deadline,
-		&j.OperationDeadline, &j.RequestID, &j.User, &created, &updated, &started, &ended)
+		&j.OperationDeadline, &j.RequestID, &j.User, &created, &updated, &started, &ended, &j.AbortCause)
 	if err != nil {
 		return damaged(r, err)
 	}

@@ -84,7 +84,10 @@ func (l *lan) fault(ctx context.Context, err error) error {
 		return refusal
 	}
 	var timeout net.Error
+	var name *net.DNSError
 	switch {
+	case errors.As(err, &name):
+		return driver.Trouble(err, l.conf.password)
 	case ctx.Err() != nil:
 		return driver.Trouble(ctx.Err())
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -112,6 +112,9 @@ func (t *tool) fault(ctx context.Context, err error, words string) error {
 	case strings.Contains(words, "no matching cipher suite"), strings.Contains(words, "invalid authentication algorithm"), strings.Contains(words, "invalid integrity algorithm"), strings.Contains(words, "invalid confidentiality algorithm"):
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
 	}
+	if strings.Contains(words, "Address lookup for") {
+		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, driver.Said(words, t.conf.password)))
+	}
 	return problem.Unavailablef("ipmitool: %s", driver.Said(words, t.conf.password))
 }
 

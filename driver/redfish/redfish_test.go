@@ -123,10 +123,15 @@ func TestManySystemsNeedAName(t *testing.T) {
 
 // A wrong password must not be tried more often than asked: BMCs lock accounts.
 func TestWrongPasswordIsTriedOnce(t *testing.T) {
-	bmc, _, n := machine(t)
-	n.DriverInfo[PasswordKey] = "x"
-	if err := (&Driver{}).SetPower(t.Context(), n, metal.PowerOn); !problem.Is(err, problem.Invalid) || bmc.Requests() != 1 {
-		t.Fatalf("%v after %d requests; want one refusal", err, bmc.Requests())
+	for auth, requests := range map[string]int{"": 1, "basic": 1, "session": 2, "auto": 2} { // a session is opened after a look at the root
+		bmc, _, n := machine(t)
+		n.DriverInfo[PasswordKey] = "x"
+		if auth != "" {
+			n.DriverInfo[AuthKey] = auth
+		}
+		if err := (&Driver{}).SetPower(t.Context(), n, metal.PowerOn); !problem.Is(err, problem.Invalid) || bmc.Requests() != requests {
+			t.Fatalf("%q: %v after %d requests; want one refusal", auth, err, bmc.Requests())
+		}
 	}
 }
 

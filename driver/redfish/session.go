@@ -59,7 +59,7 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 		auth = authSession
 	}
 	s, err := d.login(ctx, conf, auth)
-	if err != nil && conf.auth == authAuto && !problem.Is(err, problem.Unavailable) {
+	if err != nil && conf.auth == authAuto && !problem.Is(err, problem.Unavailable) && !errors.Is(err, errLogin) {
 		s, err = d.login(ctx, conf, authBasic)
 	}
 	return s, err
@@ -226,6 +226,9 @@ func (s *session) secrets() []secret.Value {
 
 var errMissing = errors.New("404: the BMC has no such resource")
 
+// errLogin is a refused login: it is not tried again in another way, for BMCs lock accounts.
+var errLogin = errors.New("401")
+
 // fault gives an error of gofish its kind.
 func (s *session) fault(err error) error {
 	var answer *schemas.Error
@@ -240,7 +243,7 @@ func (s *session) fault(err error) error {
 	text := s.said(message(answer))
 	switch code := answer.HTTPReturnedStatusCode; code {
 	case http.StatusUnauthorized:
-		return problem.Invalidf("401: the BMC refuses %s or %s: %s", UsernameKey, PasswordKey, text)
+		return problem.Invalidf("%w: the BMC refuses %s or %s: %s", errLogin, UsernameKey, PasswordKey, text)
 	case http.StatusForbidden:
 		return problem.Invalidf("403: the BMC does not let this user do it: %s", text)
 	case http.StatusNotFound:
