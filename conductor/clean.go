@@ -21,11 +21,12 @@ func (c *Conductor) clean() job.Definition { return c.cleaning("clean", stepsByR
 func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run, *machine) (bool, error)) job.Definition {
 	const none = "a failed cleaning is cleaned again"
 	return job.Definition{
-		Kind: kind, Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: kind, Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			c.checkAction(),
 			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
-			{Name: "power off", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: none, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},

@@ -6,6 +6,7 @@ package conductor
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"time"
@@ -91,6 +92,12 @@ type Config struct {
 	SoftOffTimeout time.Duration
 	// PowerTimeout bounds a change of power.
 	PowerTimeout time.Duration
+	// Published is what other processes check operations of this conductor by.
+	Published json.RawMessage
+	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
+	Readable func(file string) error
+	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
+	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
 }
 
 // Conductor works operations off.
@@ -122,7 +129,7 @@ func (c *Conductor) SetAlive(alive func() error) { c.Alive = alive }
 
 // Catalog is what this conductor publishes of its hardware types.
 func (c *Conductor) Catalog() metal.Catalog {
-	var out metal.Catalog
+	out := metal.Catalog{Preflight: c.Published}
 	for _, d := range c.Config.Drivers {
 		out.Drivers = append(out.Drivers, d.Info)
 	}

@@ -14,15 +14,16 @@ import (
 func (c *Conductor) deploy() job.Definition {
 	const again = "a failed deployment is asked for again or deleted"
 	return job.Definition{
-		Kind: "deploy", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "deploy", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
 			{Name: "choose the road", Do: c.act(c.road(c.deploysByRamdisk)), NoUndo: checksOnly},
-			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(c.noteFound(c.keepOff)), Undo: c.act(c.restorePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave former volumes", Do: c.act(c.leaveFormerVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.leaveRescue), NoUndo: again, Deadline: networkDeadline},
-			{Name: "join the provisioning network", Do: c.act(ifRamdisk(c.joinProvisioning)), Undo: c.act(ifRamdisk(c.detach(driver.Provisioning))), Deadline: networkDeadline},
+			{Name: "join the provisioning network", Do: c.act(ifRamdisk(c.joinProvisioning)), Undo: c.act(ifRamdisk(c.leaveProvisioning)), Deadline: networkDeadline},
 			{Name: "plan the ramdisk", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},

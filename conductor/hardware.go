@@ -33,7 +33,13 @@ func wishes() []wish {
 			return d.BootDevice(ctx, n)
 		}),
 		ask("supported boot devices", "management", "get_supported_boot_devices", func(ctx context.Context, d driver.Management, n *metal.Node, _ nothing) (any, error) {
-			return d.BootDevices(ctx, n)
+			devices, err := d.BootDevices(ctx, n)
+			if describes, ok := d.(driver.BMCDescriber); ok && err == nil {
+				if b, err := describes.DescribeBMC(ctx, n); err == nil {
+					metal.KeepBMC(n, b)
+				}
+			}
+			return devices, err
 		}),
 		tell("set boot device", "management", "set_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, a metal.BootDeviceArgs) error {
 			return d.SetBootDevice(ctx, n, a.Boot)
@@ -176,9 +182,12 @@ func (c *Conductor) define(w wish) job.Definition {
 
 func (c *Conductor) answer(w wish) deed {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-		answer, _, err := w.do(ctx, r, m)
+		answer, change, err := w.do(ctx, r, m)
 		if err != nil {
 			return job.Fail(err)
+		}
+		if change != nil {
+			return job.Answer(answer, c.edit(ctx, m.node.ID, change))
 		}
 		return job.Answer(answer)
 	}

@@ -18,10 +18,11 @@ import (
 func (c *Conductor) inspect() job.Definition {
 	const reading = "reading changes nothing"
 	return job.Definition{
-		Kind: "inspect", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "inspect", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			c.checkAction(),
 			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Deadline: c.bmcDeadline()},
-			{Name: "power off", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: "off is where an inspection ends", Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
@@ -93,7 +94,7 @@ func (c *Conductor) chooseRamdisk(ctx context.Context, r *job.Run, m *machine) j
 		return job.Done()
 	}
 	if c.InspectionURL == "" {
-		return job.Fail(problem.Invalidf("this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override"))
+		return job.Fail(problem.Invalidf("%s", driver.NoRamdiskURL))
 	}
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
@@ -118,7 +119,11 @@ func (c *Conductor) foundAt(ctx context.Context, nodeID string) (string, error) 
 }
 
 func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	return c.planRamdisk("ipa-inspection-callback-url="+c.InspectionURL)(ctx, r, m)
+	return c.planRamdisk(c.inspectionParams()...)(ctx, r, m)
+}
+
+func (c *Conductor) inspectionParams() []string {
+	return []string{"ipa-inspection-callback-url=" + c.InspectionURL}
 }
 
 // awaitFindings parks the job until the ramdisk has brought what it found.

@@ -41,6 +41,9 @@ func (c *Conductor) turnOn(ctx context.Context, r *job.Run, m *machine) job.Outc
 	if m.power == nil {
 		return job.Fail(m.lacks("power"))
 	}
+	if err := c.noteBooted(ctx, r, m); err != nil {
+		return job.From(err)
+	}
 	return job.From(c.start(ctx, r, m), c.keepPower(ctx, m, metal.PowerOn))
 }
 

@@ -33,6 +33,10 @@ func (c *Conductor) noteHardware(ctx context.Context, m *machine) (change func(*
 			on, err := d.SecureBoot(ctx, n)
 			return func(n *metal.Node) { n.SecureBoot = &on }, err
 		}),
+		read(m, "management", func(d driver.BMCDescriber) (func(*metal.Node), error) {
+			b, err := d.DescribeBMC(ctx, n)
+			return func(n *metal.Node) { metal.KeepBMC(n, b) }, err
+		}),
 		read(m, "raid", func(d driver.RAID) (func(*metal.Node), error) {
 			config, err := d.RAIDConfig(ctx, n)
 			return func(n *metal.Node) { n.RAIDConfig = config }, err

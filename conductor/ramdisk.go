@@ -61,14 +61,10 @@ func ifRamdisk(do deed) deed {
 // planRamdisk opens the boot of the ramdisk that deploys, cleans or inspects.
 func (c *Conductor) planRamdisk(params ...string) deed {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-		kernel, image := m.node.Info("deploy_kernel"), m.node.Info("deploy_ramdisk")
-		if kernel == "" && image == "" {
-			kernel, image = c.DeployKernel, c.DeployRamdisk
-		}
 		number := m.node.BootNumber + 1
-		plan, err := m.boot.Plan(m.node, driver.Ramdisk{
-			Kernel: kernel, Image: image, Params: params, BootNumber: number, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts(),
-		})
+		ramdisk := c.deployRamdisk(m)
+		ramdisk.Params, ramdisk.BootNumber = params, number
+		plan, err := m.boot.Plan(m.node, ramdisk)
 		if err != nil {
 			return job.From(err)
 		}

@@ -20,9 +20,10 @@ import (
 // knows the rescue password. The order is Ironic's (facts/ironic.md (c)).
 func (c *Conductor) rescue() job.Definition {
 	return job.Definition{
-		Kind: "rescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "rescue", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
+			c.checkAction(),
+			{Name: "power off", Do: c.act(c.noteFound(c.turnOff)), Undo: c.act(c.restorePower), Deadline: c.bmcDeadline()},
 			{Name: "save the boot", Do: c.act(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
 			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.rejoinTenant), Deadline: networkDeadline},
 			{Name: "join the rescuing network", Do: c.act(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.act(c.detach(driver.Rescuing)), Deadline: networkDeadline},
@@ -102,14 +103,10 @@ func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
-	kernel, image := m.node.Info("rescue_kernel"), m.node.Info("rescue_ramdisk")
-	if kernel == "" && image == "" {
-		kernel, image = c.RescueKernel, c.RescueRamdisk
-	}
 	number := m.node.BootNumber + 1
-	plan, err := m.boot.Plan(m.node, driver.Ramdisk{
-		Kernel: kernel, Image: image, BootNumber: number, CarryToken: !c.PasswordInLookup, Ports: m.bootPorts(),
-	})
+	ramdisk := c.rescueRamdisk(m)
+	ramdisk.BootNumber = number
+	plan, err := m.boot.Plan(m.node, ramdisk)
 	if err != nil {
 		return job.From(err)
 	}
@@ -119,6 +116,9 @@ func (c *Conductor) planRescue(ctx context.Context, r *job.Run, m *machine) job.
 func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.node.Plan == nil {
 		return job.Fail(errBootTaken)
+	}
+	if err := c.notePrepared(ctx, r, m); err != nil {
+		return job.From(err)
 	}
 	return job.From(m.boot.PrepareRamdisk(ctx, m.node))
 }

@@ -15,11 +15,12 @@ import (
 func (c *Conductor) service() job.Definition {
 	const again = "service may be asked again from service failed"
 	return job.Definition{
-		Kind: "service", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "service", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
 			{Name: "choose the road", Do: c.act(c.road(servesByRamdisk)), NoUndo: checksOnly},
-			{Name: "power off", Do: c.act(ifRamdisk(c.turnOff)), Undo: c.act(ifRamdisk(c.believePower)), Deadline: c.bmcDeadline()},
+			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.turnOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "note the boot", Do: c.act(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
 			{Name: "clean up an earlier ramdisk", Do: c.act(ifRamdisk(c.dropRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
 			{Name: "leave the tenant network", Do: c.act(ifRamdisk(c.detach(driver.Tenant))), Undo: c.act(ifRamdisk(c.rejoinTenant)), Deadline: networkDeadline},

@@ -13,8 +13,9 @@ import (
 func (c *Conductor) unrescue() job.Definition {
 	const again = "unrescue may be asked again from unrescue failed"
 	return job.Definition{
-		Kind: "unrescue", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "unrescue", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
+			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
 			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},

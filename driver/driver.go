@@ -61,6 +61,16 @@ type Boot interface {
 	PrepareInstance(ctx context.Context, n *metal.Node, saved rescue.Boot) error
 }
 
+// BMCDescriber is a Management that reads what the BMC offers. It changes nothing.
+type BMCDescriber interface {
+	DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, error)
+}
+
+// BMCNeeds is a Boot that tells from a description why the BMC cannot bring the machine into a ramdisk. It asks nobody.
+type BMCNeeds interface {
+	CheckBMC(n *metal.Node, b metal.BMC) error
+}
+
 // Net names a network that a machine can be on.
 type Net string
 

@@ -22,33 +22,63 @@ type BootFiles struct {
 	Append string
 	// Dirs hold the kernels and ramdisks that may be given to machines; empty: any file.
 	Dirs []string
+	// Remote marks files of another machine: their paths are compared as they are written.
+	Remote bool
 }
 
-// Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says.
-// What cannot be booted (no kernel, parameters that would break a boot script) is Invalid.
+// Check tells every cause why the kernel and the ramdisk cannot be given to machines.
+func (f BootFiles) Check(r Ramdisk) error {
+	_, err := f.compose(&metal.Node{}, r)
+	return err
+}
+
+// composed is what a plan is made of.
+type composed struct {
+	kernel, ramdisk string
+	params          []string
+}
+
+// Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says. What cannot be booted (no kernel, parameters
+// that would break a boot script) is Invalid; the error names every cause.
 func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootPlan, error) {
-	kernel, err := f.file("kernel", r.Kernel)
-	if err != nil {
-		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
-	}
-	ramdisk, err := f.file("ramdisk", r.Image)
-	if err != nil {
-		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
-	}
-	if f.URL == "" || f.APIURL == "" {
-		return nil, problem.Invalidf("boot plan of node %s: this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override", n.ID)
-	}
-	params, err := f.params(n, r.Params)
+	c, err := f.compose(n, r)
 	if err != nil {
 		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
 	}
 	plan := &metal.BootPlan{
-		Road: road, Path: bootPath(), Kernel: kernel, Ramdisk: ramdisk, Params: params,
+		Road: road, Path: bootPath(), Kernel: c.kernel, Ramdisk: c.ramdisk, Params: c.params,
 		BootNumber: r.BootNumber, CarryToken: r.CarryToken, Persistent: r.Persistent, URL: strings.TrimRight(f.URL, "/"),
 	}
 	plan.MACs = macsOf(r.Ports)
 	return plan, nil
 }
+
+func (f BootFiles) compose(n *metal.Node, r Ramdisk) (composed, error) {
+	var causes []string
+	note := func(err error) {
+		if err != nil {
+			causes = append(causes, err.Error())
+		}
+	}
+	var c composed
+	var err error
+	c.kernel, err = f.file("kernel", r.Kernel)
+	note(err)
+	c.ramdisk, err = f.file("ramdisk", r.Image)
+	note(err)
+	if f.URL == "" || f.APIURL == "" {
+		causes = append(causes, NoRamdiskURL)
+	}
+	c.params, err = f.params(n, r.Params)
+	note(err)
+	if len(causes) > 0 {
+		return c, problem.Invalidf("%s", strings.Join(causes, "; "))
+	}
+	return c, nil
+}
+
+// NoRamdiskURL says that ramdisks would have nobody to call.
+const NoRamdiskURL = "this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override"
 
 // macsOf are the addresses by which a machine's request is told from others.
 func macsOf(ports []*metal.Port) []string {
@@ -94,27 +124,33 @@ func (f BootFiles) file(what, where string) (string, error) {
 		return "", problem.Invalidf("the path of the %s is not absolute", what)
 	}
 	where = filepath.Clean(where)
-	if len(f.Dirs) > 0 && !slices.ContainsFunc(f.Dirs, func(dir string) bool { return within(dir, where) }) {
-		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images", what, Said(where))
+	if len(f.Dirs) > 0 && !slices.ContainsFunc(f.Dirs, func(dir string) bool { return f.within(dir, where) }) {
+		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images: add its directory to [conductor]file_url_allowed_paths, or copy the file into one of them", what, Said(where))
 	}
 	return where, nil
 }
 
 // LocalFile checks a file of the conductor that a node's record names, a path or a file URL: it must lie in one of the directories.
-func LocalFile(what, where string, dirs []string) (string, error) {
-	if len(dirs) == 0 {
+func LocalFile(what, where string, files BootFiles) (string, error) {
+	if len(files.Dirs) == 0 {
 		return "", problem.Invalidf("the %s is a file of the conductor, and [conductor]file_url_allowed_paths names no directory for those", what)
 	}
 	if strings.HasPrefix(where, "http:") || strings.HasPrefix(where, "https:") {
 		return "", problem.Invalidf("the %s is not a file", what)
 	}
-	return BootFiles{Dirs: dirs}.file(what, where)
+	return files.file(what, where)
 }
 
 // within follows symbolic links as far as the file exists, so that a link cannot lead out.
-func within(dir, path string) bool {
+func (f BootFiles) within(dir, path string) bool {
+	if f.Remote {
+		rel, err := filepath.Rel(filepath.Clean(dir), path)
+		return err == nil && filepath.IsLocal(rel)
+	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
+	} else if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(parent, filepath.Base(path))
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

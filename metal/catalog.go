@@ -1,9 +1,13 @@
 package metal
 
+import "encoding/json"
+
 // Catalog is what a conductor says of its hardware types, published in its row, so
 // that the API can validate, show defaults and refuse at the door without asking it.
 type Catalog struct {
 	Drivers []DriverInfo `json:"drivers"`
+	// Preflight is what processes without this conductor's configuration check operations by. Only the program reads it.
+	Preflight json.RawMessage `json:"preflight,omitempty"`
 }
 
 // DriverInfo describes one hardware type.

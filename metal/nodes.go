@@ -3,6 +3,7 @@ package metal
 import (
 	"context"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type Options struct {
 	Callback func(host string, port uint16) error
 	// AllowDeletingAvailable lets nodes in available be deleted.
 	AllowDeletingAvailable bool
+	// Checker is the drivers' part of every check at the door; nil: there is none.
+	Checker Checker
 }
 
 // Nodes is the service that changes nodes by the rules. It is the only writer of
@@ -243,6 +246,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 	}
 	if err := s.checkRehome(old, n); err != nil {
 		return nil, err
+	}
+	if old.Driver != n.Driver || !reflect.DeepEqual(old.DriverInfo, n.DriverInfo) {
+		KeepBMC(n, BMC{}) // it may be another BMC
 	}
 	if err := s.check(ctx, n); err != nil {
 		return nil, err

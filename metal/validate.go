@@ -3,8 +3,9 @@ package metal
 import (
 	"context"
 	"fmt"
-	"salvor/record"
 	"strings"
+
+	"salvor/job"
 )
 
 // Validity is whether an interface of a node can work, and why not.
@@ -15,33 +16,63 @@ type Validity struct {
 }
 
 // Validate tells for each kind of interface whether it can work. It asks no machine:
-// it compares the record with what the conductors published.
+// it compares the record with what the conductors published, and checks the operations that belong to each interface.
 func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity, error) {
-	n, err := s.store.Node(ctx, nil, ident)
+	n, all, err := s.CheckAll(ctx, ident)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.directory.Driver(ctx, n)
+	g, err := s.gather(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, record.Page{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
+	rescues := n.Interfaces["rescue"] != "no-rescue"
 	out := make(map[string]Validity, len(InterfaceKinds))
 	for _, kind := range InterfaceKinds {
 		if kind == "vendor" {
 			continue
 		}
-		out[kind] = validity(n, d, kind, len(ports), kind == "rescue" || kind == "boot" && n.Interfaces["rescue"] != "no-rescue")
+		out[kind] = validity(n, g.driver, kind, len(g.ports), kind == "rescue" || kind == "boot" && rescues)
 	}
 	if out["storage"].OK {
-		if _, out["storage"], err = s.storageValidity(ctx, n, d); err != nil {
-			return nil, err
+		out["storage"] = g.volumes
+	}
+	for _, one := range all {
+		for _, r := range one.preflight {
+			for _, kind := range shownAt(one.Kind, r.Interface, out["rescue"].Known) {
+				out[kind] = out[kind].with(r.Text)
+			}
 		}
 	}
 	return out, nil
+}
+
+// shownAt tells at which interfaces validate shows a reason of an operation. The boot interface is judged by rescue where the
+// node can be rescued, as Ironic does, and by deploy elsewhere.
+func shownAt(op job.Kind, kind string, rescues bool) []string {
+	switch {
+	case op == "rescue" && rescues:
+		return []string{"rescue", kind}
+	case op == "deploy" && (kind != "boot" || !rescues), op == "provide" && kind == "network":
+		return []string{"deploy", kind}
+	case op == "deploy", op == "provide":
+		return []string{"deploy"}
+	case op == "inspect":
+		return []string{"inspect"}
+	}
+	return nil
+}
+
+// with adds a reason why an interface cannot work; one that does not exist or is not supported keeps its own.
+func (v Validity) with(reason string) Validity {
+	switch {
+	case !v.Known || strings.Contains(v.Reason, reason):
+		return v
+	case v.OK:
+		return Validity{Known: true, Reason: reason}
+	}
+	v.Reason += "; " + reason
+	return v
 }
 
 func validity(n *Node, d DriverInfo, kind string, ports int, forRescue bool) Validity {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"salvor/job"
 	"salvor/problem"
@@ -82,7 +81,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 	if err != nil {
 		return err
 	}
-	if err := s.ready(ctx, n, t); err != nil {
+	if err := s.ready(ctx, n, t, args); err != nil {
 		return err
 	}
 	var credential secret.Value
@@ -230,45 +229,6 @@ func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition) (memo map[string]st
 	return memo, nil
 }
 
-// ready refuses a verb whose operation could not work: an interface that the driver
-// lacks, a missing key, a conductor that is not there.
-func (s *Nodes) ready(ctx context.Context, n *Node, t Transition) error {
-	if t.Job == "" {
-		return nil
-	}
-	d, err := s.directory.Driver(ctx, n)
-	if err != nil {
-		return err
-	}
-	if t.Job == "deploy" {
-		if err := n.checkInstanceTraits(); err != nil {
-			return err
-		}
-	}
-	ports, err := s.store.Ports(ctx, PortFilter{NodeID: n.ID}, record.Page{Limit: 1})
-	if err != nil {
-		return err
-	}
-	volumes, err := s.readyVolumes(ctx, n, d, t)
-	if err != nil {
-		return err
-	}
-	if i, ok := d.Find(n, "deploy"); ok && t.Job == "deploy" && volumes.Root == nil {
-		for _, key := range i.RequiredInstance {
-			if strings.TrimSpace(text(n.InstanceInfo[key])) == "" {
-				return problem.Invalidf("Failed to deploy node %s: the deploy interface %s needs %s in instance_info", n.ID, i.Name, key)
-			}
-		}
-	}
-	for _, kind := range neededKinds(t.Job) {
-		v := validity(n, d, kind, len(ports), t.Job == "rescue")
-		if !v.OK {
-			return problem.Invalidf("Failed to %s node %s: %s", t.Job, n.ID, v.Reason)
-		}
-	}
-	return nil
-}
-
 // neededKinds lists the interfaces that an operation cannot do without.
 func neededKinds(kind job.Kind) []string {
 	switch kind {
@@ -284,7 +244,7 @@ func neededKinds(kind job.Kind) []string {
 		return []string{"power"}
 	case "inspect":
 		return []string{"inspect"}
-	case "clean", "service":
+	case "clean", "service", "provide":
 		return []string{"power"}
 	}
 	return nil

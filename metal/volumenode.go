@@ -72,18 +72,6 @@ func (s *Nodes) storageValidity(ctx context.Context, n *Node, d DriverInfo) (Vol
 	return plan, Validity{OK: true, Known: true}, err
 }
 
-// readyVolumes refuses to start a node from volumes that are not all there.
-func (s *Nodes) readyVolumes(ctx context.Context, n *Node, d DriverInfo, t Transition) (VolumePlan, error) {
-	if t.Job != "deploy" && t.Job != "unrescue" {
-		return VolumePlan{}, nil
-	}
-	plan, v, err := s.storageValidity(ctx, n, d)
-	if err == nil && !v.OK {
-		err = problem.Invalidf("Failed to %s node %s: %s", t.Job, n.ID, v.Reason)
-	}
-	return plan, err
-}
-
 const (
 	bootFailed = "Failed to boot: "
 	// bootWordEvery is shorter than a machine takes to try again.

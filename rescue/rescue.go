@@ -35,6 +35,8 @@ type Session struct {
 	Saved Boot `json:"saved"`
 	// SavedKnown tells whether Saved has been read yet.
 	SavedKnown bool `json:"saved_known"`
+	// OwnSystem tells that a machine runs its own system again, because its rescue failed before it booted anything of ours.
+	OwnSystem bool `json:"own_system,omitempty"`
 	// SavedSettings are those of a hypervisor that the rescue replaces, as they were set; a name that is absent was not set.
 	SavedSettings map[string]string `json:"saved_settings,omitempty"`
 	// Image names what was booted, for people.

@@ -54,6 +54,18 @@ func maskedAttr(name string, since metal.Version, at func(*metal.Node) *metal.Ob
 	return a
 }
 
+// setNetworkData takes what follows OpenStack's schema of network_data.json, or nothing.
+func setNetworkData(n *metal.Node, v any) error {
+	o, err := wantObject("network_data", v)
+	if err == nil {
+		err = metal.ParseNetworkData(o)
+	}
+	if err == nil {
+		n.NetworkData = o
+	}
+	return err
+}
+
 func interfaceAttr(kind string, since metal.Version) nodeAttr {
 	name := kind + "_interface"
 	return nodeAttr{name, since, true,
@@ -94,7 +106,7 @@ var nodeAttrs = []nodeAttr{
 	{"maintenance", 1, true, func(n *metal.Node) any { return n.Maintenance }, setMaintenanceAttr},
 	interfaceAttr("management", 31),
 	textAttr("name", 5, func(n *metal.Node) *string { return &n.Name }),
-	objectAttr("network_data", 66, func(n *metal.Node) *metal.Object { return &n.NetworkData }),
+	{"network_data", 66, true, func(n *metal.Node) any { return orEmpty(n.NetworkData) }, setNetworkData},
 	interfaceAttr("network", 20),
 	textAttr("owner", 50, func(n *metal.Node) *string { return &n.Owner }),
 	textAttr("parent_node", 83, func(n *metal.Node) *string { return &n.ParentNode }),

@@ -26,6 +26,7 @@ type Conductors interface {
 func (s *server) whyRoutes() []api.Route {
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/nodes/{ident}/why", Do: s.whyNode},
+		{Method: http.MethodGet, Path: "/nodes/{ident}/preflight", Do: s.preflightNode},
 		{Method: http.MethodGet, Path: "/servers/{ident}/why", Do: s.whyServer},
 		{Method: http.MethodGet, Path: "/hosts/{ident}/why", Do: s.whyHost},
 	}

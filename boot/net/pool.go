@@ -147,6 +147,34 @@ func (p *pool) gave(mac string, a netip.Addr) bool {
 	return ok && had == a
 }
 
+// free tells whether a MAC has an address already, or there is one that nobody holds.
+func (p *pool) free(macs []string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, mac := range macs {
+		if _, ok := p.byMAC[mac]; ok {
+			return true
+		}
+	}
+	held := 0
+	for _, h := range p.holder {
+		if now.Before(h.until) {
+			held++
+		}
+	}
+	size := int(number(p.To)-number(p.From)) + 1
+	if held+len(p.reserved) < size {
+		return true
+	}
+	for i := range size {
+		a := address(number(p.From) + uint32(i))
+		if h, taken := p.holder[a]; !slices.Contains(p.reserved, a) && (!taken || !now.Before(h.until)) {
+			return true
+		}
+	}
+	return false
+}
+
 // has tells whether an address lies in the range.
 func (p *pool) has(a netip.Addr) bool {
 	return a.Is4() && !a.Less(p.From) && !p.To.Less(a)

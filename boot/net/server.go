@@ -95,6 +95,9 @@ type Server struct {
 	seen   *seen
 	// reports bounds how often a machine is heard that fails.
 	reports *seen
+
+	poolMu sync.Mutex
+	pools  map[string][]*pool // by interface; of those that lease addresses
 }
 
 // New checks the configuration; problem.Invalid says what is wrong with it.
@@ -238,7 +241,36 @@ func (s *Server) responder(c Interface, addr netip.Addr) *responder {
 	for _, rng := range c.Ranges {
 		r.pools = append(r.pools, newPool(rng, addr))
 	}
+	s.poolMu.Lock()
+	defer s.poolMu.Unlock()
+	if s.pools == nil {
+		s.pools = map[string][]*pool{}
+	}
+	s.pools[c.Name] = r.pools
 	return r
+}
+
+// FreeAddress tells why a machine with these MACs would get no address: every address of every range is leased to others. A
+// network that some other server leases addresses on is not judged.
+func (s *Server) FreeAddress(macs []string) error {
+	s.poolMu.Lock()
+	defer s.poolMu.Unlock()
+	leases := ""
+	for _, c := range s.cfg.Interfaces {
+		if c.Mode != Authoritative || len(s.pools[c.Name]) == 0 {
+			return nil
+		}
+		for _, p := range s.pools[c.Name] {
+			if p.free(macs, time.Now()) {
+				return nil
+			}
+			leases += ", " + p.From.String() + " to " + p.To.String()
+		}
+	}
+	if leases == "" {
+		return nil
+	}
+	return problem.Invalidf("the boot network has no free address for the machine: all of %s are leased; widen the range in [netboot]interfaces, or wait for a lease to end", leases[2:])
 }
 
 // own is what an interface answers with: its own address, and its configuration with the

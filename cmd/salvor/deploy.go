@@ -2,13 +2,18 @@ package main
 
 import (
 	"salvor/conductor"
+	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/agent"
 )
 
 // deployImages are the kernel and ramdisk that deploy, clean and inspect nodes that name none: those of rescue, unless configured.
 func (p *program) deployImages(rescueKernel, rescueImage string) (kernel, image string) {
-	if c := p.cfg.Conductor; c.DeployKernel != "" || c.DeployRamdisk != "" {
+	return deployImages(p.cfg, rescueKernel, rescueImage)
+}
+
+func deployImages(cfg *config.Config, rescueKernel, rescueImage string) (kernel, image string) {
+	if c := cfg.Conductor; c.DeployKernel != "" || c.DeployRamdisk != "" {
 		return c.DeployKernel, c.DeployRamdisk
 	}
 	return rescueKernel, rescueImage

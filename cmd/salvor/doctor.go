@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"salvor/client"
 	"salvor/config"
+	"salvor/wire/native"
 )
 
 // The levels of findings.
@@ -60,19 +64,25 @@ var siteExaminations = []func(*doctor, context.Context){
 }
 
 func newDoctorCommand() *cobra.Command {
-	var format string
+	var format, node string
 	var where serveFlags
+	e := &endpoint{}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check a configuration, this machine and its networks before or while salvor serves", Args: cobra.NoArgs,
 		Long: `Checks the configuration of salvor serve and the machine that it is called on: files and their rights, the key, the database and its
 tables, the clock, disk space, ports, certificates, the ramdisk, boot networks and loaders, the address that ramdisks call, the directory of
 images, and whether the BMCs of some nodes answer. It changes nothing and sends
 no credential but to the database; it looks at neither Keystone, [otel] nor files of users and rules. Each line is ok, warn or fail, and says what to
-do. The exit status is 1 if anything fails.`,
-		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
+do. The exit status is 1 if anything fails.
+With --node NODE it asks the API instead whether rescue, unrescue, deploy, provide, clean, inspect and service could succeed on the node, and
+tells every reason why not; no machine is asked. A reason fails if the node's state takes the operation now, and else warns.`,
+		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "table" && format != "json" {
 				return usagef(cmd, "-f %s: want text or json", format)
+			}
+			if node != "" {
+				return e.run(func(c *call) error { return examineNode(c, node, format) })(cmd, nil)
 			}
 			source, err := where.source("database")
 			if err != nil {
@@ -82,8 +92,32 @@ do. The exit status is 1 if anything fails.`,
 		},
 	}
 	where.flags(cmd, "database", "")
+	e.flags(cmd)
+	cmd.Flags().StringVar(&node, "node", "", "check by the API what could be done with this node, instead of this machine")
 	cmd.Flags().StringVarP(&format, "format", "f", "text", "text (or table) or json")
 	return cmd
+}
+
+// examineNode tells of each operation whether it could succeed on a node.
+func examineNode(c *call, ident, format string) error {
+	var found native.Preflight
+	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/nodes/"+url.PathEscape(ident)+"/preflight", nil, nil, &found); err != nil {
+		return err
+	}
+	d := &doctor{}
+	for _, one := range found.Operations {
+		level := levelWarn
+		if one.Now {
+			level = levelFail
+		}
+		for _, r := range one.Reasons {
+			d.say(level, one.Operation, "mend it, then salvor doctor --node "+ident, "%s", r.Text)
+		}
+		if len(one.Reasons) == 0 {
+			d.ok(one.Operation, "nothing is known against it")
+		}
+	}
+	return d.report(format, c.OutOrStdout())
 }
 
 func examine(ctx context.Context, source config.Source, format string, out io.Writer) error {

@@ -235,16 +235,13 @@ func (d *doctor) ramdisk(context.Context) {
 		d.say(levelWarn, check, build+", or set [conductor]rescue_kernel and rescue_ramdisk", "there is none: only nodes that name one of their own can be rescued")
 		return
 	}
-	for _, file := range []string{kernel, image} {
-		if !filepath.IsAbs(file) {
-			continue // a URL: whoever boots asks for it
+	if wrong := configuredRamdisks(d.cfg); len(wrong) > 0 {
+		for _, err := range wrong {
+			d.say(levelFail, check, build+", or correct the configuration", "%v", err)
 		}
-		if err := unix.Access(file, unix.R_OK); err != nil {
-			d.say(levelFail, check, build+", or correct [conductor]rescue_kernel and rescue_ramdisk", "%s: %v", file, err)
-			return
-		}
+		return
 	}
-	if m, err := ramdisk.ReadManifest(filepath.Dir(image)); err == nil && len(m.Files) == 0 {
+	if m, err := ramdisk.ReadManifest(filepath.Dir(localPath(image))); err == nil && len(m.Files) == 0 {
 		d.say(levelWarn, check, "salvor ramdisk build --out "+filepath.Dir(image), "the manifest beside %s names no files", image)
 		return
 	}

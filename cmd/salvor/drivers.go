@@ -34,6 +34,8 @@ type driverConfig struct {
 	DeployKernel, DeployRamdisk string
 	// ImageFormats are those that may be deployed, ImageDirs the directories of images that are files here.
 	ImageFormats, ImageDirs []string
+	// Remote marks the configuration of a conductor on another machine: its files are not looked at.
+	Remote bool
 	// Callback refuses addresses at which no agent may be called.
 	Callback agent.Control
 	// BMC refuses addresses at which no BMC may be spoken to.
@@ -208,7 +210,7 @@ var (
 // boot marks a boot interface whose ramdisks would have nobody to call.
 func (h hardware) boot(info metal.InterfaceInfo) metal.InterfaceInfo {
 	if h.cfg.Files.APIURL == "" || h.cfg.Files.URL == "" {
-		info.Broken = "this conductor has no address that a ramdisk can call: set [ramdisk]listen or [service_catalog]endpoint_override"
+		info.Broken = driver.NoRamdiskURL
 	}
 	return info
 }
@@ -229,7 +231,7 @@ func (h hardware) needsDeployRamdisk() (keys []string) {
 }
 
 func (h hardware) direct() choice[driver.Deploy] {
-	d := agent.Direct{Formats: h.cfg.ImageFormats, Dirs: h.cfg.ImageDirs}
+	d := agent.Direct{Formats: h.cfg.ImageFormats, Dirs: h.cfg.ImageDirs, Remote: h.cfg.Remote}
 	return choice[driver.Deploy]{metal.InterfaceInfo{Name: "direct", Heartbeat: d.Heartbeats(), Required: h.needsDeployRamdisk(), ImageFormats: h.cfg.ImageFormats}, d}
 }
 

@@ -222,7 +222,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 	if err != nil {
 		return err
 	}
-	p.conductor = conductor.New(p.operating(p.deploying(hardware, conductor.Config{
+	settings := p.operating(p.deploying(hardware, conductor.Config{
 		Store: p.store, Nodes: p.nodes, Key: p.key, Log: p.log, Meter: p.watch.machine, Now: p.store.Now,
 		Drivers: types, Groups: p.groups(),
 		RescueKernel: kernel, RescueRamdisk: ramdisk,
@@ -232,7 +232,15 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-	})))
+		Readable:          p.localFiles(), FreeAddresses: p.freeAddress,
+	}))
+	if settings.Published, err = publish(hardware, settings); err != nil {
+		return err
+	}
+	for _, wrong := range configuredRamdisks(p.cfg) {
+		p.log.Warn("no machine can be booted into the configured ramdisk", "error", wrong)
+	}
+	p.conductor = conductor.New(settings)
 	if err := p.newRunner(single); err != nil {
 		return err
 	}

@@ -60,11 +60,14 @@ func rescueImages(cfg *config.Config) (kernel, image string) {
 
 func ramdiskDir(c *config.Config) string { return filepath.Join(c.Default.StatePath, "ramdisk") }
 
-// imageRoots are the directories whose files machines may be given.
-func (p *program) imageRoots(files ...string) []string {
-	roots := append([]string{ramdiskDir(p.cfg)}, p.cfg.Conductor.FileURLAllowedPaths...)
-	for _, f := range append(files, p.cfg.Conductor.DeployKernel, p.cfg.Conductor.DeployRamdisk) {
-		if filepath.IsAbs(f) {
+// imageRoots are the directories whose files machines may be given: those that are configured, and those of the configured
+// kernels and ramdisks themselves.
+func (p *program) imageRoots(files ...string) []string { return imageRoots(p.cfg, files...) }
+
+func imageRoots(cfg *config.Config, files ...string) []string {
+	roots := append([]string{ramdiskDir(cfg)}, cfg.Conductor.FileURLAllowedPaths...)
+	for _, f := range append(files, cfg.Conductor.DeployKernel, cfg.Conductor.DeployRamdisk) {
+		if f = localPath(f); filepath.IsAbs(f) {
 			roots = append(roots, filepath.Dir(f))
 		}
 	}
@@ -158,6 +161,7 @@ func (p *program) nodeOptions() metal.Options {
 		RequireTLS:             c.Agent.RequireTLS,
 		Callback:               p.callbackGuard().CheckHost,
 		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
+		Checker:                &checkers{p: p},
 	}
 }
 

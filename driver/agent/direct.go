@@ -20,6 +20,8 @@ type Direct struct {
 	Formats []string
 	// Dirs hold the files of the conductor that may be deployed; none: images come from URLs only.
 	Dirs []string
+	// Remote marks files of another machine, as driver.BootFiles does.
+	Remote bool
 }
 
 var _ driver.Imager = Direct{}
@@ -42,7 +44,7 @@ func (d Direct) LocalImage(n *metal.Node) (string, error) {
 	if !strings.HasPrefix(img.Source, "file:") {
 		return "", nil
 	}
-	file, err := driver.LocalFile("image_source", img.Source, d.Dirs)
+	file, err := driver.LocalFile("image_source", img.Source, driver.BootFiles{Dirs: d.Dirs, Remote: d.Remote})
 	if err != nil {
 		return "", problem.Invalidf("deploy node %s: %w", n.ID, err)
 	}

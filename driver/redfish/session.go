@@ -245,7 +245,7 @@ func (s *session) fault(err error) error {
 	case http.StatusUnauthorized:
 		return problem.Invalidf("%w: the BMC refuses %s or %s: %s", errLogin, UsernameKey, PasswordKey, text)
 	case http.StatusForbidden:
-		return problem.Invalidf("403: the BMC does not let this user do it: %s", text)
+		return problem.Invalidf("%w: %s", errForbidden, text)
 	case http.StatusNotFound:
 		return problem.Invalidf("%w (%s?): %s", errMissing, SystemKey, text)
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"salvor/job"
 	"salvor/secret"
 	"salvor/store"
 )
@@ -40,9 +41,17 @@ var template = sync.OnceValues(func() (blank, error) {
 	return blank{file, key}, err
 })
 
+// joined are the versions of operations that a store is opened with, if any were given.
+func joined(versions []map[job.Kind]int) map[job.Kind]int {
+	if len(versions) == 0 {
+		return nil
+	}
+	return versions[0]
+}
+
 // SQLite opens a fresh store in a file of the test's own, with the key of its secrets. Its
-// tables are copied: a test that needs hundreds of stores does not migrate each of them.
-func SQLite(t testing.TB) (*store.Store, *secret.Key) {
+// tables are copied: a test that needs hundreds of stores does not migrate each of them. versions are those of operations' lists.
+func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
 	t.Helper()
 	made, err := template()
 	if err != nil {
@@ -52,7 +61,7 @@ func SQLite(t testing.TB) (*store.Store, *secret.Key) {
 	if err := os.WriteFile(path, made.file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler)})
+	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: joined(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ var doorsTo = map[string]string{
 		GET /members
 		POST /members {"member":"m"}`,
 	"/salvor/v1/events?subject=node:{node}": "\nGET",
-	"/salvor/v1/nodes/{node}":               "\nGET /why",
+	"/salvor/v1/nodes/{node}":               "\nGET /why\nGET /preflight",
 	"/salvor/v1/servers/{server}":           "\nGET /why\nPOST /modify {}",
 	"/salvor/v1/tokens/{token}":             "\nGET\nDELETE",
 }

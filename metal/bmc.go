@@ -1,0 +1,108 @@
+package metal
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/problem"
+)
+
+// BMC describes what a BMC offers, as far as the check of an operation needs it. It is read when a node becomes manageable or is
+// adopted, and again before an operation works on the machine if it is old. The zero BMC knows nothing and objects to nothing.
+type BMC struct {
+	ReadAt time.Time
+	// DrivesKnown tells whether the virtual drives were read. Drives are their types of medium: CD, DVD, USBStick, ...
+	DrivesKnown bool
+	Drives      []string
+	// DrivesRefused: the BMC denied the access to its virtual drives (403), as BMCs do without a licence for them.
+	DrivesRefused bool
+	// BootTargets are the boot devices that the BMC takes, in Ironic's words; empty: any.
+	BootTargets []string
+}
+
+// bmcKey is where driver_internal_info keeps the description.
+const bmcKey = "salvor_bmc"
+
+// BMCOf reads the node's description of its BMC.
+func BMCOf(n *Node) BMC {
+	o, ok := n.InternalInfo[bmcKey].(map[string]any)
+	if !ok {
+		return BMC{}
+	}
+	var b BMC
+	b.ReadAt, _ = time.Parse(time.RFC3339, text(o["read_at"]))
+	b.Drives, b.DrivesKnown = textList(o["virtual_drives"])
+	b.DrivesRefused, _ = o["virtual_drives_refused"].(bool)
+	b.BootTargets, _ = textList(o["boot_devices"])
+	return b
+}
+
+func textList(v any) ([]string, bool) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, false
+	}
+	out := []string{}
+	for _, e := range list {
+		if s, ok := e.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out, true
+}
+
+// KeepBMC stores the description in the node; the zero BMC removes it.
+func KeepBMC(n *Node, b BMC) {
+	info := maps.Clone(n.InternalInfo)
+	if info == nil {
+		info = Object{}
+	}
+	n.InternalInfo = info
+	if b.ReadAt.IsZero() {
+		delete(info, bmcKey)
+		return
+	}
+	o := map[string]any{"read_at": b.ReadAt.UTC().Format(time.RFC3339)}
+	list := func(key string, words []string) {
+		all := make([]any, len(words))
+		for i, w := range words {
+			all[i] = w
+		}
+		o[key] = all
+	}
+	if b.DrivesKnown {
+		list("virtual_drives", b.Drives)
+	}
+	if b.DrivesRefused {
+		o["virtual_drives_refused"] = true
+	}
+	if len(b.BootTargets) > 0 {
+		list("boot_devices", b.BootTargets)
+	}
+	info[bmcKey] = o
+}
+
+// NeedsDrive tells why the machine cannot be shown a virtual CD; nil: nothing is known against it.
+func (b BMC) NeedsDrive(n *Node) error {
+	switch {
+	case b.DrivesRefused:
+		return problem.Invalidf("the BMC of node %s does not let salvor use its virtual drives (403): give its user the right, or the BMC the licence for virtual media%s", n.ID, b.again(n))
+	case b.DrivesKnown && !slices.Contains(b.Drives, "CD") && !slices.Contains(b.Drives, "DVD"):
+		return problem.Invalidf("the BMC of node %s has no virtual CD drive: set boot_interface to ipxe or http%s", n.ID, b.again(n))
+	}
+	return nil
+}
+
+// NeedsTarget tells why the machine cannot be set to boot from a device.
+func (b BMC) NeedsTarget(n *Node, device string) error {
+	if len(b.BootTargets) == 0 || slices.Contains(b.BootTargets, device) {
+		return nil
+	}
+	return problem.Invalidf("the BMC of node %s cannot boot from %s, only from %s: set another boot_interface%s", n.ID, device, strings.Join(b.BootTargets, ", "), b.again(n))
+}
+
+func (b BMC) again(n *Node) string {
+	return ". This was read at " + b.ReadAt.UTC().Format(time.RFC3339) + "; salvor node boot device show --supported " + n.ID + " reads it again"
+}

@@ -1,0 +1,204 @@
+package metal
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Operation is what a node is asked for, as far as its check depends on it.
+type Operation struct {
+	Kind job.Kind
+	// HasSteps tells whether steps were asked for, or deploy templates of the instance's traits bring some.
+	HasSteps       bool
+	DisableRamdisk bool
+	// FromVolumes tells whether the node boots from its volume targets. Nodes.Check sets it.
+	FromVolumes bool
+}
+
+// Reason is one cause because of which an operation cannot succeed.
+type Reason struct {
+	// Interface is the kind of interface that the cause belongs to, such as boot or network.
+	Interface string
+	Text      string
+}
+
+// Preflight is what the drivers know of an operation before anything is touched.
+type Preflight struct {
+	// NeedsRamdisk tells whether the operation would boot a ramdisk.
+	NeedsRamdisk bool
+	Reasons      []Reason
+}
+
+// Checker runs the drivers' part of an operation's check. It asks no machine and no service.
+type Checker interface {
+	Preflight(n *Node, ports []*Port, op Operation) Preflight
+}
+
+// Check gives every reason why the operation cannot succeed on the node as its records are. It touches no machine. The API,
+// validate, the doctor and the operation's first action all call it.
+func (s *Nodes) Check(ctx context.Context, n *Node, op Operation, by Checker) ([]Reason, error) {
+	found, err := s.gather(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.checkOperation(ctx, n, op, by, found)
+	return all.Reasons, err
+}
+
+// gathered is what is stored beside a node that its checks look at.
+type gathered struct {
+	driver  DriverInfo
+	ports   []*Port
+	plan    VolumePlan
+	volumes Validity
+}
+
+func (s *Nodes) gather(ctx context.Context, n *Node) (gathered, error) {
+	var g gathered
+	var err error
+	if g.driver, err = s.directory.Driver(ctx, n); err != nil {
+		return g, err
+	}
+	if g.ports, err = s.store.Ports(ctx, PortFilter{NodeID: n.ID}, record.Page{Limit: 1000}); err != nil {
+		return g, err
+	}
+	g.plan, g.volumes, err = s.storageValidity(ctx, n, g.driver)
+	return g, err
+}
+
+func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Checker, g gathered) (OperationCheck, error) {
+	op, err := s.complete(ctx, n, op, g)
+	if err != nil {
+		return OperationCheck{}, err
+	}
+	var out reasons
+	if op.Kind == "deploy" {
+		if err := n.checkInstanceTraits(); err != nil {
+			out.add("deploy", err.Error())
+		}
+	}
+	if (op.Kind == "deploy" || op.Kind == "unrescue") && !g.volumes.OK {
+		out.add("storage", g.volumes.Reason)
+	}
+	if i, ok := g.driver.Find(n, "deploy"); ok && op.Kind == "deploy" && g.plan.Root == nil {
+		for _, key := range i.RequiredInstance {
+			if strings.TrimSpace(text(n.InstanceInfo[key])) == "" {
+				out.add("deploy", "the deploy interface "+i.Name+" needs "+key+" in instance_info")
+			}
+		}
+	}
+	var told Preflight
+	if by != nil {
+		told = by.Preflight(n, g.ports, op)
+	}
+	kinds := neededKinds(op.Kind)
+	if told.NeedsRamdisk {
+		for _, kind := range []string{"power", "boot", "network"} {
+			if !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	for _, kind := range kinds {
+		if v := validity(n, g.driver, kind, len(g.ports), op.Kind == "rescue"); !v.OK {
+			out.add(kind, v.Reason)
+		}
+	}
+	for _, r := range told.Reasons {
+		out.add(r.Interface, r.Text)
+	}
+	return OperationCheck{Kind: op.Kind, Reasons: out, Now: n.takes(op.Kind), preflight: told.Reasons}, nil
+}
+
+// complete fills in what the store knows of the operation.
+func (s *Nodes) complete(ctx context.Context, n *Node, op Operation, g gathered) (Operation, error) {
+	op.FromVolumes = g.plan.Root != nil
+	if op.Kind != "deploy" || op.HasSteps {
+		return op, nil
+	}
+	wanted, _ := n.InstanceInfo["traits"].([]any)
+	if len(wanted) == 0 {
+		return op, nil
+	}
+	templates, err := s.TemplatesFor(ctx, nil, n)
+	for _, t := range templates {
+		op.HasSteps = op.HasSteps || slices.Contains(wanted, any(t.Name)) && len(t.Steps) > 0
+	}
+	return op, err
+}
+
+// reasons holds each text once.
+type reasons []Reason
+
+func (r *reasons) add(kind, text string) {
+	if !slices.ContainsFunc(*r, func(one Reason) bool { return one.Text == text }) {
+		*r = append(*r, Reason{kind, text})
+	}
+}
+
+// ReasonTexts joins reasons into one sentence; empty for none.
+func ReasonTexts(all []Reason) string {
+	texts := make([]string, len(all))
+	for i, r := range all {
+		texts[i] = r.Text
+	}
+	return strings.Join(texts, "; ")
+}
+
+// checked are the operations that the doctor and validate check on a node that is asked for nothing.
+var checked = []Operation{
+	{Kind: "rescue"}, {Kind: "unrescue"}, {Kind: "deploy"}, {Kind: "provide"}, {Kind: "clean", HasSteps: true}, {Kind: "inspect"}, {Kind: "service", HasSteps: true},
+}
+
+// OperationCheck is an operation with all that stands in its way on a node.
+type OperationCheck struct {
+	Kind    job.Kind
+	Reasons []Reason
+	// Now tells whether the node's state takes the operation.
+	Now bool
+	// preflight are those among them that the drivers gave.
+	preflight []Reason
+}
+
+// takes tells whether the node's state takes a verb of this operation.
+func (n *Node) takes(kind job.Kind) bool {
+	return slices.ContainsFunc(Transitions, func(t Transition) bool { return t.From == n.ProvisionState && t.Verb != "" && t.Job == kind })
+}
+
+// CheckAll checks every operation that works on a machine.
+func (s *Nodes) CheckAll(ctx context.Context, ident string) (*Node, []OperationCheck, error) {
+	n, err := s.store.Node(ctx, nil, ident)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := s.gather(ctx, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make([]OperationCheck, 0, len(checked))
+	for _, op := range checked {
+		found, err := s.checkOperation(ctx, n, op, s.opts.Checker, g)
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, found)
+	}
+	return n, out, nil
+}
+
+// ready refuses a verb whose operation could not work.
+func (s *Nodes) ready(ctx context.Context, n *Node, t Transition, args ProvisionArgs) error {
+	if t.Job == "" {
+		return nil
+	}
+	found, err := s.Check(ctx, n, Operation{Kind: t.Job, HasSteps: len(args.steps()) > 0, DisableRamdisk: args.DisableRamdisk}, s.opts.Checker)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return problem.Invalidf("Failed to %s node %s: %s", t.Job, n.ID, ReasonTexts(found))
+}
