@@ -80,6 +80,8 @@ type PowerArgs struct {
 	Within  int   `json:"within_s,omitempty"` // of a soft power-off, in seconds
 	// Why it is mended, of a reconciliation.
 	Why string `json:"why,omitempty"`
+	// Crashed: the guest crashed, and the start is one of a bounded number (see MaxRestarts).
+	Crashed bool `json:"crashed,omitempty"`
 }
 
 // CreateArgs are the arguments of JobCreate.

@@ -526,3 +526,27 @@ func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
 		t.Errorf("the host may still unplug it: %v %v", orders, err)
 	}
 }
+
+// TestAStartThatFailsAfterACrashIsTriedThreeTimes: then the server is in error and tells its tries.
+func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	h.hv.Break("SetPower", problem.Conflictf("cannot allocate memory"))
+	state, _ := h.hv.State(h.server)
+	state.Power, state.Runs = compute.PowerCrashed, nil
+	h.hv.Put(h.server, state)
+	// The look comes a minute after the server changed, and the conductor's clock is behind, so that no try waits for its pause.
+	at := func(d time.Duration) *compute.Services {
+		return compute.New(h.store, h.store, compute.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
+	}
+	h.con.Compute, h.con.Now = at(-time.Hour), func() time.Time { return time.Now().Add(-time.Hour) }
+	if _, err := at(time.Minute).Hosts.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
+		Guests: []compute.Guest{{ID: h.server, Power: compute.PowerCrashed, Ours: true, Epoch: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.work(t)
+	s := h.now(t)
+	if s.State != compute.Errored || s.Fault == nil || !strings.Contains(s.Fault.Message, "3 times in 10m0s") || !strings.Contains(s.Fault.Message, "cannot allocate memory") {
+		t.Errorf("%s %+v", h.picture(t), s.Fault)
+	}
+}
