@@ -170,7 +170,7 @@ func TestCreateRefusals(t *testing.T) {
 		{"2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "` + nothing + `"}}`, 400, "Can not find requested image"},
 		{"2.1", `{"server": {"name": "web", "flavorRef": "17", "imageRef": "` + imageOne + `"}}`, 400, "Flavor 17 could not be found."},
 		{"2.1", hinted("os:scheduler_hints", `{"group": "x"}`), 400, "The hint group is not supported"},
-		{"2.1", hinted("OS-SCH-HNT:scheduler_hints", `{"different_host": ["` + nothing + `"]}`), 400, "The hint different_host is not supported"},
+		{"2.1", hinted("OS-SCH-HNT:scheduler_hints", `{"different_host": ["`+nothing+`"]}`), 400, "The hint different_host is not supported"},
 		{"2.1", hinted("os:scheduler_hints", `{"same_host": [], "query": false}`), 400, "The hint query is not supported"},
 		{"2.1", hinted("os:scheduler_hints", `{}`), 202, ""}, // as libraries send where nothing was asked
 		{"2.1", hinted("os:scheduler_hints", `{"group": "", "same_host": [], "query": null}`), 202, ""},
