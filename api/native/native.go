@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"salvor/access"
@@ -59,7 +60,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
 	for i, r := range routes {
 		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}
@@ -135,14 +136,18 @@ func (k collection[R, F]) page(c *api.Call) error {
 			return err
 		}
 	}
-	found, err := k.list(c, f, record.Page{Limit: maxPage + 1, Marker: c.Query.Get("marker")})
+	limit, err := pageSize(c)
+	if err != nil {
+		return err
+	}
+	found, err := k.list(c, f, record.Page{Limit: limit + 1, Marker: c.Query.Get("marker")})
 	if err != nil {
 		return err
 	}
 	out := map[string]any{}
-	if len(found) > maxPage {
-		found = found[:maxPage]
-		c.Query.Set("marker", k.id(found[maxPage-1])) // what narrows the list stays
+	if len(found) > limit {
+		found = found[:limit]
+		c.Query.Set("marker", k.id(found[limit-1])) // what narrows the list stays
 		out["next"] = c.Base + root + k.path + "?" + c.Query.Encode()
 	}
 	views, err := k.view(c, found)
@@ -154,6 +159,19 @@ func (k collection[R, F]) page(c *api.Call) error {
 	}
 	out[k.many] = views
 	return c.JSON(http.StatusOK, out)
+}
+
+// pageSize is how many items the asker wants at once: limit, which has a maximum.
+func pageSize(c *api.Call) (int, error) {
+	text := c.Query.Get("limit")
+	if text == "" {
+		return maxPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, problem.Invalidf("Invalid value for limit: %.40q; want a whole number from 1 to %d.", text, maxPage)
+	}
+	return min(n, maxPage), nil
 }
 
 // flag reads a query parameter that is true or false.

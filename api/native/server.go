@@ -22,7 +22,6 @@ func (s *server) servers() []api.Route {
 		{Method: http.MethodPost, Path: "/servers/adopt", Do: s.adopt},
 		{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify},
 		{Method: http.MethodPost, Path: "/reconcile/servers", Do: s.reconcile},
-		{Method: http.MethodGet, Path: "/rescue-sessions", Do: s.sessions},
 	}
 }
 
@@ -150,5 +149,5 @@ func viewRescue(srv *compute.Server) any {
 	if srv.Rescue == nil {
 		return nil
 	}
-	return viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue)
+	return viewServerSession(srv)
 }
