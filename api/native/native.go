@@ -5,6 +5,8 @@
 package native
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -168,10 +170,36 @@ func pageSize(c *api.Call) (int, error) {
 		return maxPage, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, problem.Invalidf("Invalid value for limit: %.40q; want a whole number from 1 to %d.", text, maxPage)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, problem.Invalidf("Invalid value for limit: %.40q; want 1 to %d.", text, maxPage)
 	}
-	return min(n, maxPage), nil
+	return n, nil
+}
+
+// oneOf reads a query parameter that is one of these words, or is absent.
+func oneOf[T ~string](c *api.Call, name string, words ...T) (T, error) {
+	v := T(c.Query.Get(name))
+	if v != "" && !slices.Contains(words, v) {
+		return "", problem.Invalidf("Invalid value for %s: %.40q; want one of %q.", name, v, words)
+	}
+	return v, nil
+}
+
+// withoutBody has a route that needs no body refuse one that says something.
+func withoutBody(do func(*api.Call) error) func(*api.Call) error {
+	return func(c *api.Call) error {
+		b, err := api.ReadBody(c.W, c.R, api.MaxBody)
+		if err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(b)) > 0 {
+			c.R.Body = io.NopCloser(bytes.NewReader(b))
+			if err := c.ReadExactly(&struct{}{}); err != nil {
+				return err
+			}
+		}
+		return do(c)
+	}
 }
 
 // flag reads a query parameter that is true or false.

@@ -57,6 +57,7 @@ type world struct {
 	url      string
 	nodes    []*metal.Node
 	feed     *native.Feed
+	doors    []api.Door
 }
 
 // List gives the nodes in a provision state.
@@ -83,8 +84,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
+	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
+	w.doors = handler.(api.Listed).Doors
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"
 	return w

@@ -31,7 +31,7 @@ func (s *server) adopt(c *api.Call) error {
 		Cluster string `json:"cluster"`
 		compute.ClusterAdoptArgs
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	if b.Project == "" {
@@ -61,7 +61,7 @@ func (s *server) reconcile(c *api.Call) error {
 		Cluster string `json:"cluster"`
 		Fix     bool   `json:"fix_unsynced_rescue"`
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	clusters, err := s.clustersNamed(c, b.Cluster)
@@ -114,7 +114,7 @@ func (s *server) modify(c *api.Call) error {
 		ExpiresIn   int64    `json:"expires_in"` // seconds; 0: as configured
 		Keys        []string `json:"keys"`       // of ssh, beside the server's own
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	if b.ExpiresIn < 0 || b.ExpiresIn > math.MaxInt32 {
