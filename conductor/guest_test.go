@@ -203,11 +203,30 @@ func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
 	h.work(t)
 	s := h.now(t)
 	g, _ := h.hv.State(h.server)
-	if g.Starts != before.Starts || h.runs() != "system" || s.State != compute.Errored || s.Rescue != nil {
+	if g.Starts != before.Starts || h.runs() != "system" || s.State != compute.Active || s.Power != compute.PowerOn || s.Wanted != compute.PowerOn || s.Rescue != nil || s.Task != compute.NoTask {
 		t.Errorf("%s", h.picture(t))
 	}
 	if want := "Instance " + s.ID + " cannot be rescued: "; s.Fault == nil || !strings.HasPrefix(s.Fault.Message, want) || !strings.Contains(s.Fault.Message, "finnix.iso") {
 		t.Errorf("fault %+v", s.Fault)
+	}
+}
+
+// TestARefusedRescueKeepsTheState: a server in error stays in error, and a stopped one stays stopped.
+func TestARefusedRescueKeepsTheState(t *testing.T) {
+	t.Parallel()
+	for _, state := range []compute.VMState{compute.Stopped, compute.Errored} {
+		h := newHouse(t, quarters{state: state})
+		h.refuse = func(o compute.Verb, args *compute.Args) error {
+			if o == compute.Prepare && args.Spec.Rescue != nil {
+				return problem.NotFoundf("finnix.iso is not on this host")
+			}
+			return nil
+		}
+		startRescue(t, h, false)
+		h.work(t)
+		if s := h.now(t); s.State != state || s.Rescue != nil || s.Fault == nil {
+			t.Errorf("%s", h.picture(t))
+		}
 	}
 }
 

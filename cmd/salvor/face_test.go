@@ -100,6 +100,18 @@ func TestRescueTellsHostKey(t *testing.T) {
 	}
 }
 
+// TestWaitEndsWithAFailureThatLeavesTheState: a rescue that was refused before it touched the server leaves it ACTIVE.
+func TestWaitEndsWithAFailureThatLeavesTheState(t *testing.T) {
+	_, errs, status := salvor(t, &fakeAPI{answers: map[string][]string{
+		"GET /compute/v2.1/servers/" + sampleUUID:                          {sampleServer},
+		"POST /compute/v2.1/servers/" + sampleUUID + "/action":             {`{"adminPass": "p"}`},
+		"GET /compute/v2.1/servers/" + sampleUUID + "/os-instance-actions": {`{"instanceActions": [{"action": "rescue", "message": "Error"}, {"action": "create", "message": null}]}`},
+	}}, "", "server", "rescue", sampleUUID, "--wait")
+	if want := "the action rescue failed and left it ACTIVE"; status != statusFailed || !strings.Contains(errs, want) || !strings.Contains(errs, "salvor why server:"+sampleUUID) {
+		t.Errorf("status %d, stderr:\n%s", status, errs)
+	}
+}
+
 // TestRescueByRescueImage takes what --image names from the image API, else from the rescue images, of which the UUID is sent.
 func TestRescueByRescueImage(t *testing.T) {
 	const uuid = "0d1c2b3a-7d9c-4d36-a4f6-0c5f3b5a1a10"

@@ -244,6 +244,9 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 					return nil
 				}
 			}
+			if failed := failedAction(c, id); failed != "" && status != "ERROR" {
+				return withStatus(statusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", harmless(name), harmless(failed), status, harmless(id)))
+			}
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
@@ -256,6 +259,18 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 		case <-time.After(serverLook):
 		}
 	}
+}
+
+// failedAction names the newest action on a server if that failed; empty: it did not, or nobody tells.
+func failedAction(c *call, id string) string {
+	var got struct {
+		Actions []struct{ Action, Message string } `json:"instanceActions"`
+	}
+	err := c.api.Ask(c.context(), client.Compute, http.MethodGet, "/servers/"+url.PathEscape(id)+"/os-instance-actions", nil, nil, &got)
+	if err != nil || len(got.Actions) == 0 || got.Actions[0].Message != "Error" {
+		return ""
+	}
+	return got.Actions[0].Action
 }
 
 // outOfError says how a server in ERROR gets on: one that never ran has nothing to mend, and one that is in rescue is left by unrescue.
