@@ -188,7 +188,7 @@ func (s *Servers) prepare(ctx context.Context, tx job.Tx, st *step, cred *passwo
 	case Suspend:
 		st.args = PowerArgs{Power: PowerSaved}
 	case Rescue:
-		st.args = RescueArgs{Boot: !st.MustBeOff, Within: within}
+		st.args = RescueArgs{Boot: !st.MustBeOff, Within: within, State: srv.State}
 		return s.openSession(ctx, tx, st, cred)
 	case Unrescue:
 		st.args = s.leaveSession(srv, st.MustBeOff || st.Restore)

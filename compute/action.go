@@ -80,6 +80,8 @@ type PowerArgs struct {
 	Within  int   `json:"within_s,omitempty"` // of a soft power-off, in seconds
 	// Why it is mended, of a reconciliation.
 	Why string `json:"why,omitempty"`
+	// Crashed: the guest crashed, and the start is one of a bounded number (see MaxRestarts).
+	Crashed bool `json:"crashed,omitempty"`
 }
 
 // CreateArgs are the arguments of JobCreate.
@@ -93,6 +95,8 @@ type RescueArgs struct {
 	// Boot the rescue system at once; else the server stays off and the session becomes Prepared.
 	Boot   bool `json:"boot,omitempty"`
 	Within int  `json:"within_s,omitempty"` // of the soft power-off, in seconds
+	// State is the one in which it was asked for; a rescue that fails before it touches the server leaves it so.
+	State VMState `json:"state,omitempty"`
 }
 
 // UnrescueArgs are the arguments of JobUnrescue.

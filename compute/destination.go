@@ -18,6 +18,8 @@ type whither struct {
 	source  *Host
 	// except are hosts that are none: the one that it comes from, and those that refused it.
 	except []string
+	// forced: only what makes it impossible for a host to run the server counts.
+	forced bool
 }
 
 // whitherOf reads it from a server that moves away from a host; keep: its disks lie where they are.
@@ -40,7 +42,11 @@ func (w *whither) refusal(h *Host, up bool) string {
 	if h.Kind != AgentHost {
 		return "it is none of salvor's own hosts"
 	}
-	if why := w.needs.Refusal(h, up); why != "" {
+	judge := w.needs.Refusal
+	if w.forced {
+		judge = w.needs.impossible
+	}
+	if why := judge(h, up); why != "" {
 		return why
 	}
 	for _, marker := range w.markers {

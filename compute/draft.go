@@ -18,6 +18,8 @@ type Outlook struct {
 	Up    map[string]bool
 	// Dest, by UUID, is the only destination; empty: any.
 	Dest string
+	// Forced: Dest takes servers even if it is disabled, full or in another zone.
+	Forced bool
 	// Images that servers could be made from again, by UUID.
 	Images map[string]*Image
 	// Moving are open moves, by server.
@@ -177,6 +179,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 		return
 	}
 	w := whitherOf(s, d.Source, item.Disposition == KeepDisk)
+	w.forced = d.Forced
 	if missing := d.missing(s, item.Disposition == Reimage); missing != "" && item.Disposition != Reattach {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
 		return

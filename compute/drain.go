@@ -17,6 +17,8 @@ type MigrationWish struct {
 	DestHost string
 	// Live moves it without its noticing, or not at all.
 	Live bool
+	// Force: DestHost may be disabled, full or in another zone.
+	Force bool
 }
 
 // JobRestore puts a host back to service: its node's hold ends, and the node is switched on.

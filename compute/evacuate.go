@@ -14,7 +14,7 @@ import (
 
 // MoveWish is what an administrator asks of the evacuation of one server.
 type MoveWish struct {
-	// DestHost is a UUID or a name; empty: the best host. Force: it is not judged, and there is no other.
+	// DestHost is a UUID or a name; empty: the best host. Force: it may be disabled, full or in another zone, and there is no other.
 	DestHost string
 	Force    bool
 	// Password, in clear, of the system on a disk that is made anew; a disk that is kept keeps its passwords.
@@ -116,14 +116,12 @@ func (s *Servers) stillInUse(ctx context.Context, source *Host) error {
 
 // planOne drafts a plan for one server, whose name is the consent; the job asks the destination before it does anything.
 func (s *Servers) planOne(ctx context.Context, srv *Server, source *Host, a MoveArgs) (*PlanItem, error) {
-	wish := PlanWish{Servers: []string{srv.ID}, Consent: []string{srv.ID}}
-	if !a.Force {
-		wish.Dest = a.DestID
-	}
+	wish := PlanWish{Servers: []string{srv.ID}, Consent: []string{srv.ID}, Dest: a.DestID}
 	o, err := s.hosts.outlook(ctx, source, &wish)
 	if err != nil {
 		return nil, err
 	}
+	o.Forced = a.Force
 	item := Draft(o)[0]
 	if item.Disposition == Cannot {
 		return nil, problem.Conflictf("server %s cannot be evacuated: %s", srv.ID, item.Why)

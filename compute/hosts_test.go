@@ -192,7 +192,7 @@ func TestWhatAHostSees(t *testing.T) {
 	}{
 		"nothing new":           {compute.Active, &compute.Guest{Power: compute.PowerOn}, compute.Active, compute.PowerOn, "", false},
 		"it powered itself off": {compute.Active, &compute.Guest{Power: compute.PowerOff}, compute.Stopped, compute.PowerOff, "", true},
-		"it crashed":            {compute.Active, &compute.Guest{Power: compute.PowerCrashed}, compute.Stopped, compute.PowerOff, "", true},
+		"it crashed":            {compute.Active, &compute.Guest{Power: compute.PowerCrashed}, compute.Active, compute.PowerOn, compute.PowerOn, true},
 		"it was started":        {compute.Stopped, &compute.Guest{Power: compute.PowerOn}, compute.Stopped, compute.PowerOff, compute.PowerOff, false},
 		"an I/O error":          {compute.Active, &compute.Guest{Power: compute.PowerPaused}, compute.Active, compute.PowerOn, "", false},
 		"it is gone":            {compute.Active, nil, compute.Active, compute.PowerOn, compute.PowerOn, false},

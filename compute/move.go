@@ -108,6 +108,9 @@ const (
 	MoveCancelled MoveState = "cancelled"
 )
 
+// MoveStates are all of them.
+var MoveStates = []MoveState{MoveAccepted, MovePreparing, MoveAttached, MoveDone, MoveCompleted, MoveFailed, MoveError, MoveCancelled}
+
 // OpenMoves are the states of moves that go on; a server has at most one such.
 var OpenMoves = []MoveState{MoveAccepted, MovePreparing, MoveAttached}
 

@@ -226,8 +226,8 @@ func (s *Servers) inheritSession(srv *Server, m *Move) error {
 }
 
 func joinWords(a, b string) string {
-	if a == "" {
-		return b
+	if a == "" || b == "" {
+		return a + b
 	}
 	return a + "; " + b
 }

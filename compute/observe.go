@@ -73,6 +73,8 @@ type verdict struct {
 	mend   Power // to be made so by a job; empty: nothing
 	// restart: the guest ended by itself, and mend begins it anew.
 	restart bool
+	// crashed: the guest crashed and should run; it is started again so many times as MaxRestarts says.
+	crashed bool
 	why     string
 }
 
@@ -116,7 +118,9 @@ func (s *Server) differs(is Power, first bool) verdict {
 	case is == PowerOff && s.Wanted == PowerOn && s.inReadySession():
 		// A rescue system has its credential in memory only: it begins anew by a job, which unlocks it.
 		return verdict{power: is, mend: PowerOn, restart: true, why: "its rescue system ended or began again"}
-	case is == PowerCrashed:
+	case is == PowerCrashed && s.Wanted == PowerOn:
+		return verdict{power: is, restart: true, crashed: true}
+	case is == PowerCrashed && s.Power != PowerCrashed:
 		return verdict{power: is, settle: true, why: "it crashed"}
 	case off && s.Power == PowerOn:
 		return verdict{power: is, settle: true, why: "its own system powered it off"}
@@ -153,6 +157,9 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 		v := srv.look(g, kind, first)
 		if v == (verdict{}) || srv.Version != seen.Version {
 			return errBusy // what was seen may be older than what was done since
+		}
+		if v.crashed {
+			return s.takeCrash(ctx, tx, srv)
 		}
 		if v.mend != "" {
 			if host, err := s.store.Hosts().Get(ctx, tx, srv.HostID); err != nil || host.Fenced || host.ForcedDown {

@@ -84,6 +84,21 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 	return n.lacks(h)
 }
 
+// impossible is Refusal of a host that an administrator forces: that it is disabled, full or in another zone is his affair.
+func (n *Needs) impossible(h *Host, up bool) string {
+	switch {
+	case h.Revoked:
+		return "its certificate is revoked"
+	case h.Fenced:
+		return "fenced"
+	case h.ForcedDown:
+		return "forced down"
+	case !up:
+		return "down"
+	}
+	return n.lacks(h)
+}
+
 // lacks tells which of the things that a host either has or has not is missing.
 func (n *Needs) lacks(h *Host) string {
 	i := &h.Inventory

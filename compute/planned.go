@@ -327,6 +327,7 @@ func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server,
 		return nil
 	}
 	wh := whitherOf(srv, source, needsOf(srv, "").Disk > 0)
+	wh.forced = w.Force
 	if why := wh.refusal(dest, live.is(dest)); why != "" {
 		return problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, orID(dest), why)
 	}

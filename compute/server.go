@@ -87,7 +87,9 @@ type Server struct {
 	Task  Task
 	Power Power // as last seen, or as the last operation left it
 	// Wanted is how it should be when nothing works on it; reconciliation mends what differs.
-	Wanted       Power
+	Wanted Power
+	// Restarts are the times of the latest starts after crashes; they bound how often a crashed guest is started again.
+	Restarts     []time.Time
 	Locked       bool
 	LockedReason string
 	// LockedByAdmin: an administrator locked it who does not own it; only administrators unlock it.

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -46,6 +47,9 @@ func (s ServerSituation) Why() record.Why {
 	w.Work(s.Jobs, s.Crew)
 	s.rest(&w)
 	s.session(&w)
+	if n := len(srv.Restarts); n > 0 && srv.LaunchedAt.Sub(srv.Restarts[n-1]) < RestartWindow {
+		w.Notes = append(w.Notes, fmt.Sprintf("it crashed and was started again at %s (try %d of %d in %s)", record.Moment(srv.Restarts[n-1]), n, MaxRestarts, RestartWindow))
+	}
 	if !s.moved(&w) {
 		s.place(&w)
 	}

@@ -108,6 +108,12 @@ func TestWhyServer(t *testing.T) {
 			[]string{"Its host does not answer; an administrator has to"}, "-"},
 		"will be mended": {func(s *compute.ServerSituation) { s.Server.Wanted, s.Server.Power = compute.PowerOn, compute.PowerOff }, record.Idle,
 			[]string{"It should be on and was last seen off"}, ""},
+		"crashed and runs again": {func(s *compute.ServerSituation) {
+			s.Server.Restarts = []time.Time{whyNow.Add(-time.Hour - 3*time.Second)}
+		}, record.Idle, []string{"It crashed and was started again at ", "(try 1 of 3 in 10m0s)"}, ""},
+		"started by its owner after a crash": {func(s *compute.ServerSituation) {
+			s.Server.Restarts = []time.Time{whyNow.Add(-48 * time.Hour)}
+		}, record.Idle, []string{`"active"`}, ""},
 		"deleted": {func(s *compute.ServerSituation) { s.Server.State = compute.Deleted }, record.Idle, []string{`"deleted"`}, "-"},
 		"locked":  {func(s *compute.ServerSituation) { s.Server.Locked, s.Server.LockedReason = true, "audit" }, record.Idle, []string{"It is locked: audit."}, ""},
 	} {

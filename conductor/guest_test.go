@@ -203,11 +203,30 @@ func TestRescueThatCannotFetchLeavesTheServerRunning(t *testing.T) {
 	h.work(t)
 	s := h.now(t)
 	g, _ := h.hv.State(h.server)
-	if g.Starts != before.Starts || h.runs() != "system" || s.State != compute.Errored || s.Rescue != nil {
+	if g.Starts != before.Starts || h.runs() != "system" || s.State != compute.Active || s.Power != compute.PowerOn || s.Wanted != compute.PowerOn || s.Rescue != nil || s.Task != compute.NoTask {
 		t.Errorf("%s", h.picture(t))
 	}
 	if want := "Instance " + s.ID + " cannot be rescued: "; s.Fault == nil || !strings.HasPrefix(s.Fault.Message, want) || !strings.Contains(s.Fault.Message, "finnix.iso") {
 		t.Errorf("fault %+v", s.Fault)
+	}
+}
+
+// TestARefusedRescueKeepsTheState: a server in error stays in error, and a stopped one stays stopped.
+func TestARefusedRescueKeepsTheState(t *testing.T) {
+	t.Parallel()
+	for _, state := range []compute.VMState{compute.Stopped, compute.Errored} {
+		h := newHouse(t, quarters{state: state})
+		h.refuse = func(o compute.Verb, args *compute.Args) error {
+			if o == compute.Prepare && args.Spec.Rescue != nil {
+				return problem.NotFoundf("finnix.iso is not on this host")
+			}
+			return nil
+		}
+		startRescue(t, h, false)
+		h.work(t)
+		if s := h.now(t); s.State != state || s.Rescue != nil || s.Fault == nil {
+			t.Errorf("%s", h.picture(t))
+		}
 	}
 }
 
@@ -524,5 +543,29 @@ func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
 	}
 	if orders, err := h.store.OpenOrders(context.Background(), h.host.ID); err != nil || len(orders) > 0 {
 		t.Errorf("the host may still unplug it: %v %v", orders, err)
+	}
+}
+
+// TestAStartThatFailsAfterACrashIsTriedThreeTimes: then the server is in error and tells its tries.
+func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	h.hv.Break("SetPower", problem.Conflictf("cannot allocate memory"))
+	state, _ := h.hv.State(h.server)
+	state.Power, state.Runs = compute.PowerCrashed, nil
+	h.hv.Put(h.server, state)
+	// The look comes a minute after the server changed, and the conductor's clock is behind, so that no try waits for its pause.
+	at := func(d time.Duration) *compute.Services {
+		return compute.New(h.store, h.store, compute.Options{RescueImagePath: "/srv/rescue"}, func() time.Time { return time.Now().Add(d) })
+	}
+	h.con.Compute, h.con.Now = at(-time.Hour), func() time.Time { return time.Now().Add(-time.Hour) }
+	if _, err := at(time.Minute).Hosts.Renew(t.Context(), h.host.ID, "", compute.Renewal{BootID: "boot-1", HasGuests: true,
+		Guests: []compute.Guest{{ID: h.server, Power: compute.PowerCrashed, Ours: true, Epoch: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.work(t)
+	s := h.now(t)
+	if s.State != compute.Errored || s.Fault == nil || !strings.Contains(s.Fault.Message, "3 times in 10m0s") || !strings.Contains(s.Fault.Message, "cannot allocate memory") {
+		t.Errorf("%s %+v", h.picture(t), s.Fault)
 	}
 }

@@ -97,7 +97,9 @@ func (c *Conductor) unlockAgain(ctx context.Context, r *job.Run, g *guest) job.O
 func (c *Conductor) settlePower(ctx context.Context, r *job.Run, g *guest) job.Outcome {
 	in := g.inRescue()
 	return job.Done(c.finishServer(ctx, g.server.ID, onAny(func(s *compute.Server, session *rescue.Session) {
-		s.Wanted, s.Fault = s.Power, nil
+		if s.Wanted, s.Fault = s.Power, nil; s.Power == compute.PowerCrashed && r.Memo["starts"] != "" {
+			s.Wanted = compute.PowerOn // it crashed at once: the next look counts that
+		}
 		if r.Memo["starts"] != "" {
 			s.LaunchedAt = c.Now().UTC()
 		}
@@ -132,12 +134,21 @@ func (c *Conductor) guestPowerFailed(ctx context.Context, tx job.Tx, j *job.Job)
 	if err := json.Unmarshal(j.Args, &a); err != nil {
 		return err
 	}
-	return c.serverFailed("switched "+string(a.Power), func(s *compute.Server, _ bool) {
+	again := false
+	err := c.serverFailed("switched "+string(a.Power), func(s *compute.Server, _ bool) {
 		switch {
+		case a.Crashed && s.Power != compute.PowerOn && s.MayRestart(c.Now()):
+			again, s.Wanted = true, compute.PowerOn
+		case a.Crashed && s.Power != compute.PowerOn:
+			s.EndRestarts(c.Now(), j.Problem)
 		case a.Power == compute.PowerOn && s.Power != compute.PowerOn && s.State != compute.Rescued:
 			s.State = compute.Errored
 		case s.State != compute.Errored:
 			s.Settle(s.Power) // as far as it came
 		}
 	})(ctx, tx, j)
+	if err != nil || !again {
+		return err
+	}
+	return c.Compute.Servers.RestartLater(ctx, tx, j.Subject.ID, j.Problem)
 }

@@ -83,8 +83,14 @@ func toSession(state rescue.State) func(*compute.Server, *rescue.Session) {
 	return func(_ *compute.Server, session *rescue.Session) { session.State = state }
 }
 
+// definedNote says that the rescue was defined: from then on the guest's power may have been touched.
+const definedNote = "defined"
+
 func (c *Conductor) defineRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.defineGuest(ctx, r, g, true, func() job.Outcome { return job.Done(c.editSession(ctx, g, toSession(rescue.Prepared))) })
+	return c.defineGuest(ctx, r, g, true, func() job.Outcome {
+		r.Note(definedNote, "yes")
+		return job.Done(c.editSession(ctx, g, toSession(rescue.Prepared)))
+	})
 }
 
 func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
@@ -199,20 +205,29 @@ func (c *Conductor) cutPower(ctx context.Context, r *job.Run, g *guest) job.Outc
 }
 
 // rescueFailed closes the session of a rescue that left nothing behind; one that did stays Failed, for an unrescue. A rescue that
-// was not to boot has then changed nothing at all: its server is in the state in which it was, and has a fault.
+// failed before it touched the guest, or was not to boot, has changed nothing: its server is in the state in which it was, and has a fault.
 func (c *Conductor) rescueFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	var a compute.RescueArgs
 	if err := json.Unmarshal(j.Args, &a); err != nil {
 		return err
 	}
+	untouched := a.Boot && j.Memo[definedNote] == "" && (a.State == compute.Active || a.State == compute.Stopped)
+	if untouched && j.State != job.Ended {
+		return nil // its end calls again
+	}
 	return c.serverFailed("rescued", func(s *compute.Server, clean bool) {
 		if !clean {
 			return
 		}
-		if s.Rescue != nil && !a.Boot {
-			s.Settle(compute.Power(s.Rescue.Saved.Power))
+		saved := s.Rescue
+		s.Rescue = nil
+		switch {
+		case untouched:
+			s.Settle(s.Power)
+			s.Wanted = s.Power
+		case saved != nil && !a.Boot:
+			s.Settle(compute.Power(saved.Saved.Power))
 			s.Wanted = s.Power
 		}
-		s.Rescue = nil
 	})(ctx, tx, j)
 }

@@ -357,6 +357,7 @@ func TestReconcile(t *testing.T) {
 	former := add(off, &wire.Wanted{Power: "on", Epoch: 2})
 	unknown := add(off, nil)
 	foreign := add(compute.Guest{Epoch: 1, Power: compute.PowerOff}, &on)
+	crashed := add(compute.Guest{Ours: true, Epoch: 1, Power: compute.PowerCrashed}, &on)
 	ordered := add(off, &on)
 	a.orders.count, a.orders.last[ordered] = 7, 7
 	list, err := g.Guests(t.Context())
@@ -376,7 +377,7 @@ func TestReconcile(t *testing.T) {
 	if g.get(lost).Power != compute.PowerOn || g.get(auto).Autostart {
 		t.Errorf("not mended: %+v %+v", g.get(lost), g.get(auto))
 	}
-	for what, id := range map[string]string{"busy": busy, "stopped": stopped, "former": former, "unknown": unknown, "foreign": foreign, "ordered": ordered} {
+	for what, id := range map[string]string{"busy": busy, "stopped": stopped, "former": former, "unknown": unknown, "foreign": foreign, "ordered": ordered, "crashed": crashed} {
 		if g.changes(id) != 0 {
 			t.Errorf("%s was started", what)
 		}

@@ -213,7 +213,7 @@ func (a *Agent) endAutostart(ctx context.Context) {
 }
 
 // reconcile starts guests of ours that should run and do not. What is not known here is left alone; it is in the list of guests. An
-// answer that is older than a lease says nothing any more.
+// answer that is older than a lease says nothing any more. A guest that crashed is the control plane's to start: it counts the tries.
 //
 // The list is the one that the answer was made for, and since is the newest order known when it was sent: what an order has done to
 // a server meanwhile is newer than the answer.
@@ -231,7 +231,7 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 		if !g.Ours || !known || want.Busy || g.Epoch != want.Epoch {
 			continue
 		}
-		if want.Power == string(compute.PowerOn) && (g.Power == compute.PowerOff || g.Power == compute.PowerCrashed) {
+		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff {
 			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
 				_, err := a.Hypervisor.SetPower(ctx, g.ID, hypervisor.Power{State: compute.PowerOn})
 				return true, err

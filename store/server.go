@@ -57,9 +57,10 @@ func serverBody(v *compute.Server) any {
 		Disks                                              *[]compute.Disk
 		Rescue                                             rescueSession
 		LockedByAdmin                                      *bool
+		Restarts                                           *[]time.Time
 	}{&v.Description, &v.LockedReason, &v.PublicKey, &v.OS, &v.OSFamily, &v.Tags, &v.SecurityGroups, &v.Metadata, &v.ImageProperties,
 		&v.Epoch, &v.Foreign, &v.ConfigDrive, &v.Wanted, &v.Firmware, &v.Fault, &v.LaunchedAt, &v.TerminatedAt, &v.Flavor,
-		plain{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin}
+		plain{&v.UserData}, &v.NICs, &v.Disks, rescueSession{&v.Rescue}, &v.LockedByAdmin, &v.Restarts}
 }
 
 // rescueColumns are what is searched of an open session; nothing of one that is closed or whose server is gone.

@@ -107,6 +107,22 @@ func TestARescueOverThisFace(t *testing.T) {
 	}
 }
 
+// TestAFailureIsTold: a rescue that failed leaves a server stopped, and the diagnostics say why. What goes well ends them.
+func TestAFailureIsTold(t *testing.T) {
+	w := newWorld(t)
+	for state, fault := range map[compute.VMState]*compute.Fault{
+		compute.Stopped: {Code: 500, Message: "cannot be rescued: live.iso is not on this host"}, compute.Errored: {Code: 500, Message: "its start failed"}, compute.Active: nil,
+	} {
+		s := w.server(func(s *compute.Server) { s.State, s.Fault = state, fault })
+		_, got := w.ask("GET", "/servers/"+strconv.FormatInt(s.Num, 10), "")
+		told, _ := got["server"].(obj)["diagnostics"].([]any)
+		switch {
+		case fault == nil && len(told) != 0, fault != nil && (len(told) != 1 || told[0].(obj)["message"] != fault.Message || told[0].(obj)["level"] != "ERROR"):
+			t.Errorf("%s: %v", state, told)
+		}
+	}
+}
+
 func TestRescueImagesThatAreNotThere(t *testing.T) {
 	w := newWorld(t)
 	for ref, want := range map[string]string{

@@ -192,9 +192,9 @@ func orNull(s string) any {
 	return s
 }
 
-// diagnostics tell why a server is in error.
+// diagnostics tell why the server's last operation failed, also where it left the server in its state, as a rescue does.
 func diagnostics(s *compute.Server) []obj {
-	if s.Fault == nil || s.State != compute.Errored {
+	if s.Fault == nil {
 		return []obj{}
 	}
 	return []obj{{"level": "ERROR", "message": s.Fault.Message, "source": "salvor", "created": moment(s.Fault.CreatedAt), "details": nil, "source_date": moment(s.Fault.CreatedAt)}}

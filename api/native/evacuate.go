@@ -30,9 +30,9 @@ func (s *server) evacuation() []api.Route {
 		api.Route{Method: http.MethodGet, Path: "/jobs/{ident}", Do: s.job},
 		api.Route{Method: http.MethodGet, Path: "/hosts/{ident}/history", Do: s.hostHistory},
 		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/fence", Do: s.fence},
-		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/drain", Do: s.drain},
-		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/restore", Do: s.restore},
-		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/bring-home", Do: s.bringHome},
+		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/drain", Do: withoutBody(s.drain)},
+		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/restore", Do: withoutBody(s.restore)},
+		api.Route{Method: http.MethodPost, Path: "/hosts/{ident}/bring-home", Do: withoutBody(s.bringHome)},
 	)
 }
 
@@ -177,7 +177,13 @@ func (s *server) moves() collection[compute.Move, compute.MoveFilter] {
 		get: func(c *api.Call, ident string) (*compute.Move, error) { return servers.Move(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.MoveFilter, err error) {
 			q := c.Query
-			f.ServerID, f.PlanID, f.State, f.Kind = q.Get("server"), q.Get("plan"), compute.MoveState(q.Get("state")), compute.MoveKind(q.Get("kind"))
+			f.ServerID, f.PlanID = q.Get("server"), q.Get("plan")
+			if f.State, err = oneOf(c, "state", compute.MoveStates...); err != nil {
+				return f, err
+			}
+			if f.Kind, err = oneOf(c, "kind", compute.Evacuation, compute.LiveMigration, compute.Migration); err != nil {
+				return f, err
+			}
 			if f.HostID, err = s.hostOf(c, q.Get("host")); err != nil {
 				return f, err
 			}

@@ -57,7 +57,7 @@ func (s *server) hosts() []api.Route {
 				Node     *string `json:"node"` // UUID or name; empty: none
 				Group    *string `json:"group"`
 			}
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			node, err := s.nodeID(c, b.Node)
@@ -95,7 +95,7 @@ func (s *server) issueToken(c *api.Call) error {
 		Host      string `json:"host"`
 		ExpiresIn *int   `json:"expires_in"`
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	life := tokenLife
@@ -205,7 +205,7 @@ func (s *server) clusters() []api.Route {
 				Project  string `json:"project"`
 				Domain   string `json:"domain"`
 			}
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			r := &compute.Cluster{Name: b.Name, Kind: compute.ClusterKind(b.Kind), URL: b.URL, Login: b.Login, AuthURL: b.AuthURL, Project: b.Project, Domain: b.Domain, User: b.User, Password: secret.New(b.Password), CA: b.CA, Insecure: b.Insecure}

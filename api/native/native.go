@@ -5,9 +5,12 @@
 package native
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"salvor/access"
@@ -59,7 +62,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
 	for i, r := range routes {
 		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}
@@ -135,14 +138,18 @@ func (k collection[R, F]) page(c *api.Call) error {
 			return err
 		}
 	}
-	found, err := k.list(c, f, record.Page{Limit: maxPage + 1, Marker: c.Query.Get("marker")})
+	limit, err := pageSize(c)
+	if err != nil {
+		return err
+	}
+	found, err := k.list(c, f, record.Page{Limit: limit + 1, Marker: c.Query.Get("marker")})
 	if err != nil {
 		return err
 	}
 	out := map[string]any{}
-	if len(found) > maxPage {
-		found = found[:maxPage]
-		c.Query.Set("marker", k.id(found[maxPage-1])) // what narrows the list stays
+	if len(found) > limit {
+		found = found[:limit]
+		c.Query.Set("marker", k.id(found[limit-1])) // what narrows the list stays
 		out["next"] = c.Base + root + k.path + "?" + c.Query.Encode()
 	}
 	views, err := k.view(c, found)
@@ -154,6 +161,45 @@ func (k collection[R, F]) page(c *api.Call) error {
 	}
 	out[k.many] = views
 	return c.JSON(http.StatusOK, out)
+}
+
+// pageSize is how many items the asker wants at once: limit, which has a maximum.
+func pageSize(c *api.Call) (int, error) {
+	text := c.Query.Get("limit")
+	if text == "" {
+		return maxPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, problem.Invalidf("Invalid value for limit: %.40q; want 1 to %d.", text, maxPage)
+	}
+	return n, nil
+}
+
+// oneOf reads a query parameter that is one of these words, or is absent.
+func oneOf[T ~string](c *api.Call, name string, words ...T) (T, error) {
+	v := T(c.Query.Get(name))
+	if v != "" && !slices.Contains(words, v) {
+		return "", problem.Invalidf("Invalid value for %s: %.40q; want one of %q.", name, v, words)
+	}
+	return v, nil
+}
+
+// withoutBody has a route that needs no body refuse one that says something.
+func withoutBody(do func(*api.Call) error) func(*api.Call) error {
+	return func(c *api.Call) error {
+		b, err := api.ReadBody(c.W, c.R, api.MaxBody)
+		if err != nil {
+			return err
+		}
+		if len(bytes.TrimSpace(b)) > 0 {
+			c.R.Body = io.NopCloser(bytes.NewReader(b))
+			if err := c.ReadExactly(&struct{}{}); err != nil {
+				return err
+			}
+		}
+		return do(c)
+	}
 }
 
 // flag reads a query parameter that is true or false.

@@ -57,12 +57,13 @@ type world struct {
 	url      string
 	nodes    []*metal.Node
 	feed     *native.Feed
+	doors    []api.Door
 }
 
 // List gives the nodes in a provision state.
 func (w *world) List(_ context.Context, f metal.NodeFilter, _ record.Page) (out []*metal.Node, err error) {
 	for _, n := range w.nodes {
-		if n.ProvisionState == f.ProvisionState {
+		if n.ProvisionState == f.ProvisionState && (f.Project == "" || n.Owner == f.Project || n.Lessee == f.Project) {
 			out = append(out, n)
 		}
 	}
@@ -89,8 +90,10 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	s, _ := storetest.SQLite(t)
 	w := &world{T: t, s: s, services: compute.New(s, s, compute.Options{RescueImagePath: "/srv/rescue"}, time.Now), feed: native.NewFeed(s, slog.New(slog.DiscardHandler))}
-	server := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }}))
+	handler := native.New(native.Config{Services: w.services, Nodes: w, Fleet: s, Jobs: s, Conductors: metal.NewDirectory(s, time.Now, 0, 0), Feed: w.feed, Auth: people{}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		JoinToken: func(v secret.Value) secret.Value { return secret.New(v.Reveal() + ".ca") }})
+	w.doors = handler.(api.Listed).Doors
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/salvor/v1"
 	return w
@@ -175,10 +178,26 @@ func (w *world) server(name string, image int64) *compute.Server {
 	return v
 }
 
+// change writes a server's row.
+func (w *world) change(id string, edit func(*compute.Server)) {
+	w.Helper()
+	err := w.s.Do(w.Context(), func(tx job.Tx) error {
+		v, err := w.s.Servers().Get(w.Context(), tx, id)
+		if err != nil {
+			return err
+		}
+		edit(v)
+		return w.s.Servers().Save(tx, v)
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
 func TestAdministratorsOnly(t *testing.T) {
 	w := newWorld(t)
 	w.ask("", "GET", "", "", 200) // what there is
-	for _, path := range []string{"/hosts", "/clusters", "/networks", "/join-tokens", "/rescue-sessions", "/host-groups", "/receipts", "/plans", "/moves", "/jobs/x", "/hosts/x/history"} {
+	for _, path := range []string{"/hosts", "/clusters", "/networks", "/join-tokens", "/host-groups", "/receipts", "/plans", "/moves", "/jobs/x", "/hosts/x/history"} {
 		w.ask("", "GET", path, "", 401)
 		w.ask("p1", "GET", path, "", 403)
 	}
@@ -235,6 +254,45 @@ func TestRescueImages(t *testing.T) {
 	for _, ident := range []string{"9", "0", "-1", "x", "99999999999999999999", uuid.NewString()} {
 		w.says("GET", "/rescue-images/"+ident, "", 404, "not found")
 	}
+}
+
+// TestOwnersSeeTheirRescueSessions: without the fingerprint an owner cannot know whether it is his rescue system that he logs in to.
+func TestOwnersSeeTheirRescueSessions(t *testing.T) {
+	w := newWorld(t)
+	w.admin("POST", "/rescue-images", `{"name":"grml","location":"grml.iso"}`, 201)
+	v := w.server("broken", 1)
+	fine := w.server("fine", 0)
+	w.change(v.ID, func(s *compute.Server) {
+		s.Project, s.NICs = "ann", []compute.NIC{{Addresses: []string{"192.0.2.7", "2001:db8::7"}}}
+		s.Rescue.ExpiresAt = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	})
+	w.change(fine.ID, func(s *compute.Server) { s.Project = "ann" })
+	all := w.ask("ann", "GET", "/rescue-sessions", "", 200)["rescue_sessions"].([]any)
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	for _, got := range []object{all[0].(object), w.ask("ann", "GET", "/rescue-sessions/"+v.ID, "", 200), w.ask("ann", "GET", "/rescue-sessions/broken", "", 200), w.admin("GET", "/rescue-sessions/broken", "", 200)} {
+		w.has(got, object{"kind": "server", "id": v.ID, "state": "ready", "fingerprint": "SHA256:f", "expires_at": "2026-11-23T00:00:00Z", "addresses": "[192.0.2.7 2001:db8::7]"})
+		if text := fmt.Sprint(got); strings.Contains(text, "canary") {
+			t.Errorf("a credential is shown: %s", text)
+		}
+	}
+	w.ask("ann", "GET", "/rescue-sessions/"+fine.ID, "", 404)
+	w.ask("ann", "GET", "/rescue-sessions/nobody", "", 404)
+	if all := w.ask("bob", "GET", "/rescue-sessions", "", 200)["rescue_sessions"].([]any); len(all) != 0 {
+		t.Errorf("another project is told %v", all)
+	}
+	w.ask("bob", "GET", "/rescue-sessions/"+v.ID, "", 404)
+	w.ask("bob", "GET", "/rescue-sessions/broken", "", 404)
+	w.nodes = []*metal.Node{{Name: "m1", ProvisionState: metal.Rescue, Rescue: &rescue.Session{Fingerprint: "SHA256:m"}}, {Name: "m2", ProvisionState: metal.Active},
+		{Name: "m3", ProvisionState: metal.Rescue, Lessee: "ann", Rescue: &rescue.Session{Fingerprint: "SHA256:n"}}}
+	if all := w.ask("ann", "GET", "/rescue-sessions?kind=node", "", 200)["rescue_sessions"].([]any); len(all) != 1 || all[0].(object)["fingerprint"] != "SHA256:n" {
+		t.Errorf("%v", all)
+	}
+	w.has(w.ask("ann", "GET", "/rescue-sessions/m3", "", 200), object{"kind": "node", "fingerprint": "SHA256:n"})
+	w.has(w.admin("GET", "/rescue-sessions/m1", "", 200), object{"kind": "node", "state": "ready", "fingerprint": "SHA256:m"})
+	w.admin("GET", "/rescue-sessions/m2", "", 404)
+	w.ask("ann", "GET", "/rescue-sessions/m1", "", 404)
 }
 
 func TestRescueSessions(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *server) networks() []api.Route {
 	return append(k.routes(),
 		api.Route{Method: http.MethodPost, Path: "/networks", Do: func(c *api.Call) error {
 			var b network
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			n := &compute.Network{}
@@ -87,7 +87,7 @@ func (s *server) networks() []api.Route {
 		}},
 		api.Route{Method: http.MethodPatch, Path: "/networks/{ident}", Do: func(c *api.Call) error {
 			var b network
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			n, err := networks.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)

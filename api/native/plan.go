@@ -19,7 +19,9 @@ func (s *server) planCollection() collection[compute.Plan, compute.PlanFilter] {
 		},
 		get: func(c *api.Call, ident string) (*compute.Plan, error) { return hosts.Plan(c.R.Context(), ident) },
 		filter: func(c *api.Call) (f compute.PlanFilter, err error) {
-			f.State = compute.PlanState(c.Query.Get("state"))
+			if f.State, err = oneOf(c, "state", compute.PlanDrafted, compute.PlanRunning, compute.PlanDone, compute.PlanPartly, compute.PlanCancelled); err != nil {
+				return f, err
+			}
 			f.HostID, err = s.hostOf(c, c.Query.Get("host"))
 			return f, err
 		},
@@ -56,13 +58,13 @@ func (s *server) plans() []api.Route {
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
 		}},
-		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/cancel", Do: func(c *api.Call) error {
+		api.Route{Method: http.MethodPost, Path: k.path + "/{ident}/cancel", Do: withoutBody(func(c *api.Call) error {
 			p, err := s.Services.Hosts.CancelPlan(c.R.Context(), c.Arg("ident"), who(c))
 			if err != nil {
 				return err
 			}
 			return s.showPlan(c, http.StatusAccepted, p)
-		}},
+		})},
 	)
 }
 

@@ -103,7 +103,7 @@ func (s *server) rescueImages() []api.Route {
 	return []api.Route{
 		{Method: http.MethodPost, Path: "/rescue-images", Do: func(c *api.Call) error {
 			var b rescueImage
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			img := &rescue.Image{}
@@ -117,7 +117,7 @@ func (s *server) rescueImages() []api.Route {
 		}},
 		{Method: http.MethodPatch, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
 			var b rescueImage
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			img, err := images.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)

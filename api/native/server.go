@@ -22,7 +22,6 @@ func (s *server) servers() []api.Route {
 		{Method: http.MethodPost, Path: "/servers/adopt", Do: s.adopt},
 		{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify},
 		{Method: http.MethodPost, Path: "/reconcile/servers", Do: s.reconcile},
-		{Method: http.MethodGet, Path: "/rescue-sessions", Do: s.sessions},
 	}
 }
 
@@ -32,7 +31,7 @@ func (s *server) adopt(c *api.Call) error {
 		Cluster string `json:"cluster"`
 		compute.ClusterAdoptArgs
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	if b.Project == "" {
@@ -62,7 +61,7 @@ func (s *server) reconcile(c *api.Call) error {
 		Cluster string `json:"cluster"`
 		Fix     bool   `json:"fix_unsynced_rescue"`
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	clusters, err := s.clustersNamed(c, b.Cluster)
@@ -115,7 +114,7 @@ func (s *server) modify(c *api.Call) error {
 		ExpiresIn   int64    `json:"expires_in"` // seconds; 0: as configured
 		Keys        []string `json:"keys"`       // of ssh, beside the server's own
 	}
-	if err := c.ReadInto(&b); err != nil {
+	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
 	if b.ExpiresIn < 0 || b.ExpiresIn > math.MaxInt32 {
@@ -150,5 +149,5 @@ func viewRescue(srv *compute.Server) any {
 	if srv.Rescue == nil {
 		return nil
 	}
-	return viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue)
+	return viewServerSession(srv)
 }

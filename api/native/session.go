@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/metal"
@@ -32,6 +33,14 @@ var nodeSessions = []struct {
 	{metal.Unrescuing, rescue.Leaving}, {metal.UnrescueFailed, rescue.Failed},
 }
 
+// sessionRoutes tell of rescues: administrators of all, everybody else of those of his project.
+func (s *server) sessionRoutes() []api.Route {
+	return []api.Route{
+		{Method: http.MethodGet, Path: "/rescue-sessions", Do: s.sessions},
+		{Method: http.MethodGet, Path: "/rescue-sessions/{ident}", Do: s.session},
+	}
+}
+
 // sessions lists the open rescue sessions, of servers or of nodes: kind chooses, servers come first. A page holds one kind.
 func (s *server) sessions(c *api.Call) error {
 	switch kind := c.Query.Get("kind"); kind {
@@ -45,33 +54,53 @@ func (s *server) sessions(c *api.Call) error {
 }
 
 func (s *server) serverSessions(c *api.Call, nodesToo bool) error {
-	found, err := s.Services.Servers.List(c.R.Context(), compute.ServerFilter{InRescue: true}, record.Page{Limit: maxPage, Marker: c.Query.Get("marker")})
+	if err := c.Permitted(s.Policy, access.ComputeRules+"servers:show"); err != nil {
+		return err
+	}
+	f := compute.ServerFilter{InRescue: true}
+	if !c.Admin() {
+		if f.Project = c.Project(); f.Project == "" {
+			return problem.Forbiddenf("Rescue sessions are told to administrators, and to members of the project of a server: name a project.")
+		}
+	}
+	limit, err := pageSize(c)
+	if err != nil {
+		return err
+	}
+	found, err := s.Services.Servers.List(c.R.Context(), f, record.Page{Limit: limit, Marker: c.Query.Get("marker")})
 	if err != nil {
 		return err
 	}
 	out := []map[string]any{}
 	for _, srv := range found {
 		if srv.Rescue != nil {
-			out = append(out, viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue))
+			out = append(out, viewServerSession(srv))
 		}
 	}
 	answer := map[string]any{"rescue_sessions": out}
-	at := c.Base + root + "/rescue-sessions?kind="
+	if _, err := s.project(c); err != nil {
+		nodesToo = false // to whom machines are not shown
+	}
 	switch {
-	case len(found) == maxPage:
-		answer["next"] = at + "server&marker=" + found[maxPage-1].ID
+	case len(found) == limit:
+		c.Query.Set("marker", found[limit-1].ID)
+		answer["next"] = c.Base + root + "/rescue-sessions?" + c.Query.Encode()
 	case nodesToo && s.Nodes != nil:
-		answer["next"] = at + "node"
+		answer["next"] = c.Base + root + "/rescue-sessions?kind=node"
 	}
 	return c.JSON(http.StatusOK, answer)
 }
 
 func (s *server) nodeSessions(c *api.Call) error {
+	project, err := s.project(c)
+	if err != nil {
+		return err
+	}
 	out := []map[string]any{}
 	for _, in := range nodeSessions {
 		marker := ""
 		for {
-			found, err := s.Nodes.List(c.R.Context(), metal.NodeFilter{ProvisionState: in.provision}, record.Page{Limit: maxPage, Marker: marker})
+			found, err := s.Nodes.List(c.R.Context(), metal.NodeFilter{ProvisionState: in.provision, Project: project}, record.Page{Limit: maxPage, Marker: marker})
 			if err != nil {
 				return err
 			}
@@ -85,6 +114,41 @@ func (s *server) nodeSessions(c *api.Call) error {
 		}
 	}
 	return c.JSON(http.StatusOK, map[string]any{"rescue_sessions": out})
+}
+
+// session shows the session of a server or a node that the asker may see, by UUID or name. A server comes first.
+func (s *server) session(c *api.Call) error {
+	ident := c.Arg("ident")
+	srv, err := s.serverOf(c, ident, "servers:show")
+	if err == nil && srv.Rescue != nil {
+		return c.JSON(http.StatusOK, viewServerSession(srv))
+	}
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return err
+	}
+	n, other := s.nodeOf(c, ident)
+	switch {
+	case other == nil:
+		for _, in := range nodeSessions {
+			if n.ProvisionState == in.provision {
+				return c.JSON(http.StatusOK, viewSession("node", n.ID, n.Name, in.session, n.Rescue))
+			}
+		}
+	case !problem.Is(other, problem.NotFound):
+		return other
+	}
+	return problem.NotFoundf("%.255s has no rescue session, or is no server and no node.", ident)
+}
+
+// viewServerSession shows the session of a server with where it is reached.
+func viewServerSession(srv *compute.Server) map[string]any {
+	view := viewSession("server", srv.ID, srv.Name, srv.Rescue.State, srv.Rescue)
+	addresses := []string{}
+	for _, nic := range srv.NICs {
+		addresses = append(addresses, nic.Addresses...)
+	}
+	view["addresses"] = addresses
+	return view
 }
 
 // viewSession shows a session; r may be nil where only its state is known.

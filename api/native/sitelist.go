@@ -35,7 +35,7 @@ func (s *server) sites() []api.Route {
 				Name  string `json:"name"`
 				Group string `json:"conductor_group"`
 			}
-			if err := c.ReadInto(&b); err != nil {
+			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
 			site, token, err := s.Sites.Issue(c.R.Context(), b.Name, b.Group, c.Asker())

@@ -194,7 +194,7 @@ func (c *call) mayRescueVolume(srv *compute.Server) error {
 
 func (c *call) rebuild(srv *compute.Server, args any) error {
 	o := args.(obj)
-	if err := unserved(o); err != nil {
+	if err := unserved(nil, o); err != nil {
 		return err
 	}
 	r := &compute.RebuildArgs{ImageID: strings.ToLower(field(o, "imageRef")), Name: field(o, "name")}

@@ -3,7 +3,9 @@ package nova
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"salvor/compute"
@@ -114,7 +116,7 @@ func (c *call) createServers() error {
 		return err
 	}
 	body := outer["server"].(obj)
-	if err := unserved(body); err != nil {
+	if err := unserved(outer, body); err != nil {
 		return err
 	}
 	wish := compute.Creation{
@@ -154,8 +156,25 @@ func (c *call) createServers() error {
 	return c.created(made, &wish, body)
 }
 
-// unserved refuses what would be lost without a word.
-func unserved(body obj) error {
+// unserved refuses what would be lost without a word. An empty list and the security group "default", which some clients send by
+// themselves, ask for nothing.
+func unserved(outer, body obj) error {
+	for _, key := range []string{"os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"} {
+		asked, _ := outer[key].(obj)
+		for _, hint := range slices.Sorted(maps.Keys(asked)) {
+			if empty(asked[hint]) {
+				continue
+			}
+			return problem.Invalidf("Invalid input for field/attribute %s. The hint %s is not supported: servers are placed by room and availability zone alone. "+
+				"Ask again without it; an administrator may name a host (availability_zone=ZONE:HOST)", key, shorten(hint))
+		}
+	}
+	for _, g := range listOf(body["security_groups"]) {
+		if name := field(g, "name"); name != "" && name != "default" {
+			return problem.Invalidf("Invalid input for field/attribute security_groups. Security group %s is not supported: no traffic is filtered here. "+
+				"Ask again without it, and filter in the server itself or in the network", shorten(name))
+		}
+	}
 	if len(listOf(body["personality"])) > 0 {
 		return problem.Invalidf("Personality files are not supported; use user_data")
 	}
@@ -163,6 +182,21 @@ func unserved(body obj) error {
 		return problem.Invalidf("Image signature certificates are not supported")
 	}
 	return nil
+}
+
+// empty tells whether a JSON value asks for nothing.
+func empty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case obj:
+		return len(v) == 0
+	}
+	return false
 }
 
 func listOf(v any) []obj {

@@ -94,9 +94,11 @@ func (c *call) migrate(srv *compute.Server, args any) error {
 func (c *call) migrateLive(srv *compute.Server, args any) error {
 	o := args.(obj)
 	wish := compute.MigrationWish{DestHost: field(o, "host"), Live: true}
-	if force, _ := boolOf(o["force"]); force && wish.DestHost == "" {
+	force, _ := boolOf(o["force"])
+	if force && wish.DestHost == "" {
 		return problem.Invalidf("Can't force to a non-provided destination")
 	}
+	wish.Force = wish.DestHost != "" && (force || c.Minor < 30) // a host that was named was not judged then
 	return c.moveAway(srv, wish)
 }
 

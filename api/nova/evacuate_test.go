@@ -113,6 +113,44 @@ func TestEvacuate(t *testing.T) {
 	}
 }
 
+// TestForcePassesADisabledHost, which is how reserved hosts are kept. What makes it impossible to run the server there does not pass.
+func TestForcePassesADisabledHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, body, marker string
+		change                func(*compute.Host)
+		status                int
+		words                 string
+	}{
+		"unforced, disabled":         {"2.29", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
+		"forced, disabled":           {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
+		"named of old, disabled":     {"2.14", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
+		"forced, full":               {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.RAM = 1 }, 200, ""},
+		"forced, in another zone":    {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Zone = "far" }, 200, ""},
+		"not forced from 2.68 on":    {"2.68", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
+		"forced, forced down":        {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.ForcedDown = true }, 409, "rack2: forced down"},
+		"forced, without the bridge": {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.Bridges = nil }, 409, "rack2: no bridge"},
+	} {
+		w := newWorld(t)
+		id := w.active()
+		w.set(id, func(s *compute.Server) { s.NICs, s.Zone = []compute.NIC{{Bridge: "br0"}}, "nova" })
+		w.neighbour(c.marker)
+		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
+			if err != nil {
+				return err
+			}
+			h.Inventory.Bridges = []string{"br0"}
+			c.change(h)
+			return w.store.Hosts().Save(tx, h)
+		}))
+		w.fence()
+		w.as(boss)
+		if a := w.ask("POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`); a.status != c.status || !strings.Contains(a.body, c.words) {
+			t.Errorf("%s: %d %s, want %d with %q", name, a.status, a.body, c.status, c.words)
+		}
+	}
+}
+
 // TestAFencedHostIsDown in every list, and is not up again before it has cleaned up.
 func TestAFencedHostIsDown(t *testing.T) {
 	w := newWorld(t)
@@ -136,6 +174,28 @@ func TestAFencedHostIsDown(t *testing.T) {
 	}
 	w.says(400, "PUT", put, "2.53", `{"forced_down": false}`, "rack1")
 	w.says(400, "PUT", "/os-services/force-down", "2.52", `{"host": "rack1", "binary": "nova-compute", "forced_down": false}`, "rack1")
+}
+
+// TestForcePassesADisabledHostOfALiveMigration by the same rule.
+func TestForcePassesADisabledHostOfALiveMigration(t *testing.T) {
+	for _, c := range []struct {
+		version, more string
+		status        int
+	}{{"2.25", ``, 202}, {"2.30", ``, 409}, {"2.30", `, "force": true`, 202}, {"2.68", ``, 409}} {
+		w := newWorld(t)
+		id := w.active()
+		w.neighbour("m1")
+		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
+			if err != nil {
+				return err
+			}
+			h.Disabled = true
+			return w.store.Hosts().Save(tx, h)
+		}))
+		w.as(boss)
+		w.want(c.status, "POST", "/servers/"+id+"/action", c.version, `{"os-migrateLive": {"host": "rack2", "block_migration": false`+c.more+`}}`)
+	}
 }
 
 // TestMigrateShapes holds planned moves to each microversion's schema.

@@ -132,6 +132,9 @@ func TestCreateRefusals(t *testing.T) {
 	base := func(more string) string {
 		return `{"server": {"name": "web", "flavorRef": "1", "imageRef": "` + imageOne + `"` + more + `}}`
 	}
+	hinted := func(key, hints string) string {
+		return `{"server": {"name": "web", "flavorRef": 1, "imageRef": "` + imageOne + `"}, "` + key + `": ` + hints + `}`
+	}
 	for _, tt := range []struct {
 		version, body string
 		status        int
@@ -166,7 +169,14 @@ func TestCreateRefusals(t *testing.T) {
 		{"2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": ""}}`, 400, "Invalid imageRef provided."},
 		{"2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "` + nothing + `"}}`, 400, "Can not find requested image"},
 		{"2.1", `{"server": {"name": "web", "flavorRef": "17", "imageRef": "` + imageOne + `"}}`, 400, "Flavor 17 could not be found."},
-		{"2.1", `{"server": {"name": "web", "flavorRef": 1, "imageRef": "` + imageOne + `"}, "os:scheduler_hints": {"group": "x"}}`, 202, ""},
+		{"2.1", hinted("os:scheduler_hints", `{"group": "x"}`), 400, "The hint group is not supported"},
+		{"2.1", hinted("OS-SCH-HNT:scheduler_hints", `{"different_host": ["`+nothing+`"]}`), 400, "The hint different_host is not supported"},
+		{"2.1", hinted("os:scheduler_hints", `{"same_host": [], "query": false}`), 400, "The hint query is not supported"},
+		{"2.1", hinted("os:scheduler_hints", `{}`), 202, ""}, // as libraries send where nothing was asked
+		{"2.1", hinted("os:scheduler_hints", `{"group": "", "same_host": [], "query": null}`), 202, ""},
+		{"2.1", base(`, "security_groups": [{"name": "default"}, {"name": "web"}]`), 400, "Security group web is not supported"},
+		{"2.1", base(`, "security_groups": [{"name": "default"}]`), 202, ""},
+		{"2.1", base(`, "security_groups": []`), 202, ""},
 		{"2.1", `{"server": {"name": " web", "flavorRef": 1, "imageRef": "` + imageOne + `"}}`, 400, "name"},
 		{"2.1", `[]`, 400, ""}, {"2.1", ``, 400, ""}, {"2.1", `{`, 400, ""},
 	} {

@@ -80,7 +80,7 @@ var rescueImageThing = thing{
 
 var sessionThing = thing{
 	face: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
-	words: []string{"rescue-session"}, ident: "SESSION", title: "rescue session", plural: "rescue sessions of machines and servers",
+	words: []string{"rescue-session"}, ident: "SERVER|NODE", keyed: true, title: "rescue session", plural: "rescue sessions of machines and servers",
 	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
 	filters: []field{{flag: "kind", filter: "kind", usage: "only those of this kind: server or node"}},
 }
@@ -158,11 +158,11 @@ func newFaceCommands() []*cobra.Command {
 	}
 }
 
-// newSessionCommand lists sessions; each is shown by its server or node.
+// newSessionCommand lists sessions and shows the one of a server or a node.
 func newSessionCommand() *cobra.Command {
 	e := &endpoint{}
 	cmd := &cobra.Command{Use: "rescue-session", Short: "Machines and servers that are in rescue"}
-	cmd.AddCommand(sessionThing.list(e))
+	cmd.AddCommand(sessionThing.list(e), sessionThing.show(e))
 	e.flags(cmd)
 	return cmd
 }

@@ -81,22 +81,34 @@ func TestAdopt(t *testing.T) {
 		`POST /salvor/v1/servers/adopt {"cluster":"`+sampleUUID+`","instance":"i1","name":"web1","os":"debian","os_family":"linux","project":"p"}`)
 }
 
-// TestRescueTellsHostKey prints the fingerprint to whom it is told, and goes without for everybody else.
+// TestRescueTellsHostKey prints the fingerprint, the addresses and the end to the owner too, and goes without what is not told.
 func TestRescueTellsHostKey(t *testing.T) {
 	server := strings.Replace(sampleServer, "ACTIVE", "RESCUE", 1)
-	for sessions, want := range map[string]string{
-		`{"rescue_sessions": [{"id": "other", "fingerprint": "SHA256:no"}, {"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes"}]}`: "ssh host key: SHA256:yes",
-		`403 {}`: "",
-		`{"rescue_sessions": [{"id": "` + sampleUUID + `", "fingerprint": ""}]}`: "",
+	for session, want := range map[string]string{
+		`{"id": "` + sampleUUID + `", "fingerprint": "SHA256:yes", "addresses": ["192.0.2.7", "fd00::7"], "expires_at": "2026-11-23T00:00:00Z"}`: "ssh host key: SHA256:yes\naddresses: 192.0.2.7 fd00::7\nends by itself at: 2026-11-23T00:00:00Z\n",
+		`404 {}`: "",
+		`{"id": "` + sampleUUID + `", "fingerprint": "", "addresses": [], "expires_at": null}`: "",
 	} {
 		out := faceAsked(t, &fakeAPI{answers: map[string][]string{
 			"GET /compute/v2.1/servers/" + sampleUUID:              {server},
 			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {`{"adminPass": "p"}`},
-			"GET /salvor/v1/rescue-sessions":                       {sessions},
-		}}, "server rescue "+sampleUUID+" --wait", "GET /salvor/v1/rescue-sessions?kind=server")
-		if !strings.Contains(out, want) || want == "" && strings.Contains(out, "host key") {
-			t.Errorf("%s:\n%s", sessions, out)
+			"GET /salvor/v1/rescue-sessions/" + sampleUUID:         {session},
+		}}, "server rescue "+sampleUUID+" --wait")
+		if !strings.Contains(out, want) || want == "" && (strings.Contains(out, "host key") || strings.Contains(out, "ends") || strings.Contains(out, "addresses")) {
+			t.Errorf("%s:\n%s", session, out)
 		}
+	}
+}
+
+// TestWaitEndsWithAFailureThatLeavesTheState: a rescue that was refused before it touched the server leaves it ACTIVE.
+func TestWaitEndsWithAFailureThatLeavesTheState(t *testing.T) {
+	_, errs, status := salvor(t, &fakeAPI{answers: map[string][]string{
+		"GET /compute/v2.1/servers/" + sampleUUID:                          {sampleServer},
+		"POST /compute/v2.1/servers/" + sampleUUID + "/action":             {`{"adminPass": "p"}`},
+		"GET /compute/v2.1/servers/" + sampleUUID + "/os-instance-actions": {`{"instanceActions": [{"action": "rescue", "message": "Error"}, {"action": "create", "message": null}]}`},
+	}}, "", "server", "rescue", sampleUUID, "--wait")
+	if want := "the action rescue failed and left it ACTIVE"; status != statusFailed || !strings.Contains(errs, want) || !strings.Contains(errs, "salvor why server:"+sampleUUID) {
+		t.Errorf("status %d, stderr:\n%s", status, errs)
 	}
 }
 
@@ -179,15 +191,15 @@ func TestFindNothing(t *testing.T) {
 // TestOutOfError advises by what the server in ERROR is: never there, in rescue, or broken.
 func TestOutOfError(t *testing.T) {
 	for _, c := range []struct{ launched, sessions, want string }{
-		{`null`, `{}`, "it never ran: salvor server delete " + sampleUUID},
-		{`"2026-11-22T00:00:00"`, `{"rescue_sessions": [{"id": "` + sampleUUID + `"}]}`, "salvor server unrescue " + sampleUUID + " to leave the rescue"},
+		{`null`, `404 {}`, "it never ran: salvor server delete " + sampleUUID},
+		{`"2026-11-22T00:00:00"`, `{"id": "` + sampleUUID + `"}`, "salvor server unrescue " + sampleUUID + " to leave the rescue"},
 		{`"2026-11-22T00:00:00"`, `403 {}`, "if it is in rescue, else salvor server set " + sampleUUID + " --state active"},
 	} {
 		server := strings.Replace(sampleServer, `"ACTIVE"`, `"ERROR", "OS-SRV-USG:launched_at": `+c.launched, 1)
 		_, errs, status := salvor(t, &fakeAPI{answers: map[string][]string{
 			"GET /compute/v2.1/servers/" + sampleUUID:              {server},
 			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {"202 "},
-			"GET /salvor/v1/rescue-sessions":                       {c.sessions},
+			"GET /salvor/v1/rescue-sessions/" + sampleUUID:         {c.sessions},
 		}}, "", "server", "start", sampleUUID, "--wait")
 		if status != statusFailed || !strings.Contains(errs, c.want) {
 			t.Errorf("want %q: status %d, stderr:\n%s", c.want, status, errs)

@@ -69,7 +69,7 @@ var serverVerbs = []serverVerb{
 		if password := answer.Text("adminPass"); password != "" {
 			fmt.Fprintln(c.OutOrStdout(), "adminPass:", password)
 		}
-	}, then: sayHostKey, example: `  salvor server rescue web1 --wait                      # shows the password that was made, and the ssh host key
+	}, then: saySession, example: `  salvor server rescue web1 --wait                      # shows the password that was made, the ssh host key and the addresses
   salvor server rescue web1 --image debian-live --wait
 then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
@@ -136,26 +136,27 @@ func rescueRef(c *call, name string) (string, error) {
 	return found.Text("uuid"), err
 }
 
-// session is the rescue session of a server; nil where it has none, or where it is not told to who asks: only
-// administrators may read sessions.
+// session is the rescue session of a server; nil where it has none, or where it is not told to who asks.
 func session(c *call, id string) client.Record {
-	sessions, err := sessionThing.all(c, url.Values{"kind": {"server"}})
+	found, err := sessionThing.ask(c, http.MethodGet, "/"+url.PathEscape(id), nil, nil)
 	if err != nil {
 		return nil
 	}
-	for _, s := range sessions {
-		if s.Text("id") == id {
-			return s
-		}
-	}
-	return nil
+	return found
 }
 
-// sayHostKey prints the fingerprint that the rescue system told. Not every one tells one, and not to everybody: what is
-// not to be had is left out, the rescue has succeeded.
-func sayHostKey(c *call, id string) {
-	if fingerprint := session(c, id).Text("fingerprint"); fingerprint != "" {
+// saySession prints the fingerprint that the rescue system told, where it is reached and when it ends. Not every one tells all of that:
+// what is not to be had is left out, the rescue has succeeded.
+func saySession(c *call, id string) {
+	found := session(c, id)
+	if fingerprint := found.Text("fingerprint"); fingerprint != "" {
 		fmt.Fprintln(c.OutOrStdout(), "ssh host key:", harmless(fingerprint))
+	}
+	if addresses, _ := found["addresses"].([]any); len(addresses) > 0 {
+		fmt.Fprintln(c.OutOrStdout(), "addresses:", harmless(strings.Trim(fmt.Sprint(addresses), "[]")))
+	}
+	if end := found.Text("expires_at"); end != "" {
+		fmt.Fprintln(c.OutOrStdout(), "ends by itself at:", harmless(end))
 	}
 }
 
@@ -243,6 +244,9 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 					return nil
 				}
 			}
+			if failed := failedAction(c, id); failed != "" && status != "ERROR" {
+				return withStatus(statusFailed, fmt.Errorf("server %s: the action %s failed and left it %s\nwhat next: salvor why server:%s says the reason", harmless(name), harmless(failed), status, harmless(id)))
+			}
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
@@ -255,6 +259,18 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 		case <-time.After(serverLook):
 		}
 	}
+}
+
+// failedAction names the newest action on a server if that failed; empty: it did not, or nobody tells.
+func failedAction(c *call, id string) string {
+	var got struct {
+		Actions []struct{ Action, Message string } `json:"instanceActions"`
+	}
+	err := c.api.Ask(c.context(), client.Compute, http.MethodGet, "/servers/"+url.PathEscape(id)+"/os-instance-actions", nil, nil, &got)
+	if err != nil || len(got.Actions) == 0 || got.Actions[0].Message != "Error" {
+		return ""
+	}
+	return got.Actions[0].Action
 }
 
 // outOfError says how a server in ERROR gets on: one that never ran has nothing to mend, and one that is in rescue is left by unrescue.

@@ -65,11 +65,19 @@ func (h *Hypervisor) power(ctx context.Context, dom rpc.Domain) (compute.Power, 
 			return compute.PowerUnknown, err
 		case saved != 0:
 			return compute.PowerSaved, nil
-		case rpc.DomainShutoffReason(reason) == rpc.DomainShutoffCrashed:
-			return compute.PowerCrashed, nil
 		}
-		return compute.PowerOff, nil
+		return shutoff(rpc.DomainShutoffReason(reason)), nil
 	})
+}
+
+// shutoff is the power of a guest that libvirt shows as shut off for a reason. One that nobody ended has crashed: its QEMU died or was
+// killed, did not start, or was ended by libvirt, which could not reach it any more. Its own shutdown and a destroy are a stop.
+func shutoff(reason rpc.DomainShutoffReason) compute.Power {
+	switch reason {
+	case rpc.DomainShutoffCrashed, rpc.DomainShutoffFailed, rpc.DomainShutoffDaemon:
+		return compute.PowerCrashed
+	}
+	return compute.PowerOff
 }
 
 func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, error) {
