@@ -48,6 +48,8 @@ type held struct {
 	// ours are the guests with our mark that it told last while it was held, in its boot oursBoot; nil: they are not known.
 	ours     map[string]bool
 	oursBoot string
+	// ending are the guests that it is told to end because they run beside their server, with the epoch that was noted.
+	ending map[string]int64
 	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
 	endedAt time.Time
 	// told: inventory and guests of this boot have been taken in.
@@ -241,6 +243,11 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if h.revoked {
 		return Renewed{}, revoked(hostID)
 	}
+	if r.HasGuests { // before it is judged how the host stands: what it tells may hold moves of others
+		if err := s.takeGuests(ctx, hostID, r.BootID, r.Guests); err != nil {
+			return Renewed{}, err
+		}
+	}
 	if err := s.takeCleaned(ctx, hostID, r.Cleaned); err != nil {
 		return Renewed{}, err
 	}
@@ -283,7 +290,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 		return Renewed{}, err
 	}
 	out, err := s.renewed(ctx, hostID, r, left)
-	out.Resend = out.Resend || left.again()
+	out.Resend = out.Resend || left.again() || r.HasGuests && unsettled(out.Clean)
 	return out, err
 }
 
