@@ -60,7 +60,7 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	var hosts []*Host
 	if slices.ContainsFunc(done, func(m *Move) bool { return m.Clean == CleanDisk }) {
-		if hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{}); err != nil {
+		if hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{WithLost: true}, record.Page{}); err != nil {
 			return nil, err
 		}
 	}

@@ -41,6 +41,7 @@ type held struct {
 	// group, fenced, forcedDown, unseen and strays are the row's.
 	group                      string
 	fenced, forcedDown, unseen bool
+	lost                       bool // see Host.Lost
 	strays                     []string
 	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
 	stopTold bool
@@ -218,7 +219,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 	}
 	s.leases.with(hostID, func(k *held) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
-		k.group, k.fenced, k.forcedDown, k.unseen, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Strays
+		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
 		if k.lease.BootID != row.BootID {
 			k.lease, k.inventory, k.guests = Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
 		}

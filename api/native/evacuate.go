@@ -124,7 +124,7 @@ func (s *server) hostOf(c *api.Call, ident string) (string, error) {
 
 // hostNames reads the names of all hosts by their ids.
 func (s *server) hostNames(c *api.Call) (map[string]string, error) {
-	all, err := s.Services.Hosts.List(c.R.Context(), compute.HostFilter{}, record.Page{})
+	all, err := s.Services.Hosts.List(c.R.Context(), compute.HostFilter{WithLost: true}, record.Page{})
 	out := make(map[string]string, len(all))
 	for _, h := range all {
 		out[h.ID] = h.Name

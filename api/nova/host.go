@@ -257,7 +257,7 @@ func (c *call) removeService() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, c.who.Asker); err != nil {
+	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, "", c.who.Asker); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)
