@@ -39,12 +39,13 @@ func (s *server) evacuation() []api.Route {
 // fence begins a fence; how it ends is told by the job, and by the host.
 func (s *server) fence(c *api.Call) error {
 	var b struct {
-		Attest string `json:"attest"`
+		Attest   string                      `json:"attest"`
+		Disputes []compute.ContradictionCode `json:"disputes"`
 	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest}, who(c))
+	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, who(c))
 	if err != nil {
 		return err
 	}
