@@ -137,14 +137,18 @@ func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport)
 
 // words name the host, its boot and the guest.
 func (g GuestReport) words(h *Host) string {
-	power, boot := string(g.Power), ""
-	if g.Power == PowerUnknown {
-		power = "unknown"
-	}
+	boot := ""
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
 	}
-	return fmt.Sprintf("host %s (%s)%s tells guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, power, g.Epoch)
+	return fmt.Sprintf("host %s (%s)%s tells guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+}
+
+func (g GuestReport) power() string {
+	if g.Power == PowerUnknown {
+		return "unknown"
+	}
+	return string(g.Power)
 }
 
 // heldMove is the refusal of a move because of a guest that heldBy found.
@@ -282,4 +286,53 @@ func unsettled(told map[string]Clean) bool {
 		}
 	}
 	return false
+}
+
+// MisplacedGuests lists the guests that run where they should not: their server is deleted, lives on another host, or is known to
+// nobody. Those are left out whose host is proven off, from or to whose host a move of the server goes on, or that were told only now.
+func (s *Hosts) MisplacedGuests(ctx context.Context) ([]GuestReport, error) {
+	all, err := s.store.GuestReports(ctx, nil, GuestReportFilter{Misplaced: true})
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	open, err := s.store.Moves().List(ctx, nil, MoveFilter{Open: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	var out []GuestReport
+	for _, g := range all {
+		moved := slices.ContainsFunc(open, func(m *Move) bool {
+			return m.ServerID == g.ServerID && (m.SourceID == g.HostID || m.DestID == g.HostID)
+		})
+		if moved || s.now().Sub(g.SeenAt) < young {
+			continue
+		}
+		off, err := s.answeredFor(ctx, nil, g)
+		if err != nil {
+			return nil, err
+		}
+		if !off {
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+// Elsewhere tells in words of each guest of a server that another host than its own tells and that is not proven off.
+func (s *Hosts) Elsewhere(ctx context.Context, srv *Server) (words []string, hosts []*Host, err error) {
+	all, err := s.MisplacedGuests(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, g := range all {
+		if g.ServerID != srv.ID {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, nil, g.HostID)
+		if err != nil {
+			return nil, nil, err
+		}
+		words, hosts = append(words, g.words(h)), append(hosts, h)
+	}
+	return words, hosts, nil
 }

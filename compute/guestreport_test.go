@@ -1,6 +1,7 @@
 package compute_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -172,5 +173,57 @@ func TestAFormerGuestIsEndedWhereItIsSeen(t *testing.T) {
 	w.no(err)
 	if len(left) != 0 {
 		t.Errorf("what was cleaned up is still told: %+v", left)
+	}
+}
+
+// TestAGuestThatShouldNotRunIsTold: with its server and its host, and in words of an operator, who sees both stuck. A server on its way
+// and a guest of a fenced boot are nobody's worry.
+func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
+	w := newWorld(t)
+	s, again := w.server(alice, compute.Active), w.join("host-b")
+	nobody := compute.Guest{ID: newID(), Ours: true, Power: compute.PowerOn, Epoch: 1}
+	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+	w.renew(again, "boot-7", guests(nobody, runs(s, s.Epoch)))
+	misplaced := func() []compute.GuestReport {
+		all, err := w.Hosts.MisplacedGuests(w.ctx)
+		w.no(err)
+		return all
+	}
+	if all := misplaced(); len(all) != 0 {
+		t.Fatalf("what was told just now may be older than what happened: %+v", all)
+	}
+	w.pass(time.Minute)
+	if all := misplaced(); len(all) != 2 || all[0].HostID != again.ID || all[1].HostID != again.ID {
+		t.Fatalf("%+v", all)
+	}
+	words, on, err := w.Hosts.Elsewhere(w.ctx, s)
+	w.no(err)
+	if len(words) != 1 || on[0].ID != again.ID {
+		t.Fatalf("%v %v", words, on)
+	}
+	server := compute.ServerSituation{Server: s, Host: w.host, Life: compute.Life{Up: true}, Elsewhere: words, ElsewhereOn: on, Operator: true}
+	why := server.Why()
+	if text := why.Text("server", s.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, "boot boot-7") || !strings.Contains(text, again.ID) {
+		t.Errorf("%s", text)
+	}
+	server.Operator = false
+	why = server.Why()
+	if text := why.Text("server", s.Name, w.now()); strings.Contains(text, "boot-7") || strings.Contains(text, again.ID) {
+		t.Errorf("an owner is told of another host: %s", text)
+	}
+	host := compute.HostSituation{Host: again, Now: w.now(), Life: compute.Life{Up: true}, Misplaced: misplaced()}
+	why = host.Why()
+	if text := why.Text("host", again.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, s.ID) || !strings.Contains(text, nobody.ID) {
+		t.Errorf("%s", text)
+	}
+	m := &compute.Move{Record: record.Record{ID: newID()}, ServerID: s.ID, SourceID: w.host.ID, DestID: again.ID, State: compute.MovePreparing}
+	w.tx(func(tx job.Tx) error { return w.store.Moves().Insert(tx, m) })
+	if all := misplaced(); len(all) != 1 || all[0].ServerID != nobody.ID {
+		t.Errorf("%+v", all)
+	}
+	_, err = w.fence(again, compute.PowerCut)
+	w.no(err)
+	if all := misplaced(); len(all) != 0 {
+		t.Errorf("%+v", all)
 	}
 }

@@ -107,3 +107,16 @@ func TestAClusterWithOpenMovesIsNotRemoved(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A lost host is held though it was never fenced: it starts nothing and takes no orders.
+func TestALostHostWithoutAFenceIsHeld(t *testing.T) {
+	w := newWorld(t)
+	s, other := w.server(alice, compute.Active), w.join("host-b")
+	w.moved(s, w.host, other, compute.CleanGuest)
+	w.pass(time.Minute)
+	w.no(w.Hosts.Remove(w.ctx, w.host.ID, "sold", admin.Asker))
+	out := w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+	if may, err := w.Hosts.MayAct(w.ctx, w.host.ID); err != nil || may || !out.Hold || out.Clean[s.ID].Do != compute.CleanGuest || w.up(w.host) {
+		t.Fatalf("may act: %v, %v; %+v", may, err, out)
+	}
+}

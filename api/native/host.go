@@ -156,6 +156,10 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 	if err != nil {
 		return nil, err
 	}
+	misplaced, err := s.misplaced(c)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]map[string]any, len(all))
 	for i, h := range all {
 		life, state, status := lives[h.ID], "down", "enabled"
@@ -170,12 +174,23 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
 			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": moment(h.CertificateEnds), "zone": h.Zone,
 			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Thought, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
+			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
 			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": moment(h.LostAt),
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
 			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
 		}
 	}
 	return out, nil
+}
+
+// misplaced shows the guests that run where they should not, by host.
+func (s *server) misplaced(c *api.Call) (map[string][]map[string]any, error) {
+	all, err := s.Services.Hosts.MisplacedGuests(c.R.Context())
+	out := map[string][]map[string]any{}
+	for _, g := range all {
+		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch, "power": g.Power, "since": moment(g.SeenAt)})
+	}
+	return out, err
 }
 
 func (s *server) clusters() []api.Route {

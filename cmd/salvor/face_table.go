@@ -87,7 +87,7 @@ var sessionThing = thing{
 
 var hostThing = thing{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
-	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers"},
+	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
 	fields: []field{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},

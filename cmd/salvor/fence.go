@@ -116,6 +116,9 @@ func showFence(c *call, o *output, ident string) error {
 			fmt.Fprintf(c.OutOrStdout(), "  %s: %s\n", cell(proof["evidence"]), cell(proof["text"]))
 		}
 	}
+	if n := number(h["misplaced"]); n > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "%d guests run on it that should not: salvor why host:%s\n", n, harmless(ident))
+	}
 	if n := number(h["servers"]); n > 0 {
 		fmt.Fprintf(c.OutOrStdout(), "what next: salvor evacuate run %s --wait moves its servers (%d); salvor evacuate plan %[1]s says how\n", harmless(ident), n)
 	} else {
