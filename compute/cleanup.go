@@ -60,7 +60,7 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	var hosts []*Host
 	if slices.ContainsFunc(done, func(m *Move) bool { return m.Clean == CleanDisk }) {
-		if hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{}); err != nil {
+		if hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{WithLost: true}, record.Page{}); err != nil {
 			return nil, err
 		}
 	}
@@ -146,6 +146,11 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 	for _, c := range cleaned {
 		if !record.IsUUID(c.ServerID) {
 			continue
+		}
+		if c.Error == "" { // its list may be from before that
+			if err := s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.DropGuestReport(tx, hostID, c.ServerID) }); err != nil {
+				return err
+			}
 		}
 		found, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, ServerID: c.ServerID, Uncleaned: true}, pageOf(0))
 		if err != nil {
@@ -245,9 +250,15 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 		if err != nil {
 			return err
 		}
-		if ask != nil {
-			told[id], strays = *ask, append(strays, id)
+		switch {
+		case ask == nil:
+			continue
+		case ask.Do == CleanGuest:
+			if err := s.noteStale(ctx, hostID, id, ask.Epoch); err != nil {
+				return err
+			}
 		}
+		told[id], strays = *ask, append(strays, id)
 	}
 	if strays = strays[:min(len(strays), maxStrays)]; ours == nil || slices.Equal(strays, s.leases.get(hostID).strays) {
 		return nil
@@ -280,6 +291,11 @@ func (s *Hosts) isStray(ctx context.Context, hostID, id string) (*Clean, error) 
 		return &Clean{Do: CleanAsk}, nil
 	case err != nil:
 		return nil, err
+	}
+	if stale, err := s.staleGuest(ctx, hostID, srv); err != nil || stale != nil {
+		return stale, err
+	}
+	switch {
 	case s.now().Sub(srv.UpdatedAt) < settledAfter, s.now().Sub(srv.CreatedAt) < settledAfter, srv.Task == Migrating, srv.HostID == hostID && srv.State != Deleted:
 		return nil, nil
 	}

@@ -128,6 +128,14 @@ func (c *core) forgetHosts(ctx context.Context, tx job.Tx, cl *Cluster) error {
 		if len(here) > 0 {
 			return problem.Conflictf("cluster %s has servers, %s among them: delete them first (adopted ones stay as they are on Ganeti)", cl.Name, here[0].ID)
 		}
+		open, err := c.openOf(ctx, tx, h)
+		if err != nil {
+			return err
+		}
+		if len(open) > 0 {
+			return problem.Conflictf("cluster %s cannot be removed: of its node %s, %s. Wait for their end, or, if it is lost for good, run: salvor cluster remove %s --lost REASON",
+				cl.Name, orID(h), listed(open), cl.Name)
+		}
 		if err := c.store.Hosts().Delete(tx, h); err != nil {
 			return err
 		}

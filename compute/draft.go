@@ -24,6 +24,8 @@ type Outlook struct {
 	Images map[string]*Image
 	// Moving are open moves, by server.
 	Moving map[string]*Move
+	// Elsewhere are guests of its servers that another host or boot tells and that are not proven off, in words, by server.
+	Elsewhere map[string]string
 	// Sights are what destinations said, by host and server; what nobody asked is absent.
 	Sights map[string]map[string]DiskSight
 	Policy ReimagePolicy
@@ -137,6 +139,8 @@ func (d *draft) stays(s *Server) string {
 	switch {
 	case d.Source.Kind == IronicHost:
 		return "it is a machine, and its own host: repair it, or deploy it anew"
+	case d.Elsewhere[s.ID] != "":
+		return d.Elsewhere[s.ID]
 	case s.Task == Deleting:
 		return "it is being deleted: that comes to its end without its host"
 	case m != nil && (d.Drain || !m.yieldsFrom(d.Source.ID)) && (m.State != MoveAttached || m.DestID != d.Source.ID):

@@ -34,6 +34,14 @@ func (s *Hosts) Fence(ctx context.Context, ident string, a FenceArgs, who Who) (
 	case h.Kind == IronicHost:
 		return "", problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to fence", h.Name)
 	}
+	if a.Words == "" && len(a.Disputes) > 0 {
+		return "", problem.Invalidf("fence host %s: disputes are of an attestation; say how you know that it is off", h.Name)
+	}
+	if a.Words != "" {
+		if err := s.attestable(ctx, h, a.Disputes); err != nil {
+			return "", err
+		}
+	}
 	for range yieldTries {
 		err = s.change(ctx, func(tx job.Tx) error {
 			jobID, err = s.insertFence(ctx, tx, h, a, who)

@@ -65,7 +65,7 @@ func (s *Hosts) forget(ctx context.Context, h *Host) error {
 	if err != nil || len(here) > 0 {
 		return err
 	}
-	err = s.Remove(ctx, h.ID, record.Asker{})
+	err = s.Remove(ctx, h.ID, "", record.Asker{})
 	if problem.Is(err, problem.Conflict) || problem.Is(err, problem.NotFound) {
 		return nil
 	}

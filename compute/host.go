@@ -61,6 +61,11 @@ type Host struct {
 	Unseen bool
 	// Strays are guests with our mark of which no record says what they do there; they are left alone until an operator says.
 	Strays []string
+	// Lost: an operator removed it by LostReason while moves, clean-ups or a fence of it were open. It is a tombstone: no list shows
+	// it, it takes no servers, and if it speaks it is told to start nothing and to clean up.
+	Lost               bool
+	LostReason, LostBy string
+	LostAt             time.Time
 	// Used is what its servers claim; placement raises it, in the transaction that gives a server its host.
 	UsedVCPUs, UsedRAM, UsedDisk int
 }
@@ -108,6 +113,8 @@ type HostFilter struct {
 	Kind                           HostKind
 	// ForcedDown keeps those that are.
 	ForcedDown bool
+	// Lost keeps those that were removed as lost, WithLost these beside all others; without either they are left out.
+	Lost, WithLost bool
 }
 
 // ClusterKind says what answers at a cluster's address.

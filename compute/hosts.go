@@ -165,6 +165,8 @@ type Service struct {
 	ForcedDown *bool
 	Revoked    *bool
 	Zone       *string
+	// Found takes back that the host was removed as lost.
+	Found bool
 	// NodeID is the node of the bare metal inventory that the host is, Group the name of its host group; empty: none.
 	NodeID, Group *string
 }
@@ -194,6 +196,10 @@ func (s *Hosts) SetService(ctx context.Context, ident string, v Service, who rec
 		if v.Revoked != nil && *v.Revoked && !h.Revoked {
 			h.RevokedAt, h.Serial = s.now(), ""
 		}
+		if v.Found && h.Lost {
+			h.Lost, h.LostReason, h.LostBy, h.LostAt = false, "", "", time.Time{}
+			said = append(said, "is no longer lost")
+		}
 		set(&h.Revoked, v.Revoked, "certificate revoked", "may join again")
 		if !h.Disabled {
 			h.DisabledReason = ""
@@ -221,7 +227,7 @@ func (s *Hosts) SetService(ctx context.Context, ident string, v Service, who rec
 func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv Inventory) (*Host, error) {
 	var out *Host
 	err := s.change(ctx, func(tx job.Tx) error {
-		found, err := s.store.Hosts().List(ctx, tx, HostFilter{ClusterID: clusterID, Name: name}, pageOf(1))
+		found, err := s.store.Hosts().List(ctx, tx, HostFilter{ClusterID: clusterID, Name: name, WithLost: true}, pageOf(1))
 		if err != nil {
 			return err
 		}
@@ -233,49 +239,13 @@ func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv Inventor
 			return s.store.Hosts().Insert(tx, out)
 		}
 		out = found[0]
-		if sameInventory(out.Inventory, inv) {
+		if sameInventory(out.Inventory, inv) && !out.Lost {
 			return nil
 		}
-		out.Inventory = inv
+		out.Inventory, out.Lost = inv, false
 		return s.saveHost(tx, out)
 	})
 	return out, err
-}
-
-// Remove deletes a host without servers.
-func (s *Hosts) Remove(ctx context.Context, ident string, who record.Asker) error {
-	h, err := s.Host(ctx, ident)
-	if err != nil {
-		return err
-	}
-	err = s.change(ctx, func(tx job.Tx) error {
-		here, err := s.store.Servers().List(ctx, tx, ServerFilter{HostID: h.ID}, pageOf(1))
-		if err != nil {
-			return err
-		}
-		if len(here) > 0 {
-			return problem.Conflictf("host %s has servers, %s among them: delete or move them first", h.ID, here[0].ID)
-		}
-		going, err := s.store.Moves().List(ctx, tx, MoveFilter{HostID: h.ID, Open: true}, pageOf(1))
-		if err != nil {
-			return err
-		}
-		if len(going) > 0 {
-			return problem.Conflictf("host %s has moves that go on, that of server %s among them: wait for their end", h.ID, going[0].ServerID)
-		}
-		now, err := s.store.Hosts().Get(ctx, tx, h.ID)
-		if err != nil {
-			return err
-		}
-		if err := s.store.Hosts().Delete(tx, now); err != nil {
-			return err
-		}
-		return s.noteHost(tx, h.ID, who, "removed")
-	})
-	if err == nil {
-		s.leases.drop(h.ID)
-	}
-	return err
 }
 
 // Life is what is known of a host's life.
@@ -350,7 +320,7 @@ func (s *Hosts) ups(ctx context.Context, tx job.Tx) (*liveness, error) {
 
 func (l *liveness) is(h *Host) bool {
 	switch {
-	case h.ForcedDown || h.Revoked || h.Fenced:
+	case h.ForcedDown || h.Revoked || h.Fenced || h.Lost:
 		return false
 	case h.ClusterID != "":
 		return !slices.Contains(l.ill, h.ClusterID)

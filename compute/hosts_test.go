@@ -265,9 +265,9 @@ func TestARescueSystemThatEndsBeginsAnewByAJob(t *testing.T) {
 func TestAHostWithServersStays(t *testing.T) {
 	w := newWorld(t)
 	w.server(alice, compute.Active)
-	w.want(w.Hosts.Remove(w.ctx, "host-a", admin.Asker), problem.Conflict)
+	w.want(w.Hosts.Remove(w.ctx, "host-a", "", admin.Asker), problem.Conflict)
 	other := w.join("host-b")
-	w.no(w.Hosts.Remove(w.ctx, other.ID, admin.Asker))
+	w.no(w.Hosts.Remove(w.ctx, other.ID, "", admin.Asker))
 	w.join("twin")
 	w.join("twin")
 	_, err := w.Hosts.Host(w.ctx, "twin")

@@ -41,6 +41,7 @@ type held struct {
 	// group, fenced, forcedDown, unseen and strays are the row's.
 	group                      string
 	fenced, forcedDown, unseen bool
+	lost                       bool // see Host.Lost
 	strays                     []string
 	// stopTold: its newest answer told it to stop its guests. stopped is when it told that none runs; zero: it has not.
 	stopTold bool
@@ -48,6 +49,8 @@ type held struct {
 	// ours are the guests with our mark that it told last while it was held, in its boot oursBoot; nil: they are not known.
 	ours     map[string]bool
 	oursBoot string
+	// ending are the guests that it is told to end because they run beside their server, with the epoch that was noted.
+	ending map[string]int64
 	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
 	endedAt time.Time
 	// told: inventory and guests of this boot have been taken in.
@@ -216,7 +219,7 @@ func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
 	}
 	s.leases.with(hostID, func(k *held) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
-		k.group, k.fenced, k.forcedDown, k.unseen, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Strays
+		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
 		if k.lease.BootID != row.BootID {
 			k.lease, k.inventory, k.guests = Lease{HostID: hostID, BootID: row.BootID, Renewals: k.lease.Renewals}, false, false
 		}
@@ -240,6 +243,11 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	}
 	if h.revoked {
 		return Renewed{}, revoked(hostID)
+	}
+	if r.HasGuests { // before it is judged how the host stands: what it tells may hold moves of others
+		if err := s.takeGuests(ctx, hostID, r.BootID, r.Guests); err != nil {
+			return Renewed{}, err
+		}
 	}
 	if err := s.takeCleaned(ctx, hostID, r.Cleaned); err != nil {
 		return Renewed{}, err
@@ -283,7 +291,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 		return Renewed{}, err
 	}
 	out, err := s.renewed(ctx, hostID, r, left)
-	out.Resend = out.Resend || left.again()
+	out.Resend = out.Resend || left.again() || r.HasGuests && unsettled(out.Clean)
 	return out, err
 }
 

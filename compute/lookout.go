@@ -127,7 +127,8 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 		byID[h.ID] = h
 		g := Sighting{HostID: h.ID, Name: h.Name, Group: h.Group, Aside: h.Fenced || h.ForcedDown || h.Revoked}
 		g.Silent, g.Watchdog, g.Heard = s.Silence(h.ID)
-		silent = silent || g.Heard && !g.Aside && g.Silent >= lookAfter
+		g.Said = h.ForcedDown && !h.Fenced && !h.Revoked
+		silent = silent || g.watched()
 		v.Hosts = append(v.Hosts, g)
 	}
 	if !silent {
@@ -149,7 +150,7 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 	for i := range v.Hosts {
 		g := &v.Hosts[i]
 		g.TriedAgo = tried[g.HostID]
-		if !g.Aside && g.Heard && g.Silent >= lookAfter {
+		if g.watched() {
 			if err := s.perceive(ctx, g, byID[g.HostID]); err != nil {
 				return v, nil, err
 			}
@@ -208,7 +209,7 @@ func (l *lookout) ask(v View, byID map[string]*Host) {
 	asked, silent := map[string][]Neighbour{}, map[string]bool{}
 	for _, g := range v.Hosts {
 		address := byID[g.HostID].Inventory.Address
-		if g.Aside || !g.Heard || g.Silent < lookAfter || address == "" {
+		if !g.watched() || address == "" {
 			continue
 		}
 		silent[g.HostID] = true

@@ -194,6 +194,8 @@ const (
 type FenceArgs struct {
 	// Words of an attestation; empty: it is proven.
 	Words string `json:"words,omitempty"`
+	// Disputes are the kinds of live evidence against the attestation that who attests knows, and knows better.
+	Disputes []ContradictionCode `json:"disputes,omitempty"`
 	// Heal: the host is to be evacuated when it is fenced, by its group's policy.
 	Heal bool `json:"heal,omitempty"`
 	// Why it is suspected, where nobody asked.

@@ -123,10 +123,14 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 	if m.State != MovePreparing {
 		return problem.Conflictf("move %s has no destination yet", m.ID)
 	}
+	var receipt *Receipt
 	if m.ReceiptID != "" {
-		if err := s.useFor(ctx, tx, m); err != nil {
+		if receipt, err = s.useFor(ctx, tx, m); err != nil {
 			return err
 		}
+	}
+	if err := s.holdAttach(ctx, tx, m, receipt); err != nil {
+		return err
 	}
 	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
 		return err
@@ -142,15 +146,15 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 }
 
 // useFor holds the receipt of a move that is about to attach. Unavailable while the boot that was fenced speaks, and may have guests.
-func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *Move) error {
+func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *Move) (*Receipt, error) {
 	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
-		return err
+		return nil, err
 	}
 	receipt, err := s.store.Receipts().Get(ctx, tx, m.ReceiptID)
 	if err == nil && receipt.Doubted() {
 		err = problem.Unavailablef("the former host of server %s spoke after it was fenced, and has not told that its guests are stopped", m.ServerID)
 	}
-	return err
+	return receipt, err
 }
 
 // FinishMove ends a move well: the server lives at its destination. change has the last word on the server.

@@ -41,6 +41,9 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	if srv.HostID == "" || srv.Task == Deleting || srv.State == Deleted {
 		return nil, problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", srv.ID)
 	}
+	if err := s.hold(ctx, tx, srv.ID, receipt); err != nil {
+		return nil, err
+	}
 	m.fill(srv, s.now())
 	if err := s.stillLost(ctx, tx, srv, m); err != nil {
 		return nil, err

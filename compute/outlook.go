@@ -39,6 +39,9 @@ func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*Outlook,
 	for _, m := range moves {
 		o.Moving[m.ServerID] = m
 	}
+	if o.Elsewhere, err = s.elsewhere(ctx, host); err != nil {
+		return nil, err
+	}
 	if err := s.readImages(ctx, o); err != nil || w.Dest == "" {
 		return o, err
 	}

@@ -58,6 +58,8 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 		return "its certificate is revoked"
 	case h.Disabled:
 		return because("disabled", h.DisabledReason)
+	case h.Lost:
+		return "removed as lost"
 	case h.Fenced:
 		return "fenced"
 	case h.ForcedDown:

@@ -65,6 +65,9 @@ func (s *Servers) BeginMigration(ctx context.Context, tx job.Tx, srv *Server, m 
 			return nil, ErrServerBusy
 		}
 	}
+	if err := s.hold(ctx, tx, srv.ID, nil, srv.HostID); err != nil {
+		return nil, err
+	}
 	if m.Kind = Migration; srv.Power == PowerOn {
 		m.Kind = LiveMigration
 	}
@@ -179,6 +182,11 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 	if m.State != MovePreparing || destID == "" && srv.HostID != m.SourceID {
 		return problem.Conflictf("move %s is %s, its server is on host %s: it is not handed over", m.ID, m.State, short(srv.HostID))
 	}
+	if destID == "" { // a cluster has done it already
+		if err := s.holdAttach(ctx, tx, m, nil, m.SourceID, m.DestID); err != nil {
+			return err
+		}
+	}
 	if destID != "" {
 		m.DestID = destID
 		err = s.followTo(ctx, tx, srv, destID)
@@ -241,6 +249,9 @@ func (s *Servers) EndMigration(ctx context.Context, tx job.Tx, moveID string, cl
 	}
 	m, err := s.store.Moves().Get(ctx, tx, moveID)
 	if err != nil {
+		return err
+	}
+	if err := s.store.DropGuestReport(tx, m.SourceID, m.ServerID); err != nil { // it told that list before
 		return err
 	}
 	m.State = MoveCompleted

@@ -185,7 +185,13 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 		proofs = append(proofs, Proof{Evidence: e, Text: fmt.Sprintf(format, args...), At: s.now()})
 	}
 	told := s.leases.get(h.ID)
+	var against []Contradiction
 	if h.ForcedDown && lapsed {
+		if against, err = s.Contradictions(ctx, h); err != nil {
+			return nil, "", err
+		}
+	}
+	if h.ForcedDown && lapsed && len(against) == 0 {
 		add(Attested, "forced down by %s; %s", h.ForcedDownBy, ago)
 	}
 	if h.ForcedDown && !told.stopped.IsZero() && told.lease.BootID == h.BootID {
@@ -196,6 +202,8 @@ func (s *Hosts) evidence(ctx context.Context, h *Host) (proofs []Proof, why stri
 	}
 	switch {
 	case len(proofs) > 0:
+	case len(against) > 0:
+		why = "that it is forced down is contradicted by " + ContradictedBy(against)
 	case h.reached():
 		why = "its cluster reached it when it was last asked: it lives"
 	case h.ForcedDown && leased:

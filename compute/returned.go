@@ -22,7 +22,7 @@ type standing int
 const (
 	// free: it holds the lease, or takes it.
 	free standing = iota
-	// holding: it is fenced, or came back from that.
+	// holding: it is fenced, or came back from that, or was removed as lost.
 	holding
 	// stopping: it is forced down, and has not told that its guests are stopped.
 	stopping
@@ -34,19 +34,19 @@ func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) 
 	if err != nil {
 		return free, err
 	}
-	if !k.fenced && !k.forcedDown && !fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
+	if !k.fenced && !k.forcedDown && !k.lost && !fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
 		return free, nil
 	}
 	h, err := s.store.Hosts().Get(ctx, nil, hostID)
-	if err == nil && h.Fenced {
+	if err == nil && h.Fenced && !h.Lost {
 		h, err = s.comeBack(ctx, h, r)
 	}
 	if err != nil {
 		return free, err
 	}
-	s.leases.with(hostID, func(k *held) { k.fenced, k.forcedDown, k.unseen = h.Fenced, h.ForcedDown, h.Unseen })
+	s.leases.with(hostID, func(k *held) { k.fenced, k.forcedDown, k.unseen, k.lost = h.Fenced, h.ForcedDown, h.Unseen, h.Lost })
 	switch {
-	case h.Fenced:
+	case h.Fenced, h.Lost:
 		return holding, nil
 	case h.ForcedDown:
 		return stopping, nil
@@ -368,5 +368,5 @@ func (s *Hosts) MayAct(ctx context.Context, hostID string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !h.Fenced && !h.ForcedDown, nil
+	return !h.Fenced && !h.ForcedDown && !h.Lost, nil
 }

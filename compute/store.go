@@ -29,6 +29,7 @@ type Store interface {
 	Moves() record.Table[Move, MoveFilter]
 	OrderStore
 	LeaseStore
+	GuestReportStore
 
 	// UseReceipt holds the row of an open receipt until the transaction ends, so that a move and the admission of the host's
 	// next boot have one winner; problem.Conflict if it is closed.
@@ -85,6 +86,14 @@ type OrderStore interface {
 	OrdersWoken() <-chan struct{}
 	// HostsWithOrders lists the hosts that have an order without a result that has not been sent, in one query.
 	HostsWithOrders(ctx context.Context) ([]string, error)
+}
+
+// GuestReportStore keeps the guests that hosts and clusters told last.
+type GuestReportStore interface {
+	GuestReports(ctx context.Context, tx job.Tx, f GuestReportFilter) ([]GuestReport, error)
+	// SaveGuestReport writes what a host told of one server in place of what it told before, DropGuestReport removes that.
+	SaveGuestReport(tx job.Tx, g GuestReport) error
+	DropGuestReport(tx job.Tx, hostID, serverID string) error
 }
 
 // LeaseStore keeps hosts' leases apart from their records: a renewal costs no version.

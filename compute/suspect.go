@@ -27,6 +27,8 @@ type Sighting struct {
 	Heard  bool
 	// Aside: it is fenced, forced down or revoked: it is nobody's business here.
 	Aside bool
+	// Said: it is forced down and not fenced yet. It is looked at, for what is seen may contradict that.
+	Said bool
 	// Servers are on it.
 	Servers int
 	// Power is Dead where its BMC says off, Storage where none of its guests that run from volumes is connected.
@@ -92,6 +94,9 @@ func Judge(v View) (out []Verdict) {
 	}
 	return out
 }
+
+// watched tells whether more is asked about the host than its lease.
+func (h *Sighting) watched() bool { return (!h.Aside || h.Said) && h.Heard && h.Silent >= lookAfter }
 
 func (h *Sighting) silent() bool { return h.Heard && h.Silent >= Suspect }
 

@@ -26,6 +26,9 @@ type ServerSituation struct {
 	Move *Move
 	// Item is what the newest plan for its host says of it; nil: nothing.
 	Item *PlanItem
+	// Elsewhere are its guests that run on hosts that are not its own, in words, and those hosts.
+	Elsewhere   []string
+	ElsewhereOn []*Host
 	// Operator may be told of hosts, and be named the commands of administrators.
 	Operator bool
 }
@@ -39,6 +42,7 @@ func (s ServerSituation) Why() record.Why {
 	w := record.Why{State: srv.words(), Since: srv.LaunchedAt}
 	if srv.State == Deleted {
 		w.Mood, w.Since = record.Idle, srv.TerminatedAt
+		s.elsewhere(&w)
 		return w
 	}
 	if srv.State != Active && srv.State != Rescued {
@@ -53,6 +57,7 @@ func (s ServerSituation) Why() record.Why {
 	if !s.moved(&w) {
 		s.place(&w)
 	}
+	s.elsewhere(&w)
 	if srv.Locked {
 		w.Notes = append(w.Notes, "it is locked"+record.Because(srv.LockedReason))
 	}
@@ -187,6 +192,19 @@ func (s *ServerSituation) moved(w *record.Why) bool {
 		w.Block("the host that it leaves spoke again since it was fenced: nothing is attached elsewhere by that proof", fence(s.Host))
 	}
 	return true
+}
+
+// elsewhere is a server of which a guest runs where it should not.
+func (s *ServerSituation) elsewhere(w *record.Why) {
+	if !s.Operator {
+		return
+	}
+	for i, words := range s.Elsewhere {
+		h := s.ElsewhereOn[i]
+		w.Block("a guest of it runs where it should not, and holds its moves: "+words,
+			record.Command{Run: "salvor why host:" + h.ID, For: "see what is known of that host"},
+			record.Command{Run: "salvor fence " + h.ID + " --wait", For: "prove that host off, or end the guest there by its hypervisor"})
+	}
 }
 
 // place is where it lives: of a host that does not, it waits for somebody to fence it and to move its servers.

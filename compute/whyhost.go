@@ -25,6 +25,8 @@ type HostSituation struct {
 	Plan *Plan
 	// Going are the moves away from it that go on, Uncleaned those after which it has to clean up.
 	Going, Uncleaned int
+	// Misplaced are guests that run on it and should not.
+	Misplaced []GuestReport
 	// Failure is why its newest fence came to nothing; empty: it did not.
 	Failure string
 }
@@ -43,6 +45,14 @@ func (s HostSituation) Why() record.Why {
 	}
 	if s.Failure != "" && w.Job == nil && s.Receipt == nil {
 		w.Trouble = append(w.Trouble, "its newest fence came to nothing: "+s.Failure)
+	}
+	for i, g := range s.Misplaced {
+		if i == maxListed {
+			w.Trouble = append(w.Trouble, fmt.Sprintf("and %d more guests run on it that should not", len(s.Misplaced)-i))
+			break
+		}
+		w.Block("guest "+g.ServerID+" runs on it and should not ("+g.power()+", epoch "+fmt.Sprint(g.Epoch)+")",
+			record.Command{Run: "salvor why server:" + g.ServerID, For: "see where its server lives; end the guest here by its hypervisor, unless it is the right one"})
 	}
 	if len(h.Strays) > 0 {
 		w.Trouble = append(w.Trouble, fmt.Sprintf("it has %s of which no record says what they do there: %s", counted(len(h.Strays), "guest", "guests"), strings.Join(h.Strays, ", ")))

@@ -3,6 +3,7 @@ package conductor
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -226,6 +227,13 @@ func (c *Conductor) follow(ctx context.Context, row *compute.Cluster, v *view) e
 	}
 	ids, err := c.Compute.Hosts.Follow(ctx, row.ID, nodes)
 	if err != nil {
+		return err
+	}
+	there := map[string][]compute.Guest{}
+	for _, g := range v.guests {
+		there[ids[g.Host]] = append(there[ids[g.Host]], g.Guest)
+	}
+	if err := c.Compute.Hosts.TakeClusterGuests(ctx, slices.Collect(maps.Values(ids)), there); err != nil {
 		return err
 	}
 	for _, g := range v.guests {

@@ -203,6 +203,14 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 		case heard && since < compute.Suspect:
 			lacks(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
 		default:
+			against, err := c.Compute.Hosts.Contradictions(ctx, f.host)
+			if err != nil {
+				return job.From(err)
+			}
+			if against = compute.Undisputed(against, f.args.Disputes); len(against) > 0 {
+				lacks(r, compute.Attested, "contradicted by %s", compute.ContradictedBy(against))
+				break
+			}
 			c.prove(r, f, compute.Attested, "%s says: %s", orSomebody(r.User), f.args.Words)
 		}
 	}

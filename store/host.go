@@ -22,20 +22,22 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 	table: "host", word: "host", head: ofRecord[compute.Host],
 	num: func(h *compute.Host) *int64 { return &h.Num },
 	columns: []string{"name", "kind", "cluster_id", "zone", "boot_id", "serial", "revoked", "disabled", "forced_down",
-		"used_vcpus", "used_ram", "used_disk", "node_id", "host_group"},
+		"used_vcpus", "used_ram", "used_disk", "node_id", "host_group", "lost"},
 	fields: func(h *compute.Host) []any {
 		return []any{&h.Name, &h.Kind, &h.ClusterID, &h.Zone, &h.BootID, &h.Serial, &h.Revoked, &h.Disabled, &h.ForcedDown,
-			&h.UsedVCPUs, &h.UsedRAM, &h.UsedDisk, &h.NodeID, &h.Group}
+			&h.UsedVCPUs, &h.UsedRAM, &h.UsedDisk, &h.NodeID, &h.Group, &h.Lost}
 	},
 	body: func(h *compute.Host) any {
 		return &struct {
 			DisabledReason, ForcedDownBy, Key *string
+			LostReason, LostBy                *string
 			RevokedAt, CertificateEnds        *time.Time
+			LostAt                            *time.Time
 			Inventory                         *compute.Inventory
 			Fences                            *int64
 			Fenced, Unseen                    *bool
 			Strays                            *[]string
-		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.RevokedAt, &h.CertificateEnds, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
+		}{&h.DisabledReason, &h.ForcedDownBy, &h.Key, &h.LostReason, &h.LostBy, &h.RevokedAt, &h.CertificateEnds, &h.LostAt, &h.Inventory, &h.Fences, &h.Fenced, &h.Unseen, &h.Strays}
 	},
 	keys: []key[compute.Host]{
 		{[]string{"cluster_id", "name"}, func(h *compute.Host) string {
@@ -51,6 +53,11 @@ var hosts = &kind[compute.Host, compute.HostFilter]{
 		c.equal("t.kind", string(f.Kind))
 		if f.ForcedDown {
 			c.and("t.forced_down")
+		}
+		if f.Lost {
+			c.and("t.lost")
+		} else if !f.WithLost {
+			c.and("NOT t.lost")
 		}
 	},
 }

@@ -63,7 +63,7 @@ func TestOnlyHostsComeIn(t *testing.T) {
 	if got := ask(r.client(cert), "GET", "/salvor/v1/host/other"); got != http.StatusNotFound {
 		t.Errorf("another path: %d", got)
 	}
-	if err := r.services.Hosts.Remove(t.Context(), id, record.Asker{}); err != nil {
+	if err := r.services.Hosts.Remove(t.Context(), id, "", record.Asker{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range paths {

@@ -39,12 +39,13 @@ func (s *server) evacuation() []api.Route {
 // fence begins a fence; how it ends is told by the job, and by the host.
 func (s *server) fence(c *api.Call) error {
 	var b struct {
-		Attest string `json:"attest"`
+		Attest   string                      `json:"attest"`
+		Disputes []compute.ContradictionCode `json:"disputes"`
 	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
-	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest}, who(c))
+	id, err := s.Services.Hosts.Fence(c.R.Context(), c.Arg("ident"), compute.FenceArgs{Words: b.Attest, Disputes: b.Disputes}, who(c))
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (s *server) hostOf(c *api.Call, ident string) (string, error) {
 
 // hostNames reads the names of all hosts by their ids.
 func (s *server) hostNames(c *api.Call) (map[string]string, error) {
-	all, err := s.Services.Hosts.List(c.R.Context(), compute.HostFilter{}, record.Page{})
+	all, err := s.Services.Hosts.List(c.R.Context(), compute.HostFilter{WithLost: true}, record.Page{})
 	out := make(map[string]string, len(all))
 	for _, h := range all {
 		out[h.ID] = h.Name

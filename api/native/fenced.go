@@ -92,7 +92,15 @@ func (s *server) showHost(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	views[0]["fence_problem"] = newest.Problem
+	views[0]["fence_problem"] = ""
+	if views[0]["fenced"] == nil { // by a receipt a former fence's failure is over
+		views[0]["fence_problem"] = newest.Problem
+	}
+	against, err := s.Services.Hosts.Contradictions(c.R.Context(), h)
+	if err != nil {
+		return err
+	}
+	views[0]["contradictions"] = append([]compute.Contradiction{}, against...)
 	return c.JSON(http.StatusOK, views[0])
 }
 

@@ -25,7 +25,11 @@ func (s *server) hosts() []api.Route {
 		list: func(c *api.Call, f compute.HostFilter, p record.Page) ([]*compute.Host, error) {
 			return hosts.List(c.R.Context(), f, p)
 		},
-		get:  func(c *api.Call, ident string) (*compute.Host, error) { return hosts.Host(c.R.Context(), ident) },
+		get: func(c *api.Call, ident string) (*compute.Host, error) { return hosts.Host(c.R.Context(), ident) },
+		filter: func(c *api.Call) (f compute.HostFilter, err error) {
+			f.Lost, err = flag(c, "lost")
+			return f, err
+		},
 		view: s.viewHosts,
 		id:   func(h *compute.Host) string { return h.ID },
 	}
@@ -56,16 +60,20 @@ func (s *server) hosts() []api.Route {
 				Down     *bool   `json:"forced_down"`
 				Node     *string `json:"node"` // UUID or name; empty: none
 				Group    *string `json:"group"`
+				Lost     *bool   `json:"lost"` // false: it was found again
 			}
 			if err := c.ReadExactly(&b); err != nil {
 				return err
+			}
+			if b.Lost != nil && *b.Lost {
+				return problem.Invalidf("Invalid input for field/attribute lost: a host becomes lost when it is removed with a reason: salvor host remove HOST --lost REASON")
 			}
 			node, err := s.nodeID(c, b.Node)
 			if err != nil {
 				return err
 			}
 			h, err := hosts.SetService(c.R.Context(), c.Arg("ident"), compute.Service{
-				Disabled: b.Disabled, Reason: b.Reason, Revoked: b.Revoked, Zone: b.Zone, ForcedDown: b.Down, NodeID: node, Group: b.Group,
+				Disabled: b.Disabled, Reason: b.Reason, Revoked: b.Revoked, Zone: b.Zone, ForcedDown: b.Down, NodeID: node, Group: b.Group, Found: b.Lost != nil,
 			}, c.Asker())
 			if err != nil {
 				return err
@@ -73,7 +81,7 @@ func (s *server) hosts() []api.Route {
 			return k.show(c, http.StatusOK, h)
 		}},
 		api.Route{Method: http.MethodDelete, Path: "/hosts/{ident}", Do: func(c *api.Call) error {
-			if err := hosts.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+			if err := hosts.Remove(c.R.Context(), c.Arg("ident"), c.Query.Get("lost"), c.Asker()); err != nil {
 				return err
 			}
 			return c.Empty(http.StatusNoContent)
@@ -148,6 +156,10 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 	if err != nil {
 		return nil, err
 	}
+	misplaced, err := s.misplaced(c)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]map[string]any, len(all))
 	for i, h := range all {
 		life, state, status := lives[h.ID], "down", "enabled"
@@ -162,11 +174,23 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
 			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": moment(h.CertificateEnds), "zone": h.Zone,
 			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Thought, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
+			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
+			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": moment(h.LostAt),
 			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
 			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
 		}
 	}
 	return out, nil
+}
+
+// misplaced shows the guests that run where they should not, by host.
+func (s *server) misplaced(c *api.Call) (map[string][]map[string]any, error) {
+	all, err := s.Services.Hosts.MisplacedGuests(c.R.Context())
+	out := map[string][]map[string]any{}
+	for _, g := range all {
+		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch, "power": g.Power, "since": moment(g.SeenAt)})
+	}
+	return out, err
 }
 
 func (s *server) clusters() []api.Route {
@@ -215,7 +239,7 @@ func (s *server) clusters() []api.Route {
 			return k.show(c, http.StatusCreated, r)
 		}},
 		api.Route{Method: http.MethodDelete, Path: "/clusters/{ident}", Do: func(c *api.Call) error {
-			if err := clusters.Remove(c.R.Context(), c.Arg("ident"), c.Asker()); err != nil {
+			if err := s.Services.Hosts.RemoveCluster(c.R.Context(), clusters, c.Arg("ident"), c.Query.Get("lost"), c.Asker()); err != nil {
 				return err
 			}
 			return c.Empty(http.StatusNoContent)

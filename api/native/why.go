@@ -148,6 +148,9 @@ func (s *server) whyServer(c *api.Call) error {
 	if len(moves) > 0 {
 		at.Move = moves[0]
 	}
+	if at.Elsewhere, at.ElsewhereOn, err = s.Services.Hosts.Elsewhere(ctx, srv); err != nil {
+		return err
+	}
 	if srv.HostID != "" {
 		if err := s.whereabouts(ctx, &at); err != nil {
 			return err
@@ -252,6 +255,11 @@ func (s *server) whyHost(c *api.Call) error {
 	} else if err := s.leavings(ctx, &at); err != nil {
 		return err
 	}
+	all, err := s.Services.Hosts.MisplacedGuests(ctx)
+	if err != nil {
+		return err
+	}
+	at.Misplaced = slices.DeleteFunc(all, func(g compute.GuestReport) bool { return g.HostID != h.ID })
 	w := at.Why()
 	return s.answerWhy(c, wire.Subject{Kind: "host", ID: h.ID, Name: h.Name}, &w)
 }

@@ -167,7 +167,7 @@ func TestAFencedHostIsDown(t *testing.T) {
 	if srv := w.want(200, "GET", "/servers/"+id, "2.16", "").object(t); at(srv, "server", "host_status") != "DOWN" {
 		t.Error(srv)
 	}
-	w.says(409, "DELETE", "/os-services/"+hostTwo, "2.53", "", "has moves that go on")
+	w.says(409, "DELETE", "/os-services/"+hostTwo, "2.53", "", "goes on")
 	put := "/os-services/" + hostOne
 	if s := w.want(200, "PUT", put, "2.53", `{"forced_down": true}`).object(t); at(s, "service", "state") != "down" || at(s, "service", "forced_down") != true {
 		t.Error(s)

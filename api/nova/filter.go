@@ -236,13 +236,20 @@ func (n *narrowing) byFlavor(word string) error {
 }
 
 func (n *narrowing) byHost(word string) error {
+	var ids []string
 	for id, h := range n.dir.hosts {
 		if h.name == word {
-			n.f.HostID = id
-			return nil
+			ids = append(ids, id)
 		}
 	}
-	n.none = true
+	switch len(ids) {
+	case 0:
+		n.none = true
+	case 1:
+		n.f.HostID = ids[0]
+	default: // names of hosts are not unique
+		n.keep = append(n.keep, func(s *compute.Server) bool { return slices.Contains(ids, s.HostID) })
+	}
 	return nil
 }
 

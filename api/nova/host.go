@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"salvor/compute"
 	"salvor/problem"
@@ -202,6 +203,13 @@ func (c *call) serviceHost(name, which string) (*compute.Host, error) {
 	if which != binary || len(all) == 0 {
 		return nil, problem.NotFoundf("Could not find binary %s on host %s.", shorten(which), shorten(name))
 	}
+	if len(all) > 1 {
+		ids := make([]string, len(all))
+		for i, h := range all {
+			ids[i] = h.ID
+		}
+		return nil, problem.Conflictf("Multiple hosts are named %s: %s. Name one by its UUID, with microversion 2.53 or later.", shorten(name), strings.Join(ids, ", "))
+	}
 	return all[0], nil
 }
 
@@ -257,7 +265,7 @@ func (c *call) removeService() error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, c.who.Asker); err != nil {
+	if err := c.s.Services.Hosts.Remove(c.R.Context(), h.ID, "", c.who.Asker); err != nil {
 		return err
 	}
 	return c.Empty(http.StatusNoContent)

@@ -41,6 +41,7 @@ type thing struct {
 	// make and change are the words for create and set where they are others; "-": there is none.
 	make, change, drop string
 	filters            []field
+	dropWith           []field // what the removal takes, as parameters
 	example            string
 }
 
@@ -347,16 +348,28 @@ func (k *thing) set(e *endpoint) *cobra.Command {
 
 func (k *thing) remove(e *endpoint) *cobra.Command {
 	verb := firstOf(k.drop, "delete")
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: verb + " " + k.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
 		RunE: e.run(func(c *call) error {
+			with, err := k.read(c, k.dropWith)
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			for name, v := range with {
+				query.Set(name, fmt.Sprint(v))
+			}
 			return c.each(func(ident string) error {
 				id, err := k.find(c, ident)
 				if err != nil {
 					return err
 				}
-				return c.api.Ask(c.context(), k.face, http.MethodDelete, k.path+"/"+url.PathEscape(id), nil, nil, nil)
+				return c.api.Ask(c.context(), k.face, http.MethodDelete, k.path+"/"+url.PathEscape(id), query, nil, nil)
 			})
 		}),
 	}
+	for _, f := range k.dropWith {
+		f.define(cmd)
+	}
+	return cmd
 }

@@ -87,7 +87,7 @@ var sessionThing = thing{
 
 var hostThing = thing{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
-	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers"},
+	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
 	fields: []field{
 		{flag: "disable", name: "disabled", form: switchForm, usage: "it takes no new servers"},
 		{flag: "enable", name: "disabled", form: offForm, usage: "it takes new servers"},
@@ -96,9 +96,12 @@ var hostThing = thing{
 		{flag: "zone", usage: "its availability zone"},
 		{flag: "node", usage: "the node of the bare metal inventory that it is, whose BMC fences it, by UUID or name; empty: none"},
 		{flag: "group", usage: "its host group; empty: none"},
+		{flag: "lost", form: switchForm, usage: "whether it is lost; it was found again: --lost=false"},
 		{flag: "forced-down", form: switchForm, usage: "say that it is down: one that lives is told to stop its guests; once its lease has lapsed that is an attestation (taken back: --forced-down=false)"},
 	},
-	example: "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
+	filters:  []field{{flag: "lost", form: switchForm, filter: "lost", usage: "only those that were removed as lost"}},
+	dropWith: []field{{flag: "lost", usage: "why it is lost for good: it is hidden though moves, clean-ups or its fence are open; if it speaks again it starts nothing and cleans up"}},
+	example:  "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }
 
 var joinTokenThing = thing{
@@ -116,6 +119,7 @@ var joinTokenThing = thing{
 var clusterThing = thing{
 	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
 	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
+	dropWith: []field{{flag: "lost", usage: "why it is lost for good: it is removed though moves, clean-ups or fences of its nodes are open"}},
 	example: "  salvor cluster add prod --rapi https://ganeti.example:5080 --user salvor --password-file rapi.password\n" +
 		"  salvor cluster add metal --ironic self",
 }

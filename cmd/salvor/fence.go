@@ -21,9 +21,11 @@ func newFenceCommand() *cobra.Command {
 		Long: `Tries every evidence that there is for the host: its BMC cuts the power and is read twice that it is off; the storage lets it in no more;
 its lease lapsed under self-fence; it says that it has stopped its guests, as a host that lives does after "salvor host set HOST
 --forced-down", and only then. What its group requires must all be had. With --attest your own word is evidence, too: it is kept with
-your name. The host gets no lease and no orders until what was moved away from it is settled.`,
+your name. Live evidence against it refuses it, and lists its codes: neighbours-reach-it, joined-again (a host of its name or address
+speaks), bmc-reads-on. --dispute with all of them overrules it. guest-seen-running is never overruled. The host gets no lease and no orders until what was moved away from it is settled.`,
 		Example: `  salvor fence vm7 --wait
-  salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"`,
+  salvor fence vm7 --wait --attest "power cable pulled, ticket 4711"
+  salvor fence vm7 --wait --attest "vm7 is in the bin, this is its new board" --dispute joined-again`,
 		RunE: e.run(func(c *call) error {
 			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
 				return err
@@ -32,10 +34,18 @@ your name. The host gets no lease and no orders until what was moved away from i
 			if c.Flags().Changed("attest") && strings.TrimSpace(words) == "" {
 				return usagef(c.Command, "--attest: say how you know that the host is off")
 			}
+			disputes, _ := c.Flags().GetStringSlice("dispute")
+			if len(disputes) > 0 && words == "" {
+				return usagef(c.Command, "--dispute is of an attestation: give --attest too")
+			}
 			ident := c.args[0]
+			body := client.Record{"attest": words}
+			if len(disputes) > 0 {
+				body["disputes"] = disputes
+			}
 			var begun client.Record
 			path := hostThing.path + "/" + url.PathEscape(ident)
-			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path+"/fence", nil, client.Record{"attest": words}, &begun); err != nil {
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path+"/fence", nil, body, &begun); err != nil {
 				return err
 			}
 			if !w.asked(c) {
@@ -51,6 +61,7 @@ your name. The host gets no lease and no orders until what was moved away from i
 	e.flags(cmd)
 	o.flags(cmd)
 	w.flags(cmd)
+	cmd.Flags().StringSlice("dispute", nil, "the codes of the live evidence against your word, as the refusal of --attest lists them: you know of it, and know better")
 	cmd.Flags().String("attest", "", "how you know that the host is off: your word is evidence, and is kept with your name")
 	return cmd
 }
@@ -104,6 +115,9 @@ func showFence(c *call, o *output, ident string) error {
 		if proof, ok := v.(map[string]any); ok {
 			fmt.Fprintf(c.OutOrStdout(), "  %s: %s\n", cell(proof["evidence"]), cell(proof["text"]))
 		}
+	}
+	if n := number(h["misplaced"]); n > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "%d guests run on it that should not: salvor why host:%s\n", n, harmless(ident))
 	}
 	if n := number(h["servers"]); n > 0 {
 		fmt.Fprintf(c.OutOrStdout(), "what next: salvor evacuate run %s --wait moves its servers (%d); salvor evacuate plan %[1]s says how\n", harmless(ident), n)

@@ -111,6 +111,7 @@ var (
 	heardGauge      = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
 	serversGauge    = gauge("servers", "Servers by state.", "state")
 	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
+	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
 	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
 	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
 	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
@@ -118,7 +119,7 @@ var (
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, ordersGauge, conductorsGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, conductorsGauge, countGauge} {
 		to <- d
 	}
 }
@@ -174,6 +175,11 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	for state, n := range states {
 		tell(hostsGauge, float64(n), state)
 	}
+	misplaced, err := c.program.services.Hosts.MisplacedGuests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tell(misplacedGauge, float64(len(misplaced)))
 	conductors, err := c.program.directory.Conductors(ctx)
 	if err != nil {
 		return nil, err

@@ -84,11 +84,18 @@ func testVolumes(b *bench) {
 	})
 }
 
+// filledHost is one that lists show.
+func filledHost(seed int) *compute.Host {
+	h := filled[compute.Host](seed)
+	h.Lost = false
+	return h
+}
+
 func testHosts(b *bench) {
-	shelf[compute.Host, compute.HostFilter]{b.s.Hosts(), "Host", filled[compute.Host], (*compute.Host).Head, nil, []string{"name", "zone"}}.test(b)
-	taken := filled[compute.Host](1)
+	shelf[compute.Host, compute.HostFilter]{b.s.Hosts(), "Host", filledHost, (*compute.Host).Head, nil, []string{"name", "zone"}}.test(b)
+	taken := filledHost(1)
 	taken.ID = "x"
-	refusedBoth(b, b.s.Hosts(), taken, filled[compute.Host](8), func(h *compute.Host) { h.ClusterID, h.Name = taken.ClusterID, taken.Name },
+	refusedBoth(b, b.s.Hosts(), taken, filledHost(8), func(h *compute.Host) { h.ClusterID, h.Name = taken.ClusterID, taken.Name },
 		"A host "+taken.Name+" of cluster "+taken.ClusterID+" already exists.")
 	for _, id := range []string{"one", "two"} { // names of hosts prove nothing, so they are free
 		b.do(func(tx job.Tx) error {

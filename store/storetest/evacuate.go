@@ -203,3 +203,61 @@ func testMoves(b *bench) {
 		b.Errorf("hosts with moves: %v", sources)
 	}
 }
+
+// testGuestReports writes what hosts tell of guests, and reads what is told elsewhere than where the records have it.
+func testGuestReports(b *bench) {
+	for _, id := range []string{"gh1", "gh2"} {
+		h := &compute.Host{Record: record.Record{ID: id}, Name: id, Kind: compute.AgentHost, Lost: id == "gh2", LostReason: "burnt"}
+		b.do(func(tx job.Tx) error { return b.s.Hosts().Insert(tx, h) })
+	}
+	for id, state := range map[string]compute.VMState{"gs1": compute.Active, "gs2": compute.Deleted} {
+		srv := &compute.Server{Record: record.Record{ID: id}, HostID: "gh1", State: state}
+		b.do(func(tx job.Tx) error { return b.s.Servers().Insert(tx, srv) })
+	}
+	report := func(host, server string) compute.GuestReport {
+		return compute.GuestReport{HostID: host, ServerID: server, BootID: "b", Epoch: 3, Power: compute.PowerPaused, SeenAt: time.UnixMicro(7).UTC()}
+	}
+	b.do(func(tx job.Tx) error {
+		for _, g := range []compute.GuestReport{report("gh1", "gs1"), report("gh1", "gs2"), report("gh2", "gs1"), report("gh2", "nobody"), report("gh1", "gs1")} {
+			if err := b.s.SaveGuestReport(tx, g); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for name, c := range map[string]struct {
+		filter compute.GuestReportFilter
+		want   string
+	}{
+		"host": {compute.GuestReportFilter{HostID: "gh1"}, "gh1/gs1 gh1/gs2 "}, "server": {compute.GuestReportFilter{ServerID: "gs1"}, "gh1/gs1 gh2/gs1 "},
+		"elsewhere": {compute.GuestReportFilter{OfHostID: "gh1"}, "gh2/gs1 "}, "misplaced": {compute.GuestReportFilter{Misplaced: true}, "gh1/gs2 gh2/gs1 gh2/nobody "},
+	} {
+		all, err := b.s.GuestReports(b.ctx, nil, c.filter)
+		b.ok(err)
+		got := ""
+		for _, g := range all {
+			got += g.HostID + "/" + g.ServerID + " "
+			if want := report(g.HostID, g.ServerID); !g.SeenAt.Equal(want.SeenAt) || g.Epoch != 3 || g.BootID != "b" || g.Power != compute.PowerPaused {
+				b.Errorf("%s: %+v", name, g)
+			}
+		}
+		if got != c.want {
+			b.Errorf("%s: %q, not %q", name, got, c.want)
+		}
+	}
+	counts(b, b.s.Hosts(), map[string]listing[compute.HostFilter]{
+		"there": {compute.HostFilter{}, 1}, "lost": {compute.HostFilter{Lost: true}, 1}, "all": {compute.HostFilter{WithLost: true}, 2}, "lost, by name": {compute.HostFilter{Name: "gh2"}, 0},
+	})
+	b.do(func(tx job.Tx) error { return b.s.DropGuestReport(tx, "gh1", "gs1") })
+	h, err := b.s.Hosts().Get(b.ctx, nil, "gh2")
+	b.ok(err)
+	if !h.Lost || h.LostReason != "burnt" {
+		b.Errorf("%+v", h)
+	}
+	b.do(func(tx job.Tx) error { return b.s.Hosts().Delete(tx, h) }) // and what it told
+	left, err := b.s.GuestReports(b.ctx, nil, compute.GuestReportFilter{})
+	b.ok(err)
+	if len(left) != 1 {
+		b.Errorf("%+v", left)
+	}
+}

@@ -83,7 +83,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"order", testOrders}, {"order result", testOrderResult}, {"orders move", testOrdersMove}, {"order once", testOrderOnce},
 		{"orders woken", testOrdersWoken}, {"lease", testLeases},
 		{"host group", testHostGroups}, {"receipt", testReceipts}, {"receipt once", testReceiptOnce}, {"move against admission", testMoveAgainstAdmission},
-		{"plan", testPlans}, {"move", testMoves},
+		{"plan", testPlans}, {"move", testMoves}, {"guest reports", testGuestReports},
 		{"port", testPort}, {"port pages", testPortPages}, {"contact", testContact}, {"token told once", testTellToken}, {"power turns", testPowerTurns}, {"power turns shared", testPowerShared},
 		{"transaction", testTransaction}, {"cancelled callers", testCancelled}, {"panic", testPanic}, {"swallowed error", testSwallowed},
 		{"records after rollback", testRestore}, {"hostile text", testHostileText},

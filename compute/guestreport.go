@@ -1,0 +1,338 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// GuestReport is a guest with our mark that is not off, as its host, or the cluster of its host, told it in its newest list.
+type GuestReport struct {
+	HostID, ServerID string
+	// BootID is the boot of the host that told it; Epoch is the one in the guest's mark, 0 where that tells none.
+	BootID string
+	Epoch  int64
+	Power  Power
+	// SeenAt is when it was first told as it is now.
+	SeenAt time.Time
+}
+
+// GuestReportFilter narrows a list of reports; zero fields do not narrow.
+type GuestReportFilter struct {
+	HostID, ServerID string
+	// OfHostID keeps the guests of that host's servers that another host tells.
+	OfHostID string
+	// Misplaced keeps the guests of servers that are deleted, that live on another host, or that nobody knows.
+	Misplaced bool
+}
+
+// provenOff tells whether a guest in this power holds no disk: no process of it runs.
+func (p Power) provenOff() bool { return p == PowerOff || p == PowerSaved || p == PowerCrashed }
+
+// takeGuests keeps the list of guests that a host told, in place of the one before. Of a list that tells nothing new it writes nothing.
+func (s *Hosts) takeGuests(ctx context.Context, hostID, bootID string, guests []Guest) error {
+	known, err := s.store.GuestReports(ctx, nil, GuestReportFilter{HostID: hostID})
+	if err != nil {
+		return err
+	}
+	before := make(map[string]GuestReport, len(known))
+	for _, g := range known {
+		before[g.ServerID] = g
+	}
+	var fresh []GuestReport
+	for _, g := range guests {
+		if !g.Ours || g.Power.provenOff() || !record.IsUUID(g.ID) {
+			continue
+		}
+		now := GuestReport{HostID: hostID, ServerID: strings.ToLower(g.ID), BootID: bootID, Epoch: g.Epoch, Power: g.Power}
+		was, told := before[now.ServerID]
+		delete(before, now.ServerID)
+		if now.SeenAt = was.SeenAt; told && now == was {
+			continue
+		}
+		now.SeenAt = s.now()
+		fresh = append(fresh, now)
+	}
+	if len(fresh) == 0 && len(before) == 0 {
+		return nil
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		for _, g := range fresh {
+			if err := s.store.SaveGuestReport(tx, g); err != nil {
+				return err
+			}
+		}
+		for id := range before {
+			if err := s.store.DropGuestReport(tx, hostID, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TakeClusterGuests keeps the guests that a cluster told, by the id of the node that runs them. nodes are all of its nodes.
+func (s *Hosts) TakeClusterGuests(ctx context.Context, nodes []string, guests map[string][]Guest) error {
+	for _, id := range nodes {
+		if err := s.takeGuests(ctx, id, "", guests[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answeredFor tells whether the open receipt of its host proves that a reported guest is off: the boot that told it was fenced, and has
+// not spoken since.
+func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g GuestReport) (bool, error) {
+	r, err := s.Receipt(ctx, tx, g.HostID)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	return r.BootID == g.BootID && !r.Doubted(), nil
+}
+
+// heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides
+// are the hosts where the server may run. Of the host that a receipt fenced only another boot counts here; of the fenced boot
+// Receipt.Doubted tells. Empty: none.
+func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt *Receipt, besides ...string) (string, error) {
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: serverID})
+	if err != nil {
+		return "", err
+	}
+	reports = slices.DeleteFunc(reports, func(g GuestReport) bool {
+		return slices.Contains(besides, g.HostID) || receipt != nil && receipt.HostID == g.HostID && receipt.BootID == g.BootID
+	})
+	return s.runsThere(ctx, tx, reports)
+}
+
+// runsThere tells in words of the reported guests that are not proven off; empty: all are.
+func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport) (string, error) {
+	var words []string
+	for _, g := range reports {
+		off, err := s.answeredFor(ctx, tx, g)
+		if err != nil {
+			return "", err
+		}
+		if off {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, tx, g.HostID)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		words = append(words, g.words(h))
+	}
+	return strings.Join(words, "; "), nil
+}
+
+// words name the host, its boot and the guest.
+func (g GuestReport) words(h *Host) string {
+	boot := ""
+	if g.BootID != "" {
+		boot = ", boot " + g.BootID + ","
+	}
+	return fmt.Sprintf("host %s (%s)%s tells guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+}
+
+func (g GuestReport) power() string {
+	if g.Power == PowerUnknown {
+		return "unknown"
+	}
+	return string(g.Power)
+}
+
+// heldMove is the refusal of a move because of a guest that heldBy found.
+func heldMove(serverID, by string) string {
+	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: salvor fence HOST"
+}
+
+// elsewhere tells of the servers of a host, by server, which guest of theirs another host or another boot tells.
+func (s *Hosts) elsewhere(ctx context.Context, source *Host) (map[string]string, error) {
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{OfHostID: source.ID})
+	if err != nil {
+		return nil, err
+	}
+	if source.Fenced {
+		own, err := s.store.GuestReports(ctx, nil, GuestReportFilter{HostID: source.ID})
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, slices.DeleteFunc(own, func(g GuestReport) bool { return g.BootID == source.BootID })...)
+	}
+	byServer := map[string][]GuestReport{}
+	for _, g := range reports {
+		byServer[g.ServerID] = append(byServer[g.ServerID], g)
+	}
+	out := map[string]string{}
+	for id, all := range byServer {
+		words, err := s.runsThere(ctx, nil, all)
+		if err != nil {
+			return nil, err
+		}
+		if words != "" {
+			out[id] = heldMove(id, words)
+		}
+	}
+	return out, nil
+}
+
+// staleGuest tells whether a guest that a host told is of before a finished move of its server, which is seen running where it lives
+// now; then it gives what the host is told: to end the guest, and to leave its disks.
+func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *Server) (*Clean, error) {
+	if srv.HostID == "" || srv.HostID == hostID || srv.State == Deleted || srv.Task == Migrating {
+		return nil, nil
+	}
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{ServerID: srv.ID})
+	if err != nil {
+		return nil, err
+	}
+	var here, there *GuestReport
+	for i := range reports {
+		switch reports[i].HostID {
+		case hostID:
+			here = &reports[i]
+		case srv.HostID:
+			there = &reports[i]
+		}
+	}
+	if here == nil || here.Epoch == 0 || there == nil || there.Power != PowerOn || there.Epoch <= here.Epoch {
+		return nil, nil
+	}
+	if lives, err := s.isUp(ctx, srv.HostID); err != nil || !lives {
+		return nil, err
+	}
+	moves, err := s.store.Moves().List(ctx, nil, MoveFilter{ServerID: srv.ID}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range moves {
+		done := m.State == MoveDone || m.State == MoveCompleted
+		if done && m.Epoch > here.Epoch && m.Epoch <= there.Epoch {
+			return &Clean{Do: CleanGuest, Epoch: m.Epoch, Spec: &Spec{ServerID: srv.ID, Epoch: m.Epoch}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// isUp tells whether a host lives.
+func (s *Hosts) isUp(ctx context.Context, hostID string) (bool, error) {
+	h, err := s.store.Hosts().Get(ctx, nil, hostID)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	live, err := s.ups(ctx, nil)
+	return err == nil && live.is(h), err
+}
+
+// hold refuses to begin the move of a server while a guest of it that is not proven off is told where it should not run (see heldBy).
+func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt *Receipt, besides ...string) error {
+	by, err := s.hosts.heldBy(ctx, tx, serverID, receipt, besides...)
+	if err == nil && by != "" {
+		err = problem.Conflictf("%s", heldMove(serverID, by))
+	}
+	return err
+}
+
+// holdAttach is hold of a move that goes on: it is asked again, within the bounds of its action.
+func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *Move, receipt *Receipt, besides ...string) error {
+	err := s.hold(ctx, tx, m.ServerID, receipt, besides...)
+	if problem.Is(err, problem.Conflict) {
+		err = problem.Unavailablef("%w", err)
+	}
+	return err
+}
+
+// noteStale writes once down that a host is told to end a guest that runs beside its server.
+func (s *Hosts) noteStale(ctx context.Context, hostID, serverID string, epoch int64) error {
+	noted := false
+	s.leases.with(hostID, func(h *held) {
+		if noted = h.ending[serverID] == epoch; !noted {
+			h.ending = maps.Clone(h.ending) // copies of it are read without the lock
+			if h.ending == nil {
+				h.ending = map[string]int64{}
+			}
+			h.ending[serverID] = epoch
+		}
+	})
+	if noted {
+		return nil
+	}
+	return s.jobs.Do(ctx, func(tx job.Tx) error {
+		text := fmt.Sprintf("a former guest of server %s runs on host %s, below epoch %d: it is ended there, its disks stay", serverID, hostID, epoch)
+		for _, subject := range []job.Subject{HostSubject(hostID), Subject(serverID)} {
+			if err := s.jobs.Append(tx, job.Event{Subject: subject, Type: "contact", Severity: "warning", Text: text}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// unsettled tells whether a host is to tell its guests again soon: one of them runs beside its server, or may be found to.
+func unsettled(told map[string]Clean) bool {
+	for _, c := range told {
+		if c.Do == CleanGuest || c.Do == CleanAsk && c.Epoch != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// MisplacedGuests lists the guests that run where they should not: their server is deleted, lives on another host, or is known to
+// nobody. Those are left out whose host is proven off, from or to whose host a move of the server goes on, or that were told only now.
+func (s *Hosts) MisplacedGuests(ctx context.Context) ([]GuestReport, error) {
+	all, err := s.store.GuestReports(ctx, nil, GuestReportFilter{Misplaced: true})
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	open, err := s.store.Moves().List(ctx, nil, MoveFilter{Open: true}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	var out []GuestReport
+	for _, g := range all {
+		moved := slices.ContainsFunc(open, func(m *Move) bool {
+			return m.ServerID == g.ServerID && (m.SourceID == g.HostID || m.DestID == g.HostID)
+		})
+		if moved || s.now().Sub(g.SeenAt) < young {
+			continue
+		}
+		off, err := s.answeredFor(ctx, nil, g)
+		if err != nil {
+			return nil, err
+		}
+		if !off {
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+// Elsewhere tells in words of each guest of a server that another host than its own tells and that is not proven off.
+func (s *Hosts) Elsewhere(ctx context.Context, srv *Server) (words []string, hosts []*Host, err error) {
+	all, err := s.MisplacedGuests(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, g := range all {
+		if g.ServerID != srv.ID {
+			continue
+		}
+		h, err := s.store.Hosts().Get(ctx, nil, g.HostID)
+		if err != nil {
+			return nil, nil, err
+		}
+		words, hosts = append(words, g.words(h)), append(hosts, h)
+	}
+	return words, hosts, nil
+}
