@@ -6,6 +6,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -30,6 +31,9 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			return job.From(err)
 		}
 		no := func(err error) job.Outcome {
+			if problem.Is(err, problem.Forbidden) { // another host has the disk's lease, and would have it wherever the server went
+				return job.Fail(err)
+			}
 			return c.elsewhere(ctx, r, v, err, func(next *journey) job.Outcome { return c.prepareThere(ctx, r, next) })
 		}
 		make := func(compute.Result) job.Outcome {

@@ -265,7 +265,7 @@ type claim struct {
 
 func diskOf(path string) string { return strings.TrimSuffix(path, leaseSuffix) }
 
-// acquire has this host own the lease at path, or tells why it may not: problem.Conflict.
+// acquire has this host own the lease at path, or tells why it may not: problem.Forbidden.
 func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	s := d.storeOf(path)
 	if s == nil {
@@ -301,7 +301,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 				err = d.take(ctx, s, path, c, true)
 			}
 		}
-		if err != nil && problem.KindOf(err) != problem.Conflict {
+		if err != nil && !problem.Is(err, problem.Forbidden) && !problem.Is(err, problem.Conflict) {
 			err = problem.Unavailablef("server %s: the lease of disk %s: %w", c.server, diskOf(path), err)
 		}
 		return err
@@ -316,17 +316,17 @@ func (d *diskLeases) mayBreak(path string, l diskLease, raw []byte, c claim, fir
 	case err != nil:
 		return false, err
 	case renewed && !first:
-		return false, problem.Conflictf("server %s may not start here: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
+		return false, problem.Forbiddenf("server %s may not start here: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
 			c.server, diskOf(path), l.owner())
 	case age < d.watch:
 		return false, nil
 	case c.removes:
 		return true, nil
 	case !former && c.receipt == "":
-		return false, problem.Conflictf("server %s may not start here: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
+		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
 			c.server, diskOf(path), l.owner(), path)
 	case !former && l.Epoch > c.epoch:
-		return false, problem.Conflictf("server %s may not start here: its disk %s belongs to %s, which is newer than epoch %d of the order", c.server, diskOf(path), l.owner(), c.epoch)
+		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, which is newer than epoch %d of the order", c.server, diskOf(path), l.owner(), c.epoch)
 	}
 	return true, nil
 }
@@ -397,7 +397,7 @@ func (d *diskLeases) resume(ctx context.Context, s *store, path string) error {
 	}
 	now, _, err := d.look(ctx, s, path)
 	if err == nil && now.Nonce != l.Nonce {
-		err = problem.Conflictf("server %s may not start here: the lease of its disk %s went to %s", l.Server, diskOf(path), now.owner())
+		err = problem.Forbiddenf("server %s may not start here: the lease of its disk %s went to %s", l.Server, diskOf(path), now.owner())
 	}
 	return err
 }
@@ -416,7 +416,7 @@ func (d *diskLeases) hold(ctx context.Context, s *store, path string, l diskLeas
 	now, _ := parseLease(raw)
 	if now.Nonce != l.Nonce {
 		f.Close()
-		return problem.Conflictf("server %s may not start here: the lease of its disk %s went to %s", c.server, diskOf(path), now.owner())
+		return problem.Forbiddenf("server %s may not start here: the lease of its disk %s went to %s", c.server, diskOf(path), now.owner())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -125,7 +125,7 @@ func (w *leaseHosts) ok(r compute.Result) compute.Result {
 
 func (w *leaseHosts) refused(r compute.Result, words ...string) {
 	w.Helper()
-	if r.ErrorKind != problem.Conflict.String() {
+	if r.ErrorKind != problem.Forbidden.String() {
 		w.Fatalf("it is not refused: %+v", r)
 	}
 	for _, word := range words {
@@ -208,7 +208,7 @@ func TestLeaseOfADeadOwnerWantsAReceipt(t *testing.T) {
 	a, b, spec := w.host(), w.host(), w.spec()
 	w.run(a, spec)
 	w.refused(w.order(b, compute.Define, next(spec), compute.Args{}), "no fencing receipt", a.ID(), w.leasePath(spec))
-	if err := b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, receipt: "r-1"}); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "newer than epoch 0") {
+	if err := b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, receipt: "r-1"}); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "newer than epoch 0") {
 		t.Errorf("an older owner with a receipt: %v", err)
 	}
 	w.ok(w.evacuate(b, next(spec)))
@@ -248,7 +248,7 @@ func TestATakerWatchesForLong(t *testing.T) {
 	}
 	w.round(a)
 	l, raw, _ := readLease(path)
-	if _, err := b.leases.mayBreak(path, l, raw, claim{receipt: "r", epoch: 2}, false); !problem.Is(err, problem.Conflict) {
+	if _, err := b.leases.mayBreak(path, l, raw, claim{receipt: "r", epoch: 2}, false); !problem.Is(err, problem.Forbidden) {
 		t.Errorf("it rose: %v", err)
 	}
 	// What an earlier order saw long ago is no renewal of now.
@@ -503,7 +503,7 @@ func TestOneOfTwoTakers(t *testing.T) {
 	for range n {
 		if err := <-results; err == nil {
 			won++
-		} else if !problem.Is(err, problem.Conflict) {
+		} else if !problem.Is(err, problem.Forbidden) {
 			t.Error(err)
 		}
 	}
