@@ -193,6 +193,8 @@ type Guest struct {
 	// Settings that an adoption or a rescue must keep, as they were set on this guest alone.
 	Settings map[string]string `json:"settings,omitempty"`
 	NICs     []NIC             `json:"nics,omitempty"`
+	// Files are the files of its disks. They stay on the host.
+	Files []string `json:"-"`
 }
 
 // Verb is what a host is told to do with a server. Each reads first and repeats harmlessly.
@@ -268,8 +270,10 @@ type Args struct {
 	// Found, of Prepare: the disks must be there, proven; none is made.
 	Found bool `json:"found,omitempty"`
 	// Fresh, of Define: a guest of that UUID or name with another epoch is problem.Conflict: it is not ours to change.
-	Fresh  bool        `json:"fresh,omitempty"`
-	Probes []DiskProbe `json:"probes,omitempty"`
+	Fresh bool `json:"fresh,omitempty"`
+	// Receipt, of Prepare and Define, is the id of the fencing receipt of the host that had the server: its lease of a disk may be broken.
+	Receipt string      `json:"receipt,omitempty"`
+	Probes  []DiskProbe `json:"probes,omitempty"`
 	// Cookie and Peer of a live migration: what the other side answered, and where it listens.
 	Cookie []byte `json:"cookie,omitempty"`
 	Peer   string `json:"peer,omitempty"`

@@ -6,6 +6,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/rescue"
 	"salvor/secret"
 )
@@ -30,6 +31,9 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			return job.From(err)
 		}
 		no := func(err error) job.Outcome {
+			if problem.Is(err, problem.Forbidden) { // another host has the disk's lease, and would have it wherever the server went
+				return job.Fail(err)
+			}
 			return c.elsewhere(ctx, r, v, err, func(next *journey) job.Outcome { return c.prepareThere(ctx, r, next) })
 		}
 		make := func(compute.Result) job.Outcome {
@@ -55,6 +59,7 @@ func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (er
 		return errand{}, nil, err
 	}
 	e := errand{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
+	e.args.Receipt = v.move.ReceiptID
 	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.Half()
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
 	return e, b, nil
@@ -120,7 +125,7 @@ func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *journey) job
 		return job.From(err)
 	}
 	e := defineErrand(b)
-	e.args.Fresh, e.within = true, diskErrand
+	e.args.Fresh, e.args.Receipt, e.within = true, v.move.ReceiptID, diskErrand
 	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome {
 		if !v.toRescue() {
 			return job.Done()

@@ -350,6 +350,18 @@ func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error
 	return err == nil && !receipt.Doubted(), err
 }
 
+// receiptOf is the id of the receipt of a source that was fenced while its server was on the way; empty: it lives, and gives its disks up itself.
+func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, error) {
+	if h == nil || !h.Fenced {
+		return "", nil
+	}
+	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
+	if err != nil {
+		return "", present(err)
+	}
+	return receipt.ID, nil
+}
+
 func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
@@ -360,6 +372,9 @@ func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.
 	}
 	e := defineErrand(b)
 	e.args.Fresh = true
+	if e.args.Receipt, err = c.receiptOf(ctx, t.here.host); err != nil {
+		return job.From(err)
+	}
 	return c.send(ctx, r, t.there, e, done)
 }
 

@@ -22,6 +22,19 @@ func Write(path string, content []byte, mode os.FileMode) error {
 	return err
 }
 
+// Replace is Write for a file that others may replace at the same time, also on other machines: each replacement is whole, and the last one stays.
+func Replace(path string, content []byte, mode os.FileMode) error {
+	next := path + "." + rand.Text()
+	err := write(next, content, mode)
+	if err == nil {
+		err = Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next)
+	}
+	return err
+}
+
 // ReadOrMake reads a file, and makes it first where there is none: of several processes or machines that come at once, one makes it,
 // and all read what that one wrote.
 func ReadOrMake(path string, mode os.FileMode, content func() ([]byte, error)) ([]byte, error) {

@@ -99,6 +99,7 @@ type Agent struct {
 	// provenFiles are the rescue images whose digest was read, by proofKey.
 	provenFiles sync.Map
 	orders      *orders
+	leases      *diskLeases
 	// renewing has one renewal sent at a time.
 	renewing sync.Mutex
 	cleaner  cleaner
@@ -140,7 +141,7 @@ func (a *Agent) open() error {
 	if a.images, err = openImages(a.identity.path("images"), a.ImageBytes, a.door); err != nil {
 		return err
 	}
-	a.orders = newOrders(a)
+	a.orders, a.leases = newOrders(a), newDiskLeases(a)
 	a.lease.rouse, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
 	a.seen.changed = make(chan struct{}, 1)
@@ -159,6 +160,11 @@ func (a *Agent) Close() error {
 // Run joins where the host has no certificate yet, and works until ctx ends or the control
 // plane says that the host may not go on. Guests keep running then.
 func (a *Agent) Run(ctx context.Context) error {
+	leased, unlease := context.WithCancel(ctx)
+	var leasing sync.WaitGroup
+	defer leasing.Wait()
+	defer unlease()
+	leasing.Go(func() { a.keepDiskLeases(leased) })
 	if err := a.join(ctx); err != nil {
 		return err
 	}

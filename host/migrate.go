@@ -41,6 +41,7 @@ func (w *work) migratePrepare(ctx context.Context) (compute.Result, error) {
 	if err != nil {
 		return compute.Result{}, err
 	}
+	w.leases.setArriving(w.order.ServerID, true)
 	cookie, peer, err := m.Prepare(ctx, d, w.address(), w.args.Cookie)
 	return compute.Result{Cookie: cookie, Peer: peer}, err
 }
@@ -51,6 +52,9 @@ func (w *work) migratePerform(ctx context.Context) (compute.Result, error) {
 		return compute.Result{}, err
 	}
 	cookie, err := m.Perform(ctx, w.order.ServerID, w.args.Peer, w.args.Cookie)
+	if err == nil { // it is held here, and writes no more: the destination may have its disks
+		w.leases.free(ctx, w.order.ServerID, nil)
+	}
 	return compute.Result{Cookie: cookie}, err
 }
 
@@ -63,7 +67,15 @@ func (w *work) migrateFinish(ctx context.Context) (compute.Result, error) {
 	if err != nil {
 		return compute.Result{}, err
 	}
+	if !w.args.Cancel {
+		if err := w.leases.acquireAll(ctx, pathsOf(&d), w.claim(false)); err != nil {
+			return compute.Result{}, err
+		}
+	}
 	cookie, err := m.Finish(ctx, d, w.args.Cookie, w.args.Cancel)
+	if err == nil {
+		w.leases.setArriving(w.order.ServerID, false)
+	}
 	return compute.Result{Cookie: cookie}, err
 }
 
@@ -71,6 +83,11 @@ func (w *work) migrateConfirm(ctx context.Context) (compute.Result, error) {
 	m, err := w.migrator()
 	if err != nil {
 		return compute.Result{}, err
+	}
+	if w.args.Cancel { // it goes on here
+		if err := w.ownDisks(ctx, w.order.ServerID, w.claim(false)); err != nil {
+			return compute.Result{}, err
+		}
 	}
 	return compute.Result{}, m.Confirm(ctx, w.order.ServerID, w.args.Cookie, w.args.Cancel)
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -23,6 +24,7 @@ type observed struct {
 	mu        sync.Mutex
 	inventory json.RawMessage
 	guests    json.RawMessage
+	list      map[string]compute.Guest // ours, with what is not told; nil: none was read yet
 	changed   chan struct{}
 	away      bool
 }
@@ -38,6 +40,13 @@ func (o *observed) latest() (inventory, guests json.RawMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.inventory, o.guests
+}
+
+// guestList gives the guests of ours as they were last seen; false: they were not, or the hypervisor does not tell now.
+func (o *observed) guestList() (map[string]compute.Guest, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.list, o.list != nil && !o.away
 }
 
 // look has the guests read soon.
@@ -116,7 +125,11 @@ func (a *Agent) readGuests(ctx context.Context) {
 	if guests == nil {
 		guests = []compute.Guest{}
 	}
-	a.seen.guests = encode(guests)
+	text := encode(guests)
+	if !bytes.Equal(text, a.seen.guests) {
+		a.leases.lookSoon()
+	}
+	a.seen.guests, a.seen.list = text, byID(guests)
 }
 
 func (a *Agent) readInventory(ctx context.Context) bool {
@@ -233,6 +246,9 @@ func (a *Agent) reconcile(ctx context.Context, sent json.RawMessage, since int64
 		}
 		if want.Power == string(compute.PowerOn) && g.Power == compute.PowerOff {
 			a.mend(ctx, g.ID, since, "started it: it should run and was "+string(g.Power), func(ctx context.Context) (bool, error) {
+				if err := a.ownDisks(ctx, g.ID, claim{server: g.ID, epoch: want.Epoch}); err != nil {
+					return false, err
+				}
 				_, err := a.Hypervisor.SetPower(ctx, g.ID, hypervisor.Power{State: compute.PowerOn})
 				return true, err
 			})

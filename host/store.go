@@ -267,10 +267,14 @@ func (all stores) removeDisk(server string, d compute.SpecDisk) error {
 		return err
 	}
 	// The disk first: a proof without a disk proves nothing.
-	for _, end := range []string{"", ".part", ".json", ".json.new"} {
+	for _, end := range []string{"", ".part", ".json", ".json.new", leaseSuffix} {
 		if err := os.Remove(path + end); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+	}
+	left, _ := filepath.Glob(path + leaseSuffix + ".*") // half written ones that a crash left
+	for _, file := range left {
+		_ = os.Remove(file)
 	}
 	_ = os.Remove(filepath.Dir(path)) // if it is empty now, and the server's own
 	return nil

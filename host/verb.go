@@ -89,6 +89,12 @@ func (w *work) prepare(ctx context.Context) (compute.Result, error) {
 	if err := w.identity.makeDir("servers", w.order.ServerID); err != nil {
 		return compute.Result{}, err
 	}
+	// A planned move prepares while its source still runs the guest. An evacuation is refused before anything is made or attached.
+	if w.args.Receipt != "" {
+		if err := w.leases.acquireAll(ctx, w.filesOf(spec), w.claim(true)); err != nil {
+			return compute.Result{}, err
+		}
+	}
 	if w.args.Found {
 		if err := w.found(ctx, spec); err != nil {
 			return compute.Result{}, err
@@ -174,7 +180,46 @@ func (w *work) define(ctx context.Context) (compute.Result, error) {
 			return compute.Result{}, err
 		}
 	}
+	if err := w.leases.acquireAll(ctx, pathsOf(&d), w.claim(false)); err != nil {
+		return compute.Result{}, err
+	}
 	return compute.Result{}, w.Hypervisor.Define(ctx, d)
+}
+
+// claim is what this order wants the leases of its disks for.
+func (w *work) claim(checkOnly bool) claim {
+	return claim{server: w.order.ServerID, epoch: w.order.Epoch, receipt: w.args.Receipt, checkOnly: checkOnly}
+}
+
+// filesOf are the files of a spec's disks, whether they are there or not.
+func (w *work) filesOf(spec *compute.Spec) []string {
+	var out []string
+	for _, d := range spec.Disks {
+		if path, err := w.stores.place(spec.ServerID, d); err == nil && d.VolumeID == "" {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+func pathsOf(d *hypervisor.Domain) []string {
+	var out []string
+	for _, f := range d.Paths {
+		out = append(out, f.Path)
+	}
+	return out
+}
+
+// ownDisks has this host own the disks of a guest that is about to run.
+func (a *Agent) ownDisks(ctx context.Context, server string, c claim) error {
+	if !a.leases.anyShared() {
+		return nil
+	}
+	g, err := a.guest(ctx, server)
+	if err != nil || g == nil {
+		return err // a guest that is not there is not started
+	}
+	return a.leases.acquireAll(ctx, g.Files, c)
 }
 
 func (w *work) power(ctx context.Context) (compute.Result, error) {
@@ -182,6 +227,11 @@ func (w *work) power(ctx context.Context) (compute.Result, error) {
 	case compute.PowerOn, compute.PowerOff, compute.PowerPaused, compute.PowerSaved:
 	default:
 		return compute.Result{}, problem.Invalidf("power of server %s: %.40q is no state to be brought to", w.order.ServerID, w.args.Power)
+	}
+	if w.args.Power == compute.PowerOn {
+		if err := w.ownDisks(ctx, w.order.ServerID, w.claim(false)); err != nil {
+			return compute.Result{}, err
+		}
 	}
 	soft, err := w.Hypervisor.SetPower(ctx, w.order.ServerID, hypervisor.Power{
 		State: w.args.Power, Soft: w.args.Soft, Restart: w.args.Restart, Within: time.Duration(w.args.Within) * time.Second,
@@ -193,6 +243,9 @@ func (w *work) power(ctx context.Context) (compute.Result, error) {
 	g, err := w.guest(ctx, w.order.ServerID)
 	if err != nil {
 		w.Log.Debug("read a guest after its power was set", "server", w.order.ServerID, "error", err)
+	}
+	if g != nil && !mayRun(g.Power) {
+		w.leases.free(ctx, w.order.ServerID, g.Files)
 	}
 	return compute.Result{Soft: soft, Guest: g}, nil
 }
@@ -232,6 +285,9 @@ func (w *work) discard(ctx context.Context) (compute.Result, error) {
 	if g != nil && g.Power != compute.PowerOff && g.Power != compute.PowerCrashed {
 		return compute.Result{}, problem.Conflictf("server %s is %s: its disk is not discarded", w.order.ServerID, g.Power)
 	}
+	if err := w.disksAreOurs(ctx, w.args.Spec, w.args.Disk); err != nil {
+		return compute.Result{}, err
+	}
 	if d := w.args.Disk; d != nil {
 		return compute.Result{}, w.stores.removeDisk(w.order.ServerID, *d)
 	}
@@ -247,12 +303,36 @@ func (w *work) discard(ctx context.Context) (compute.Result, error) {
 	return compute.Result{}, nil
 }
 
+// disksAreOurs proves that no other host renews the leases of disks that are about to go. A lease that nobody renews keeps no disk.
+func (w *work) disksAreOurs(ctx context.Context, spec *compute.Spec, named *compute.SpecDisk) error {
+	only := compute.Spec{ServerID: w.order.ServerID}
+	if named != nil {
+		only.Disks = []compute.SpecDisk{*named}
+	} else if spec != nil {
+		only.Disks = spec.Disks
+	}
+	c := w.claim(true)
+	c.removes = true
+	return w.leases.acquireAll(ctx, w.filesOf(&only), c)
+}
+
 // remove takes everything of the server away. Its disks go only after the hypervisor has let go of it.
 func (w *work) remove(ctx context.Context) (compute.Result, error) {
+	g, err := w.guest(ctx, w.order.ServerID)
+	if err != nil {
+		return compute.Result{}, err
+	}
 	if err := w.Hypervisor.Remove(ctx, w.order.ServerID); err != nil {
 		return compute.Result{}, err
 	}
+	w.leases.setArriving(w.order.ServerID, false)
+	if g != nil {
+		w.leases.free(ctx, w.order.ServerID, g.Files)
+	}
 	if !w.args.KeepDisks {
+		if err := w.disksAreOurs(ctx, w.args.Spec, nil); err != nil {
+			return compute.Result{}, err
+		}
 		if spec := w.args.Spec; spec != nil {
 			for _, d := range spec.Disks {
 				if d.VolumeID != "" {

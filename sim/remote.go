@@ -23,6 +23,7 @@ type question struct {
 type reply struct {
 	Inventory   compute.Inventory
 	Guests      []compute.Guest
+	Files       [][]string // of each guest, which its own JSON leaves out
 	Soft        bool
 	Kind, Error string
 }
@@ -51,6 +52,9 @@ func (m *Machine) carryOut(q question) (r reply) {
 		r.Inventory, err = m.Inventory(ctx)
 	case "Guests":
 		r.Guests, err = m.Guests(ctx)
+		for _, g := range r.Guests {
+			r.Files = append(r.Files, g.Files)
+		}
 	case "Define":
 		q.Domain.CHAP = map[string]secret.Value{}
 		for volume, password := range q.CHAP {
@@ -105,6 +109,9 @@ func (s Remote) Inventory(ctx context.Context) (compute.Inventory, error) {
 // Guests asks the machine for its guests.
 func (s Remote) Guests(ctx context.Context) ([]compute.Guest, error) {
 	r, err := s.ask(ctx, question{Method: "Guests"})
+	for i := range min(len(r.Guests), len(r.Files)) {
+		r.Guests[i].Files = r.Files[i]
+	}
 	return r.Guests, err
 }
 

@@ -130,6 +130,9 @@ func (g *State) guest(id string) compute.Guest {
 	if g.Defined.Rescue != nil {
 		out.Rescue = cmp.Or(g.Defined.RescueImage, g.Defined.Rescue.Name)
 	}
+	for _, f := range now.Paths {
+		out.Files = append(out.Files, f.Path)
+	}
 	out.InRescue = g.Runs != nil && g.Runs.Rescue != nil
 	return out
 }

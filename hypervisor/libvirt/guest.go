@@ -139,6 +139,11 @@ func fill(g *compute.Guest, def *libvirtxml.Domain) {
 	if def.Devices == nil {
 		return
 	}
+	for _, d := range def.Devices.Disks {
+		if d.Device != "cdrom" && d.Source != nil && d.Source.File != nil {
+			g.Files = append(g.Files, d.Source.File.File)
+		}
+	}
 	for _, n := range def.Devices.Interfaces {
 		nic := compute.NIC{}
 		if n.MAC != nil {

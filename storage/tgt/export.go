@@ -69,14 +69,63 @@ func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
 			return err
 		}
 	}
+	if err := t.expelOthers(ctx, x, initiator); err != nil {
+		return err
+	}
+	if err := t.admit(ctx, x, initiator); err != nil {
+		return err
+	}
+	return t.exclusive(ctx, name, initiator)
+}
+
+// expelOthers takes everybody else off a target before somebody is let in. A connection may be left of one whose leave was taken away
+// by an export that was cut off.
+func (t *Tgt) expelOthers(ctx context.Context, x *target, initiator string) error {
+	others := func(i string) bool { return i != initiator }
+	list, err := t.connections(ctx, x.tid)
+	if err != nil {
+		return err
+	}
+	found := slices.ContainsFunc(list, func(c connection) bool { return others(c.initiator) })
 	for _, other := range x.allowed {
-		if other != initiator && initiatorForm.MatchString(other) {
-			if err := t.expel(ctx, x, other); err != nil {
-				return err
-			}
+		if !others(other) || !initiatorForm.MatchString(other) {
+			continue
+		}
+		found = true
+		if err := t.binding(ctx, "unbind", x.tid, "name", other); err != nil {
+			return err
 		}
 	}
-	return t.admit(ctx, x, initiator)
+	if !found {
+		return nil
+	}
+	if err := t.dropTwice(ctx, others, x.name); err != nil {
+		return err
+	}
+	now, err := t.find(ctx, x.name)
+	if err != nil {
+		return err
+	}
+	for _, other := range now.allowed {
+		if others(other) && initiatorForm.MatchString(other) {
+			return problem.Unavailablef("target %s still allows %s", x.name, other)
+		}
+	}
+	return nil
+}
+
+// exclusive reads back that a target lets in one initiator and nobody else.
+func (t *Tgt) exclusive(ctx context.Context, name, initiator string) error {
+	x, err := t.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, other := range x.allowed {
+		if other != initiator {
+			return problem.Conflictf("target %s lets in %s beside %s; take it off with: tgtadm -C %d --lld iscsi --op unbind --mode target --tid %d", name, other, initiator, t.opts.Control, x.tid)
+		}
+	}
+	return nil
 }
 
 // make adds a target that nobody may log in to.
@@ -93,14 +142,6 @@ func (t *Tgt) make(ctx context.Context, name string) (*target, error) {
 		return nil, err
 	}
 	return t.find(ctx, name)
-}
-
-// expel takes an initiator off one target.
-func (t *Tgt) expel(ctx context.Context, x *target, initiator string) error {
-	if err := t.binding(ctx, "unbind", x.tid, "name", initiator); err != nil {
-		return err
-	}
-	return t.drop(ctx, setOf([]string{initiator}), x.name)
 }
 
 // Unexport is storage.Exporter's.
@@ -128,12 +169,21 @@ func (t *Tgt) unexport(ctx context.Context, name, initiator string) error {
 		return err
 	}
 	if slices.Contains(x.allowed, initiator) {
-		if err := t.expel(ctx, x, initiator); err != nil {
+		if err := t.binding(ctx, "unbind", x.tid, "name", initiator); err != nil {
 			return err
 		}
 	}
-	if x, err = t.find(ctx, name); err != nil || len(x.allowed) > 0 {
+	if err := t.drop(ctx, func(i string) bool { return i == initiator }, x.name); err != nil {
 		return err
+	}
+	x, err = t.find(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(x.allowed, initiator):
+		return problem.Unavailablef("target %s still allows %s", name, initiator)
+	case len(x.allowed) > 0:
+		return nil
 	}
 	_, err = t.run(ctx, "--op", "delete", "--mode", "target", "--tid", strconv.Itoa(x.tid))
 	return err

@@ -218,13 +218,8 @@ func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 			}
 		}
 	}
-	for reading := range 2 {
-		if reading > 0 && !pause(ctx, settle) {
-			return problem.Unavailablef("no time was left to look again")
-		}
-		if err := t.drop(ctx, initiators); err != nil {
-			return err
-		}
+	if err := t.dropTwice(ctx, func(i string) bool { return initiators[i] }); err != nil {
+		return err
 	}
 	if all, err = t.targets(ctx); err != nil {
 		return err
@@ -244,8 +239,21 @@ func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 	return nil
 }
 
+// dropTwice drops connections, and looks again after a time in which a login that was under way shows.
+func (t *Tgt) dropTwice(ctx context.Context, whose func(initiator string) bool, only ...string) error {
+	for reading := range 2 {
+		if reading > 0 && !pause(ctx, settle) {
+			return problem.Unavailablef("no time was left to look again")
+		}
+		if err := t.drop(ctx, whose, only...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // drop ends the connections of initiators, on these targets or on all, and returns when none is left.
-func (t *Tgt) drop(ctx context.Context, initiators map[string]bool, only ...string) error {
+func (t *Tgt) drop(ctx context.Context, whose func(initiator string) bool, only ...string) error {
 	for end := time.Now().Add(dropBound); ; {
 		all, err := t.targets(ctx)
 		if err != nil {
@@ -261,7 +269,7 @@ func (t *Tgt) drop(ctx context.Context, initiators map[string]bool, only ...stri
 				return err
 			}
 			for _, c := range list {
-				if !initiators[c.initiator] {
+				if !whose(c.initiator) {
 					continue
 				}
 				left++

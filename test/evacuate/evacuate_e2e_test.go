@@ -333,13 +333,14 @@ func liedAboutAndRevoked(s *scene) {
 }
 
 // skippedFence proves that the journal tells: a false word, of a BMC or of a person, stands for a control plane without fences, and
-// the host writes on, cut off from everything but its storage.
+// the host writes on, cut off from everything but its storage. Its agent is away, so nobody renews the owner lease of its disk.
 func (w *world) skippedFence(chance *rand.Rand, server string) {
 	w.Helper()
 	if !chosen.MatchString("fence skipped") {
 		return
 	}
 	s := w.scene(chance, server)
+	s.service(s.source, "sleep", "infinity")
 	if soak && chance.IntN(2) == 0 {
 		s.fault("down")
 		s.harm(lab.HostCut)
@@ -356,5 +357,6 @@ func (w *world) skippedFence(chance *rand.Rand, server string) {
 		w.Fatal("two guests wrote to one disk, and the journal does not tell")
 	}
 	w.Logf("without a fence: %v", err)
+	w.join(w.host(s.source))
 	w.restore(s.source)
 }

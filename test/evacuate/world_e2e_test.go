@@ -126,17 +126,7 @@ func (w *world) host(name string) lab.HostStatus {
 // join has a host run its agent as a service, with a token of its own and a disk store that all hosts share.
 func (w *world) join(h lab.HostStatus) {
 	w.Helper()
-	token := filepath.Join(w.dir, h.Name+".token")
-	if err := os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
-		w.Fatal(err)
-	}
-	agent := []string{
-		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
-		"--state-dir", filepath.Join(w.dir, h.Name), "--shared-store", "shared=" + w.status().Shared,
-	}
-	if err := w.lab.HostService(w.Context(), h.Name, agent, os.Environ()); err != nil {
-		w.Fatal(err)
-	}
+	w.service(h.Name, w.agentOf(filepath.Join(w.dir, h.Name))...)
 }
 
 // enroll makes a host a node of the inventory, whose BMC is its fence.

@@ -1,0 +1,456 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/problem"
+	wire "salvor/wire/host"
+)
+
+const (
+	// leaseWriters bounds how many leases are written at once.
+	leaseWriters = 8
+	// leasePause is the least time between two rounds.
+	leasePause = 200 * time.Millisecond
+)
+
+// keepDiskLeases renews the leases of guests that run, frees those of guests that ended, and ends a guest whose lease another host took.
+// It begins before the host has joined, and it needs no control plane: a host that is removed or cut off still owns what it runs.
+func (a *Agent) keepDiskLeases(ctx context.Context) {
+	d := a.leases
+	for {
+		d.round(ctx)
+		if !pause(ctx, min(leasePause, d.every)) {
+			return
+		}
+		t := time.NewTimer(d.every - min(leasePause, d.every))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-d.rouse:
+			t.Stop()
+		case <-t.C:
+		}
+	}
+}
+
+// lookSoon has the next round begin at once.
+func (d *diskLeases) lookSoon() {
+	select {
+	case d.rouse <- struct{}{}:
+	default:
+	}
+}
+
+// seenGuests is one round's view of the guests. The list that the agent has may be some seconds old; now reads a new one, once.
+type seenGuests struct {
+	agent *Agent
+	list  map[string]compute.Guest
+	known bool
+
+	once sync.Once
+	read map[string]compute.Guest
+	err  error
+}
+
+func byID(list []compute.Guest) map[string]compute.Guest {
+	out := make(map[string]compute.Guest, len(list))
+	for _, g := range list {
+		if g.Ours || g.Power == compute.PowerUnknown { // whose that is cannot be read now
+			out[g.ID] = g
+		}
+	}
+	return out
+}
+
+func (v *seenGuests) now(ctx context.Context) (map[string]compute.Guest, error) {
+	v.once.Do(func() {
+		bounded, cancel := context.WithTimeout(ctx, guestsWithin)
+		defer cancel()
+		var list []compute.Guest
+		if list, v.err = within(bounded, func() ([]compute.Guest, error) { return v.agent.Hypervisor.Guests(bounded) }); v.err == nil {
+			v.read = byID(list)
+		}
+	})
+	return v.read, v.err
+}
+
+// mayRun tells whether a guest may write to its disks.
+func mayRun(p compute.Power) bool {
+	return p != compute.PowerOff && p != compute.PowerSaved && p != compute.PowerCrashed
+}
+
+// round looks after all leases once. Stores do not wait for each other, for one may hang: a store that is still at its former round is
+// left out. The caller may wait for the end.
+func (d *diskLeases) round(ctx context.Context) *sync.WaitGroup {
+	all := &sync.WaitGroup{}
+	if !d.anyShared() {
+		return all
+	}
+	v := &seenGuests{agent: d.agent}
+	if v.list, v.known = d.agent.seen.guestList(); v.list == nil {
+		list, err := v.now(ctx)
+		v.list, v.known = list, err == nil
+	}
+	all.Go(func() { d.endLost(ctx, v) })
+	for s, list := range d.tasks(ctx, v) {
+		if d.begin(s) {
+			all.Go(func() { inParallel(leaseWriters, list); d.end(s) })
+		}
+	}
+	d.prune()
+	return all
+}
+
+// tasks are what this round does in each store.
+func (d *diskLeases) tasks(ctx context.Context, v *seenGuests) map[*store][]func() {
+	out := map[*store][]func(){}
+	for _, h := range d.allHeld() {
+		out[h.store] = append(out[h.store], func() { d.renewOrFree(ctx, h, v) })
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range v.list {
+		for _, file := range g.Files {
+			path := file + leaseSuffix
+			s := d.storeOf(path)
+			switch {
+			case s == nil || d.held[path] != nil:
+			case g.Power == compute.PowerOn:
+				out[s] = append(out[s], func() { d.adoptRunning(ctx, s, path, g.ID, v) })
+			case !mayRun(g.Power) && !d.listed:
+				d.former[path] = formerLease{server: g.ID, store: s}
+			}
+		}
+	}
+	d.listed = d.listed || v.known
+	for path, f := range d.former {
+		out[f.store] = append(out[f.store], func() { d.freeFormer(ctx, path, f) })
+	}
+	return out
+}
+
+// begin tells whether a store's round may begin: its former one has ended.
+func (d *diskLeases) begin(s *store) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy[s] {
+		return false
+	}
+	d.busy[s] = true
+	return true
+}
+
+func (d *diskLeases) end(s *store) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.busy, s)
+}
+
+func (d *diskLeases) anyShared() bool {
+	for _, s := range d.agent.stores {
+		if s.Shared {
+			return true
+		}
+	}
+	return false
+}
+
+func inParallel(n int, list []func()) {
+	next := make(chan func())
+	var workers sync.WaitGroup
+	for range min(n, len(list)) {
+		workers.Go(func() {
+			for do := range next {
+				do()
+			}
+		})
+	}
+	for _, do := range list {
+		next <- do
+	}
+	close(next)
+	workers.Wait()
+}
+
+func (d *diskLeases) allHeld() []*heldLease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*heldLease, 0, len(d.held))
+	for _, h := range d.held {
+		out = append(out, h)
+	}
+	return out
+}
+
+// renewOrFree renews a lease, or frees it where a fresh look proves that the guest does not run and no order is in hand for it.
+func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuests) {
+	server := h.server
+	if g, there := v.list[server]; v.known && (!there || !mayRun(g.Power)) {
+		if unlock, ok := d.agent.lock(server); ok {
+			defer unlock()
+			now, err := v.now(ctx)
+			if g, there := now[server]; err == nil && (!there || !mayRun(g.Power)) {
+				d.drop(ctx, h, true)
+				return
+			}
+		}
+	}
+	_, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
+	// Whether it was written or not: what is there now decides whose the disk is.
+	l, _, readErr := d.look(ctx, h.store, h.path)
+	switch {
+	case readErr == nil && l.Nonce != "" && l.Nonce != h.nonce:
+		d.lose(ctx, h, l)
+	case errors.Is(readErr, os.ErrNotExist):
+		d.drop(ctx, h, false) // somebody removed it: if the guest runs, the next round makes it anew
+	case err != nil || readErr != nil:
+		d.complain(errors.Join(err, readErr), h.path)
+	}
+}
+
+// lose ends the guest of a disk that another host took.
+func (d *diskLeases) lose(ctx context.Context, h *heldLease, l diskLease) {
+	server := h.server
+	d.drop(ctx, h, false)
+	d.mu.Lock()
+	d.lost[server] = l
+	d.mu.Unlock()
+	go d.endGuest(ctx, server, l)
+}
+
+// endGuest ends at once, by force, a guest whose disk belongs to another host. No order that is in hand is waited for.
+func (d *diskLeases) endGuest(ctx context.Context, server string, l diskLease) {
+	a := d.agent
+	a.Log.Error("the guest is ended: its disk belongs to another host", "server", server, "owner", l.owner())
+	bounded, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	_, err := within(bounded, func() (bool, error) {
+		return a.Hypervisor.SetPower(bounded, server, hypervisor.Power{State: compute.PowerOff})
+	})
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		a.Log.Error("end a guest whose disk belongs to another host", "server", server, "error", err)
+		return
+	}
+	d.mu.Lock()
+	delete(d.lost, server)
+	d.mu.Unlock()
+	a.lease.note(wire.Deed{ServerID: server, Text: "ended it: its disk belongs to " + l.owner(), At: time.Now().UTC()})
+	a.seen.look()
+}
+
+// endLost ends again what could not be ended.
+func (d *diskLeases) endLost(ctx context.Context, v *seenGuests) {
+	d.mu.Lock()
+	lost := make(map[string]diskLease, len(d.lost))
+	for server, l := range d.lost {
+		lost[server] = l
+	}
+	d.mu.Unlock()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for server, l := range lost {
+		now, err := v.now(ctx)
+		if g, there := now[server]; err == nil && (!there || !mayRun(g.Power)) {
+			d.mu.Lock()
+			delete(d.lost, server)
+			d.mu.Unlock()
+			continue
+		}
+		all.Go(func() { d.endGuest(ctx, server, l) })
+	}
+}
+
+// adoptRunning gets the lease of a guest that runs here without one: the agent is new, or of a new release, or has a new identity.
+func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server string, v *seenGuests) {
+	unlock, ok := d.agent.lock(server)
+	if !ok {
+		return
+	}
+	defer unlock()
+	d.mu.Lock()
+	arriving := d.arriving[server]
+	d.mu.Unlock()
+	now, err := v.now(ctx)
+	g, there := now[server]
+	if arriving || err != nil || !there || g.Power != compute.PowerOn || d.heldAt(path) != nil {
+		return
+	}
+	c := claim{server: server, epoch: g.Epoch}
+	l, raw, err := d.look(ctx, s, path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if there, statErr := bounded(ctx, s, func() (bool, error) { return fileIsThere(diskOf(path)), nil }); statErr == nil && there {
+			err = d.create(ctx, s, path, c)
+		}
+	case err != nil:
+	case d.mine(l) || l.Boot == d.agent.boot && l.Epoch <= g.Epoch:
+		// The same boot under another identity is this machine, whose agent lost its state directory.
+		err = d.resume(ctx, s, path)
+	case l.Host != d.agent.identity.id && l.Epoch > g.Epoch:
+		go d.endGuest(ctx, server, l)
+		return
+	case l.State == leaseFree:
+		err = d.take(ctx, s, path, c, false)
+	default:
+		err = d.adoptHeld(ctx, s, path, l, raw, g)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.complain(err, path)
+	}
+}
+
+// adoptHeld decides on a guest that runs here while the lease of its disk says that another owner, which is no newer, has it. An owner that
+// does not renew it has gone. Of two that live the newer one stays.
+func (d *diskLeases) adoptHeld(ctx context.Context, s *store, path string, l diskLease, raw []byte, g compute.Guest) error {
+	age, renewed, err := d.unchanged(path, l, raw)
+	c := claim{server: g.ID, epoch: g.Epoch}
+	switch {
+	case err != nil:
+		return err
+	case renewed && l.Epoch == g.Epoch:
+		go d.endGuest(ctx, g.ID, l)
+		return nil
+	case renewed || age >= d.watch:
+		return d.take(ctx, s, path, c, true)
+	}
+	return nil
+}
+
+// freeFormer frees the lease that a former boot, or a former run, of this host left on the disk of a guest that is off.
+func (d *diskLeases) freeFormer(ctx context.Context, path string, f formerLease) {
+	unlock, ok := d.agent.lock(f.server)
+	if !ok {
+		return
+	}
+	defer unlock()
+	done := func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.former, path)
+	}
+	l, raw, err := d.look(ctx, f.store, path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		done()
+		return
+	case err != nil:
+		return
+	case l.Host != d.agent.identity.id || l.State == leaseFree || d.heldAt(path) != nil:
+		done()
+		return
+	}
+	if age, _, err := d.unchanged(path, l, raw); err != nil || !d.mine(l) && age < d.watch {
+		return
+	}
+	if err := d.freeFile(ctx, f.store, path, l); err != nil {
+		d.complain(err, path)
+		return
+	}
+	done()
+}
+
+// freeFile marks a lease that is not held in memory as free, in the file that says l.
+func (d *diskLeases) freeFile(ctx context.Context, s *store, path string, l diskLease) error {
+	_, err := bounded(ctx, s, func() (bool, error) {
+		f, err := openLease(path, os.O_RDWR)
+		if err != nil {
+			return false, err
+		}
+		defer f.Close()
+		raw, err := io.ReadAll(io.LimitReader(f, maxLease))
+		if now, _ := parseLease(raw); err != nil || now.Nonce != l.Nonce {
+			return false, err
+		}
+		h := &heldLease{file: f, lease: l}
+		return true, h.write(leaseFree)
+	})
+	return err
+}
+
+// drop stops renewing a lease, and marks it as free where the guest has ended.
+func (d *diskLeases) drop(ctx context.Context, h *heldLease, free bool) {
+	if free {
+		if _, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseFree) }); err != nil {
+			d.complain(err, h.path)
+		}
+	}
+	d.mu.Lock()
+	if d.held[h.path] == h {
+		delete(d.held, h.path)
+	}
+	d.mu.Unlock()
+	go h.close() // a store that hangs keeps nobody
+}
+
+// free gives up the leases of a server whose guest is off: those that are held, and those on these disks that this host left.
+func (d *diskLeases) free(ctx context.Context, server string, files []string) {
+	for _, h := range d.allHeld() {
+		if h.server == server {
+			d.drop(ctx, h, true)
+		}
+	}
+	for _, file := range files {
+		path := file + leaseSuffix
+		s := d.storeOf(path)
+		if s == nil {
+			continue
+		}
+		if l, _, err := d.look(ctx, s, path); err != nil || l.Host != d.agent.identity.id || l.State == leaseFree {
+			continue
+		}
+		// A lease of a former boot is taken first, which watches it.
+		c := claim{server: server}
+		if err := d.acquire(ctx, path, c); err != nil {
+			d.complain(err, path)
+			continue
+		}
+		if h := d.heldAt(path); h != nil {
+			d.drop(ctx, h, true)
+		}
+	}
+}
+
+// acquireAll has this host own the leases of all of these disks.
+func (d *diskLeases) acquireAll(ctx context.Context, files []string, c claim) error {
+	for _, file := range files {
+		if err := d.acquire(ctx, filepath.Clean(file)+leaseSuffix, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complain says now and then that a lease cannot be looked after.
+func (d *diskLeases) complain(err error, path string) {
+	d.mu.Lock()
+	loud := time.Since(d.complained) >= complainEvery
+	if loud {
+		d.complained = time.Now()
+	}
+	d.mu.Unlock()
+	if loud && !errors.Is(err, context.Canceled) {
+		d.agent.Log.Warn("the lease of a disk is not looked after", "disk", diskOf(path), "error", err)
+	}
+}
+
+// prune forgets what was seen of leases that nobody asked for lately.
+func (d *diskLeases) prune() {
+	now, err := d.agent.Alive()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for path, s := range d.sight {
+		if err == nil && now-s.at > 10*time.Minute {
+			delete(d.sight, path)
+		}
+	}
+}

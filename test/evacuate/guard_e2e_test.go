@@ -1,0 +1,196 @@
+//go:build e2e
+
+package evacuate
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/compute"
+	"salvor/hypervisor"
+	"salvor/hypervisor/libvirt"
+	"salvor/lab"
+	"salvor/test/program"
+)
+
+// TestSecondGuard: where the first guard is lied to, the owner lease of the disk keeps two guests from writing to it. QEMU locks nothing here.
+func TestSecondGuard(t *testing.T) {
+	w := newWorld(t)
+	w.group()
+	w.create("web", "--image", "system")
+	chance := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	times := 1
+	if soak {
+		times = 10
+	}
+	for range times {
+		s := w.scene(chance, "web")
+		s.falseWord()
+		s.settled()
+	}
+	// Each of these takes a host's identity away, so they come last.
+	w.scene(chance, "web").rejoinedIdentity()
+	w.scene(chance, "web").removedHost(3 * times)
+}
+
+// agentOf is the command of a host's agent with this state directory, and a token of its own.
+func (w *world) agentOf(stateDir string) []string {
+	w.Helper()
+	token := stateDir + ".token"
+	if err := os.WriteFile(token, []byte(w.cli("host", "token", "create", "-f", "value", "-c", "token")), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	return []string{
+		program.Path(w.T, "salvor"), "host", "--controller", "https://10.77.0.1:6387", "--join-file", token,
+		"--state-dir", stateDir, "--shared-store", "shared=" + w.status().Shared,
+	}
+}
+
+func (w *world) service(name string, command ...string) {
+	w.Helper()
+	w.lay(w.lab.HostService(w.Context(), name, command, os.Environ()))
+}
+
+// power is that of the only guest of a host; empty: there is not one, or it is not known.
+func (w *world) power(host string, change compute.Power) compute.Power {
+	w.Helper()
+	v, err := libvirt.New(libvirt.Options{URI: w.host(host).Socket})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer v.Close()
+	all, err := v.Guests(w.Context())
+	if err != nil || len(all) != 1 {
+		return ""
+	}
+	if change != "" {
+		if _, err := v.SetPower(w.Context(), all[0].ID, hypervisor.Power{State: change}); err != nil {
+			w.Logf("%s: %v", host, err)
+		}
+	}
+	return all[0].Power
+}
+
+// stays proves that the server writes on from where it was, from the same boot, and that nobody else wrote.
+func (s *scene) stays() {
+	s.Helper()
+	s.writes(20)
+	if e, _ := s.last("web"); e.Boot != s.before.Boot {
+		s.Errorf("another boot writes")
+	}
+	if err := s.sound(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// falseWord is a BMC that lies, of a host that is cut off and whose guest writes on: there is a receipt, and it is false.
+func (s *scene) falseWord() {
+	s.Helper()
+	s.fault("lie-power")
+	s.harm(lab.HostCut)
+	s.cli("fence", s.source, "--wait")
+	out, err := s.try("evacuate", "run", s.source, "--wait")
+	s.Logf("evacuate: %v %s", err, out)
+	s.await("the move has ended", func() bool { return s.idle() })
+	s.named("renews its lease now", s.host(s.source).BootID)
+	s.stays()
+	if at := s.hostOf(s.server); at != s.source {
+		s.Errorf("the server is on %s", at)
+	}
+}
+
+// idle tells whether nothing works on the server.
+func (s *scene) idle() bool {
+	shown := s.show("server", s.server)
+	return shown != nil && shown["OS-EXT-STS:task_state"] == nil
+}
+
+// named looks for words among the server's events.
+func (s *scene) named(words ...string) {
+	s.Helper()
+	out, err := s.try("events", "server:"+s.server, "--last", "50", "-f", "json")
+	for _, word := range words {
+		if err != nil || !strings.Contains(out, word) {
+			s.Errorf("no event tells %q: %v %s", word, err, tail(out, 2000))
+		}
+	}
+}
+
+// rejoinedIdentity is a host whose agent lost its state directory. It joins again; its old row is attested as dead, and its guest runs on.
+func (s *scene) rejoinedIdentity() {
+	s.Helper()
+	old, _ := s.show("host", s.source)["id"].(string)
+	s.service(s.source, s.agentOf(filepath.Join(s.dir, s.source+"-again"))...)
+	s.await("the new identity is up", func() bool { return len(s.rows(s.source)) == 2 })
+	s.await("the old row is down", func() bool { return s.show("host", old)["state"] == "down" })
+	if out, err := s.try("fence", old, "--wait", "--attest", "it was reinstalled"); err != nil {
+		s.Logf("the first guard holds: %v %s", err, out)
+	} else {
+		out, err := s.try("evacuate", "run", old, "--wait")
+		s.Logf("evacuate: %v %s", err, out)
+		s.await("the move has ended", func() bool { return s.idle() })
+	}
+	s.stays()
+	if p := s.power(s.source, ""); p != compute.PowerOn {
+		s.Errorf("the guest of %s is %q", s.source, p)
+	}
+	// It is off at last: the same receipt is true now, and the lease is free.
+	s.power(s.source, compute.PowerOff)
+	s.await("a move of the server", func() bool {
+		if s.hostOf(s.server) != s.source {
+			return true
+		}
+		_, _ = s.try("fence", old, "--wait", "--attest", "its guest is off")
+		_, _ = s.try("evacuate", "run", old, "--wait")
+		return s.hostOf(s.server) != s.source
+	})
+	s.moved(s.source)
+	if err := s.sound(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// rows are the ids of the hosts of that name.
+func (w *world) rows(name string) []string {
+	w.Helper()
+	var all []struct{ ID, Name, State string }
+	if out, err := w.try("host", "list", "-f", "json"); err != nil || json.Unmarshal([]byte(out), &all) != nil {
+		w.Fatalf("%v %s", err, out)
+	}
+	var ids []string
+	for _, h := range all {
+		if h.Name == name {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
+// removedHost is a host that died, was evacuated and removed. It returns, and somebody starts its old guest by hand, again and again.
+func (s *scene) removedHost(times int) {
+	s.Helper()
+	s.harm(lab.HostOff)
+	s.recover(s.source)
+	if out, err := s.try("host", "remove", s.source); err != nil {
+		s.Logf("the first guard holds: %v %s", err, out)
+	}
+	s.do(s.source, lab.HostOn)
+	for n := range times {
+		time.Sleep(time.Duration(s.chance.Int64N(int64(time.Second)))) // the time is the test
+		s.await("somebody starts the old guest", func() bool {
+			p := s.power(s.source, compute.PowerOn)
+			return p != "" || s.guests(s.source) == 0
+		})
+		s.await("the old guest is off", func() bool { p := s.power(s.source, ""); return p == compute.PowerOff || s.guests(s.source) == 0 })
+		s.Logf("started by hand %d times", n+1)
+	}
+	s.writes(20)
+	if err := s.sound(); err != nil {
+		s.Fatal(err)
+	}
+}
