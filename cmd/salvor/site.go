@@ -63,7 +63,8 @@ func serveSite(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 		mux.HandleFunc("GET /healthz", s.health)
 		wants = append(wants, wanted{"health", at, api.NewServer(mux, log), nil})
 	}
-	doors, err := openDoors(wants)
+	wants[0].server.MaxHeaderBytes = api.StrangerHeaders
+	doors, err := openDoors(wants, newConnections(cfg.Limits, log))
 	if err != nil {
 		return err
 	}
