@@ -32,7 +32,8 @@ type Parameters struct {
 }
 
 // ParseCommandLine reads the agent's parameters out of a kernel command line and
-// leaves the others alone. The last of several wins, as in the kernel.
+// leaves the others alone. The last of several wins, as in the kernel: boot methods put their own last. Names are
+// taken with dashes only, so that no other spelling stands for a name that was looked at.
 func ParseCommandLine(line string) (Parameters, error) {
 	p := Parameters{Driver: "agent_ipmitool"} // the default of the agents of that time
 	if len(line) > maxCommandLine {
@@ -40,7 +41,7 @@ func ParseCommandLine(line string) (Parameters, error) {
 	}
 	for _, word := range splitCommandLine(line) {
 		key, value, given := strings.Cut(word, "=")
-		switch strings.ReplaceAll(key, "_", "-") {
+		switch key {
 		case "ipa-api-url":
 			urls, err := apiURLs("ipa-api-url", value)
 			if err != nil {

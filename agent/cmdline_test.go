@@ -13,7 +13,7 @@ import (
 
 func TestParseCommandLine(t *testing.T) {
 	p, err := ParseCommandLine(`BOOT_IMAGE=/kernel quiet ipa-api-url=http://10.77.0.1:6385,https://[fd00::1]:6385/ root="LABEL=a b" ` +
-		"ipa-agent-token=abc ipa_insecure=1 ipa-ca-file=/etc/ca.pem ipa-driver-name=pxe_ipmitool salvor-root-password -- ipa-api-urlx=no\n")
+		"ipa-agent-token=abc ipa_api_url=http://evil ipa-insecure=1 ipa-ca-file=/etc/ca.pem ipa-driver-name=pxe_ipmitool salvor-root-password -- ipa-api-urlx=no\n")
 	want := Parameters{
 		APIURLs: []string{"http://10.77.0.1:6385", "https://[fd00::1]:6385/"}, Token: secret.New("abc"), Insecure: true,
 		CAFile: "/etc/ca.pem", Driver: "pxe_ipmitool", RootPassword: true,

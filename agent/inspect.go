@@ -13,6 +13,7 @@ import (
 
 	"salvor/agent/inventory"
 	"salvor/problem"
+	"salvor/secret"
 	wire "salvor/wire/agent"
 )
 
@@ -98,7 +99,7 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 	for try := range inspectionTries {
 		var again bool
 		for _, url := range urls {
-			if again, err = post(ctx, poster, url, a.version(), body); err == nil {
+			if again, err = post(ctx, poster, url, a.version(), a.params.Token, body); err == nil {
 				return nil
 			}
 			a.log.Warn("inspection data not taken", "server", url, "try", try+1, "error", err)
@@ -116,7 +117,7 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 }
 
 // post is one try; again tells whether another may have more luck.
-func post(ctx context.Context, poster *http.Client, url, product string, body []byte) (again bool, err error) {
+func post(ctx context.Context, poster *http.Client, url, product string, token secret.Value, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return false, problem.Invalidf("ipa-inspection-callback-url cannot be used")
@@ -124,6 +125,9 @@ func post(ctx context.Context, poster *http.Client, url, product string, body []
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", product)
+	if !token.Empty() {
+		req.Header.Set(wire.TokenHeader, token.Reveal())
+	}
 	resp, err := poster.Do(req)
 	if err != nil {
 		return true, err

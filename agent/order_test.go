@@ -225,13 +225,13 @@ func TestInspection(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		posts = append(posts, found)
-		if err != nil || r.URL.Path != "/v1/continue_inspection" || r.Method != "POST" {
+		if err != nil || r.URL.Path != "/v1/continue_inspection" || r.Method != "POST" || r.Header.Get(wire.TokenHeader) != testToken {
 			t.Errorf("%s %s: %v", r.Method, r.URL, err)
 		}
 		w.WriteHeader(statuses[min(len(posts), len(statuses))-1])
 	}))
 	defer server.Close()
-	a, root, _, log := newAgent(t, f, "BOOTIF=01-52-54-00-AA-00-01 ipa-inspection-callback-url="+server.URL+"/v1/continue_inspection ipa-inspection-collectors=default,pci-devices,lldp,logs")
+	a, root, _, log := newAgent(t, f, "BOOTIF=01-52-54-00-AA-00-01 ipa-agent-token="+testToken+" ipa-inspection-callback-url="+server.URL+"/v1/continue_inspection ipa-inspection-collectors=default,pci-devices,lldp,logs")
 	hardware(t, root)
 	f.onBeat = func(url string, beat ironic.Heartbeat) {
 		f.command(url, beat.AgentVerifyCA, testToken, "rescue.finalize_rescue", finalizeParams(testHash))

@@ -26,8 +26,14 @@ const (
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body := http.MaxBytesReader(w, r.Body, limit)
 	read := func() ([]byte, error) { return io.ReadAll(body) }
-	if v := visitOf(r); v != nil && limit > freeBody && (v.open || v.login && !v.proved) {
-		read = func() ([]byte, error) { return v.readStranger(w, r, body) }
+	if v := visitOf(r); v != nil && !v.isProved() && (v.open || v.login) {
+		read = func() ([]byte, error) {
+			b, err := v.readStranger(w, body)
+			if err == nil {
+				err = v.workOn(r.Context(), b)
+			}
+			return b, err
+		}
 	}
 	b, err := read()
 	var large *http.MaxBytesError

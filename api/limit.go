@@ -52,7 +52,7 @@ func NewLimits(c LimitConfig) *Limits {
 	if c.Patience <= 0 {
 		c.Patience = 20 * time.Second
 	}
-	l := &Limits{config: c, proven: proofs{}, bodies: bodies{of: map[netip.Addr]int{}, ended: make(chan struct{})}}
+	l := &Limits{config: c, proven: proofs{}, bodies: newBodies()}
 	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
 	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
 	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)
@@ -70,7 +70,16 @@ type visit struct {
 	// held are the counters that count it until it is answered.
 	held    []hold
 	settled bool
-	large   bool // its body has a place among the large ones
+	large   int      // bytes of its body that is in work among the large ones
+	hurried bool     // it is held up, and its body may not take long
+	conn    *bounded // nil: its connection is not bounded
+}
+
+// isProved tells whether the asker is known by now.
+func (v *visit) isProved() bool {
+	v.limits.mu.Lock()
+	defer v.limits.mu.Unlock()
+	return v.proved
 }
 
 // hold is one request that is counted, and what it shares with others.
@@ -85,13 +94,13 @@ const visitKey contextKey = iota + 100
 func (l *Limits) Guard(h http.Handler) Listed {
 	doors, _ := h.(Listed)
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{limits: l, source: l.source(r)}
+		v := &visit{limits: l, source: l.source(r), conn: connectionOf(r.Context())}
 		out := &gauge{recorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
 		defer func() {
 			v.settle(status)
-			if v.large {
-				l.bodies.end(v.source)
+			if v.large > 0 {
+				l.bodies.end(v.source, v.large)
 			}
 		}()
 		h.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), visitKey, v)))
@@ -139,6 +148,7 @@ func (v *visit) settle(status int) {
 		l.refused.charge(v.source, 1, now)
 	case status < http.StatusBadRequest && v.proof != 0:
 		l.proven.put(v.proof, now)
+		v.conn.prove()
 	case v.open && status < http.StatusInternalServerError && v.proof == 0:
 		l.refused.charge(v.source, openCost, now)
 	}
@@ -186,6 +196,7 @@ func Prove(r *http.Request) {
 		v.limits.mu.Lock()
 		defer v.limits.mu.Unlock()
 		v.proved = true
+		v.conn.prove()
 		v.release(v.limits.config.Now())
 	}
 }
@@ -202,6 +213,7 @@ func (v *visit) admit(c *counters, proof string) error {
 	if proof != "" {
 		v.proof = l.hash(v.source, proof)
 		if l.proven.has(v.proof) {
+			v.conn.prove()
 			return nil
 		}
 	}
@@ -305,6 +317,7 @@ func (c counted) known(r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v.proved = true
+	v.conn.prove()
 	now := l.config.Now()
 	v.release(now)
 	if v.proof != 0 {

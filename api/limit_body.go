@@ -15,31 +15,93 @@ import (
 const (
 	// freeBody is what anybody may send, in bytes.
 	freeBody = 64 << 10
-	// Larger bodies of who has proved nothing are in work at the same time only so many, in all and of one source.
-	largeBodies, largeOfOne = 4, 2
-	// They wait so long for each other, and may take so long.
-	largeWait, largeTime = 20 * time.Second, 30 * time.Second
+	// A stranger's body has to arrive within strangerTime and a second for each strangerRate bytes of it.
+	strangerTime, strangerRate = 15 * time.Second, 64 << 10
+	// hurriedTime is instead of strangerTime for whom the limits hold up.
+	hurriedTime = 3 * time.Second
+	// heldBytes are the larger bodies of strangers in memory while they arrive, all together. When they are more, the largest
+	// unfinished one is cut off: a body that stands still takes no room from those that follow.
+	heldBytes = 64 << 20
+	// workedBytes are those in work, from the last byte to the answer: their cost is by size.
+	workedBytes = 16 << 20
+	// workWait is how long they wait for each other.
+	workWait = 20 * time.Second
 	// maxValues bounds the JSON values in them: a value needs far more memory than its text.
-	maxValues = 1 << 19
+	maxValues = 1 << 18
 )
 
-// bodies are the large bodies in work of those who have proved nothing.
+// bodies are the larger bodies of those who have proved nothing.
 type bodies struct {
-	mu    sync.Mutex
-	all   int
-	of    map[netip.Addr]int
-	ended chan struct{} // closed when one ends
+	mu       sync.Mutex
+	arriving map[*arrival]bool
+	held     int // bytes of them
+	worked   int // bytes of those in work
+	of       map[netip.Addr]int
+	ended    chan struct{} // closed when one of those ends
 }
 
-// begin waits for a place; false: there is none.
-func (b *bodies) begin(ctx context.Context, source netip.Addr) bool {
-	ctx, cancel := context.WithTimeout(ctx, largeWait)
+func newBodies() bodies {
+	return bodies{arriving: map[*arrival]bool{}, of: map[netip.Addr]int{}, ended: make(chan struct{})}
+}
+
+// arrival is a larger body that is on its way.
+type arrival struct {
+	size int
+	cut  func()
+	gone bool // it was cut off
+}
+
+// add counts n more bytes of a; false: it was cut off for others.
+func (b *bodies) add(a *arrival, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.gone {
+		return false
+	}
+	b.arriving[a] = true
+	a.size += n
+	b.held += n
+	for b.held > heldBytes {
+		largest := a
+		for other := range b.arriving {
+			if other.size > largest.size {
+				largest = other
+			}
+		}
+		b.dropLocked(largest)
+		largest.gone = true
+		if largest == a {
+			return false
+		}
+		largest.cut()
+	}
+	return true
+}
+
+func (b *bodies) drop(a *arrival) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dropLocked(a)
+}
+
+func (b *bodies) dropLocked(a *arrival) {
+	if b.arriving[a] {
+		delete(b.arriving, a)
+		b.held -= a.size
+	}
+}
+
+// begin waits until a body that has arrived may be worked on; false: there is no room. Half of the room is the most that
+// one source has, unless nobody else wants it.
+func (b *bodies) begin(ctx context.Context, source netip.Addr, size int) bool {
+	ctx, cancel := context.WithTimeout(ctx, workWait)
 	defer cancel()
 	for {
 		b.mu.Lock()
-		if b.all < largeBodies && b.of[source] < largeOfOne {
-			b.all++
-			b.of[source]++
+		mine := b.of[source]
+		if mine == 0 && b.worked == 0 || b.worked+size <= workedBytes && mine+size <= workedBytes/2 {
+			b.worked += size
+			b.of[source] += size
 			b.mu.Unlock()
 			return true
 		}
@@ -53,37 +115,82 @@ func (b *bodies) begin(ctx context.Context, source netip.Addr) bool {
 	}
 }
 
-func (b *bodies) end(source netip.Addr) {
+func (b *bodies) end(source netip.Addr, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.all--
-	if b.of[source]--; b.of[source] == 0 {
+	b.worked -= size
+	if b.of[source] -= size; b.of[source] <= 0 {
 		delete(b.of, source)
 	}
 	close(b.ended)
 	b.ended = make(chan struct{})
 }
 
-// readStranger reads the body of who has proved nothing. A large one has its place until it is answered.
-func (v *visit) readStranger(w http.ResponseWriter, r *http.Request, body io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(body, freeBody))
-	if err != nil || len(b) < freeBody {
-		return b, err
+// Arrive is before the body of a request is read that is admitted by what the body says: who is held up has to hurry.
+func Arrive(r *http.Request) {
+	v := visitOf(r)
+	if v == nil {
+		return
 	}
-	if !v.large {
-		if v.large = v.limits.bodies.begin(r.Context(), v.source); !v.large {
-			return nil, Later(5*time.Second, "Too many large requests are in work; ask again.")
+	v.open = true
+	l := v.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.config.Now()
+	if shared, _ := l.refused.take(v.source, now); shared != nil {
+		l.refused.release(v.source, shared, now)
+		return
+	}
+	v.hurried = true
+}
+
+// readStranger reads the body of who has proved nothing. A larger one has its room until it is answered.
+func (v *visit) readStranger(w http.ResponseWriter, body io.Reader) (b []byte, err error) {
+	until := http.NewResponseController(w)
+	began, grace := time.Now(), strangerTime
+	if v.hurried {
+		grace = hurriedTime
+	}
+	all := &v.limits.bodies
+	a := &arrival{cut: func() { _ = until.SetReadDeadline(time.Unix(1, 0)) }}
+	defer all.drop(a)
+	defer func() { _ = until.SetReadDeadline(time.Now().Add(readTimeout)) }()
+	part := make([]byte, 16<<10)
+	for {
+		// Who cannot set a deadline has no connection either.
+		_ = until.SetReadDeadline(began.Add(grace + time.Duration(len(b))*time.Second/strangerRate))
+		n, err := body.Read(part)
+		b = append(b, part[:n]...)
+		if grown := len(b) - freeBody - a.size; grown > 0 && !all.add(a, grown) {
+			return nil, errBodies
+		}
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	until := http.NewResponseController(w)
-	_ = until.SetReadDeadline(time.Now().Add(largeTime)) // who cannot has no connection either
-	rest, err := io.ReadAll(body)
-	_ = until.SetReadDeadline(time.Now().Add(readTimeout))
-	b = append(b, rest...)
-	if err == nil && values(b) > maxValues {
-		err = problem.Invalidf("The request body holds more than %d values.", maxValues)
+}
+
+var errBodies = Later(5*time.Second, "Too many large requests are in work; ask again.")
+
+// workOn has a larger body wait until there is room to work on it.
+func (v *visit) workOn(ctx context.Context, b []byte) error {
+	if len(b) <= freeBody {
+		return nil
 	}
-	return b, err
+	if values(b) > maxValues {
+		return problem.Invalidf("The request body holds more than %d values.", maxValues)
+	}
+	if v.large > 0 {
+		return nil
+	}
+	if !v.limits.bodies.begin(ctx, v.source, len(b)) {
+		return errBodies
+	}
+	v.large = len(b)
+	return nil
 }
 
 // values counts at least as many values as the text holds.

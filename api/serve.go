@@ -1,13 +1,19 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 )
+
+const maxMethod = 20 // in a line of the log
 
 const (
 	// RequestTimeout bounds the work on one request; asks of a BMC take at most 30 s of it.
@@ -23,9 +29,66 @@ const (
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: stdlog.New(serverLog{log}, "", 0),
+		ConnContext: withConnection, ConnState: noteState,
 	}
 }
+
+// StrangerHeaders bounds the headers of requests on listeners that mostly strangers reach, in bytes.
+const StrangerHeaders = 16 << 10
+
+// serverLog takes what net/http has to say: that no connection can be accepted is for the operator, that a client broke off is not.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Write(b []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.Contains(b, []byte("Accept error")) {
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, clipped(strings.TrimSpace(string(b)), 4*maxLogged))
+	return len(b), nil
+}
+
+// maxLogged bounds what a client chose in a line of the log, in bytes.
+const maxLogged = 200
+
+func clipped(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}
+
+// refusals samples the lines about strangers who are refused: a burst and then so many in a second.
+type refusals struct {
+	mu      sync.Mutex
+	left    float64
+	at      time.Time
+	dropped int
+}
+
+const refusalLines, refusalBurst = 5, 50
+
+// line tells whether the next line is written, and how many were not since the last.
+func (s *refusals) line(now time.Time) (dropped int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() {
+		s.left = refusalBurst
+	} else if passed := now.Sub(s.at).Seconds(); passed > 0 {
+		s.left = min(s.left+refusalLines*passed, refusalBurst)
+	}
+	if s.at = now; s.left < 1 {
+		s.dropped++
+		return 0, false
+	}
+	s.left--
+	dropped, s.dropped = s.dropped, 0
+	return dropped, true
+}
+
+// strangers are those of all listeners of the process.
+var strangers refusals
 
 // Failer writes an error in a dialect's form.
 type Failer func(w http.ResponseWriter, r *http.Request, err error)
@@ -62,8 +125,18 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			if !log.Enabled(ctx, level) {
 				return
 			}
-			log.Log(ctx, level, "request", "request_id", info.ID, "user", info.User.User, "from", peer(r), "method", r.Method,
-				"path", r.URL.Path, "status", out.status, "bytes", out.bytes, "duration", time.Since(start))
+			line := []any{"request_id", info.ID, "user", info.User.User, "from", peer(r), "method", clipped(r.Method, maxMethod),
+				"path", clipped(r.URL.Path, maxLogged), "status", out.status, "bytes", out.bytes, "duration", time.Since(start)}
+			if v := visitOf(r); level == slog.LevelInfo && out.status >= http.StatusBadRequest && v != nil && !v.isProved() {
+				dropped, ok := strangers.line(time.Now())
+				if !ok {
+					return
+				}
+				if dropped > 0 {
+					line = append(line, "lines_dropped", dropped)
+				}
+			}
+			log.Log(ctx, level, "request", line...)
 		}()
 		h.ServeHTTP(out, r)
 	})
@@ -101,7 +174,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	n, err := w.ResponseWriter.Write(b)
+	n, err := pendingAnswers.write(w.ResponseWriter, b)
 	w.bytes += int64(n)
 	return n, err
 }

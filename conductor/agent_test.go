@@ -22,8 +22,9 @@ import (
 // fakeAgent plays the agent of a ramdisk. A command runs until somebody looks in on the
 // ramdisk, and a restart forgets all.
 type fakeAgent struct {
-	image    bool // the deploy interface writes one
-	findings bool // the ramdisk inspects
+	image    bool   // the deploy interface writes one
+	findings bool   // the ramdisk inspects
+	nic      string // and finds this NIC too
 	fails    string
 	drive    string // the config drive that came with the image
 	commands []agent.Result
@@ -77,7 +78,7 @@ func (a *fakeAgent) work(b *bench) {
 	}
 	_ = b.store.Do(ctx, func(tx job.Tx) error {
 		for kind, body := range map[metal.DocumentKind]string{
-			metal.Inventory:  `{"cpu": {"count": 4, "architecture": "x86_64"}, "memory": {"physical_mb": 2048}, "boot": {"current_boot_mode": "uefi"}, "interfaces": [{"mac_address": "52:54:00:00:00:01"}, {"mac_address": "52:54:00:00:00:07", "has_carrier": true}]}`,
+			metal.Inventory:  `{"cpu": {"count": 4, "architecture": "x86_64"}, "memory": {"physical_mb": 2048}, "boot": {"current_boot_mode": "uefi"}, "interfaces": [{"mac_address": "52:54:00:00:00:01"}, {"mac_address": "52:54:00:00:00:07", "has_carrier": true}, {"mac_address": "` + a.nic + `"}]}`,
 			metal.PluginData: `{"root_disk": {"name": "/dev/sda", "size": 10737418240}, "boot_interface": "01-52-54-00-00-00-07", "salvor_initiators": {"iqn": "iqn.2026-11.org:a", "fibre_channel": [{"wwnn": "20000025b5000001", "wwpn": "20000025b5000002"}]}}`,
 		} {
 			if err := b.store.SaveDocument(tx, metal.Document{NodeID: b.node, Kind: kind, Body: json.RawMessage(body), CreatedAt: time.Now(), UpdatedAt: time.Now()}); err != nil {

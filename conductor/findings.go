@@ -87,7 +87,9 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 			writes = append(writes, func(tx job.Tx) error { return c.Store.SavePort(tx, p) })
 		}
 	}
-	writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
+		if m.node.CarriesToken() { // then the findings were taken with it; else anybody may have brought them, and storage lets in whom a connector names
+		writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
+	}
 	return job.Done(writes...)
 }
 
@@ -208,7 +210,7 @@ func (c *Conductor) takePorts(ctx context.Context, f findings, m *machine, touch
 				if err := c.Store.DeletePort(tx, p); err != nil {
 					return err
 				}
-			case at >= 0 && nics[at].pxe != p.PXEEnabled && len(nics) > 0:
+			case at >= 0 && nics[at].pxe != p.PXEEnabled && (nics[at].pxe || p.InternalInfo[metal.FoundMark] != nil):
 				changed := *p
 				changed.PXEEnabled = nics[at].pxe
 				if err := c.Store.SavePort(tx, &changed); err != nil {

@@ -79,7 +79,7 @@ func (c *Conductor) readHardware(ctx context.Context, r *job.Run, m *machine) jo
 func (c *Conductor) addPorts(nodeID string, macs []string, pxe bool) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		for _, mac := range macs {
-			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe}
+			p := &metal.Port{Record: record.Record{ID: uuid.NewString(), CreatedAt: c.Now()}, NodeID: nodeID, Address: mac, PXEEnabled: pxe, InternalInfo: metal.Object{metal.FoundMark: true}}
 			if err := c.Store.InsertPort(tx, p); err != nil {
 				return err
 			}

@@ -227,8 +227,8 @@ func TestFindings(t *testing.T) {
 	}
 	ctx := context.Background()
 	ports, err := b.store.Ports(ctx, metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10, SortKey: "address"})
-	if err != nil || len(ports) != 2 || ports[0].PXEEnabled || !ports[1].PXEEnabled {
-		t.Errorf("ports %+v, %v: the one that booted is 07", ports, err)
+	if err != nil || len(ports) != 2 || !ports[0].PXEEnabled || !ports[1].PXEEnabled || ports[0].InternalInfo[metal.FoundMark] != nil || ports[1].InternalInfo[metal.FoundMark] == nil {
+		t.Errorf("ports %+v, %v: the one that booted is 07, and the operator's own keeps what the operator chose", ports, err)
 	}
 	connectors, err := b.store.Connectors().List(ctx, nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
 	if err != nil || len(connectors) != 3 {
@@ -238,6 +238,55 @@ func TestFindings(t *testing.T) {
 		want := map[string]string{"iqn": "iqn.2026-11.org:a", "wwnn": "20:00:00:25:b5:00:00:01", "wwpn": "20:00:00:25:b5:00:00:02"}[c.Type]
 		if c.ConnectorID != want {
 			t.Errorf("connector %s %s, want %s", c.Type, c.ConnectorID, want)
+		}
+	}
+}
+
+// TestFindingsOfAStranger: a boot that carries no token has its findings from anybody who asks, so they make no port and let nobody in to volumes.
+func TestFindingsOfAStranger(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	b.agent.findings, b.con.AddPorts, b.con.PasswordInLookup = true, "all", true
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+	b.run(t)
+	b.withSteps(t, metal.Inspect, "")
+	if n := b.pokes(t, metal.Manageable); n.Properties["cpus"] != 4.0 {
+		t.Errorf("properties %v", n.Properties)
+	}
+	ports, err := b.store.Ports(t.Context(), metal.PortFilter{NodeID: b.node}, record.Page{Limit: 10})
+	if err != nil || len(ports) != 1 || !ports[0].PXEEnabled {
+		t.Errorf("ports %+v, %v", ports, err)
+	}
+	if connectors, err := b.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10}); err != nil || len(connectors) > 0 {
+		t.Errorf("connectors %v, %v", connectors, err)
+	}
+}
+
+// TestFoundPortsFollowTheirMachine: a port that an inspection made follows the next one, until an operator has chosen.
+func TestFoundPortsFollowTheirMachine(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	b.agent.findings, b.con.AddPorts = true, "all"
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+	b.run(t)
+	ports := metal.NewPorts(b.store, b.store, b.nodes)
+	found := &metal.Port{NodeID: b.node, Address: "52:54:00:00:00:09", PXEEnabled: true, InternalInfo: metal.Object{metal.FoundMark: true}}
+	if err := ports.Create(t.Context(), found, record.Asker{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, chosen := range []bool{false, true} {
+		if chosen {
+			for _, on := range []bool{false, true} {
+				if _, err := ports.Update(t.Context(), found.ID, record.Asker{}, func(p *metal.Port) error { p.PXEEnabled = on; return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b.agent.nic = "52:54:00:00:00:09"
+		b.withSteps(t, metal.Inspect, "")
+		b.pokes(t, metal.Manageable)
+		if p, err := ports.Get(t.Context(), found.ID); err != nil || p.PXEEnabled != chosen {
+			t.Errorf("chosen by an operator: %v; port %+v, %v", chosen, p, err)
 		}
 	}
 }

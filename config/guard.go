@@ -19,6 +19,7 @@ type Fetch struct {
 
 // Limits is [limits]: how often somebody may be refused who has proved nothing.
 type Limits struct {
+	Connections, AllConnections int
 	// Refusals and Logins are per second and source address, AllRefusals and AllLogins from all together; 0: no bound.
 	Refusals, AllRefusals, Logins, AllLogins int
 	// Patience is for how long that many may come at once.
@@ -82,6 +83,10 @@ var guardOptions = []Option{
 		"The same of all sources together, those apart that were refused lately and those that were not."),
 	option("limits", "patience", "20", seconds(1), func(c *Config) *time.Duration { return &c.Limits.Patience },
 		"For how many seconds' worth a source may be refused at once."),
+	option("limits", "connections", "1024", integer(0, 100000), func(c *Config) *int { return &c.Limits.Connections },
+		"How many connections a source address (or a /64 of IPv6) may hold on all listeners together that have authenticated no request. At this number the oldest idle one is closed. Connections of hosts, of clients that have authenticated and of trusted_proxies do not count. 0: no bound."),
+	option("limits", "all_connections", "4096", integer(0, 100000), func(c *Config) *int { return &c.Limits.AllConnections },
+		"The same of all source addresses on one listener; never more than an eighth of the process's open files (ulimit -n). 0: that eighth alone."),
 	option("limits", "trusted_proxies", "", prefixes, func(c *Config) *[]netip.Prefix { return &c.Limits.Proxies },
 		"Proxies in front of the API whose X-Forwarded-For is believed when sources are told apart."),
 }

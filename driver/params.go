@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"slices"
 	"strings"
 
 	"salvor/boot/media"
@@ -9,59 +10,66 @@ import (
 )
 
 // AppendKey is where instance_info (first) and driver_info add kernel parameters, as in Ironic.
-const AppendKey = "kernel_append_params"
+const AppendKey = metal.AppendKey
 
 // maxParams leaves room for the agent token and what a boot loader adds.
 const maxParams = media.MaxParams - 200
 
-// defaultParams stands for the configured ones in a node's own.
-const defaultParams = "%default%"
+// configured are parameters that not even the configuration may set for every boot.
+var configured = []string{"ipa-api-url", "ipa-agent-token", "ipa-inspection-callback-url", "bootif", "initrd", "--"}
 
-// ours are the parameters that only a road may set: who could choose them could
-// call the agent to another server, token and all.
-var ours = map[string]bool{"ipa-api-url": true, "ipa-agent-token": true, "bootif": true, "initrd": true, "--": true}
-
-// params joins the road's own parameters, the caller's and the node's.
+// params joins the node's parameters, the caller's and the boot method's own. Of two parameters of one name agents and the
+// kernel take the last, so what a record says never replaces the server's URL; the token follows when the plan is rendered.
 func (f BootFiles) params(n *metal.Node, extra []string) ([]string, error) {
 	text, own := f.Append, n.InstanceInfo[AppendKey]
 	if own == nil {
 		own = n.DriverInfo[AppendKey]
 	}
 	if own != nil {
-		s, ok := own.(string)
-		if !ok {
-			return nil, problem.Invalidf("%s must be a string", AppendKey)
+		if err := metal.CheckAppendParams(own); err != nil {
+			return nil, err
 		}
-		text = strings.ReplaceAll(s, defaultParams, f.Append)
+		text = f.fill(own.(string))
 	}
-	if err := checkNode(text); err != nil {
-		return nil, err
+	if strings.ContainsAny(text, "\n\r\v\f\x00") {
+		return nil, problem.Invalidf("[pxe]%s must be one line", AppendKey)
 	}
-	out := append([]string{"ipa-api-url=" + f.APIURL}, extra...)
-	for _, p := range out {
+	words := strings.Fields(text)
+	for _, w := range words {
+		if err := f.allow(w); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range extra {
 		if strings.ContainsAny(p, " \t") || p == "" {
 			return nil, problem.Invalidf("a kernel parameter is empty or holds a blank")
 		}
 	}
-	out = append(out, strings.Fields(text)...)
-	all := strings.Join(out, " ")
+	if strings.ContainsAny(f.APIURL, " \t") {
+		return nil, problem.Invalidf("the URL of the API holds a blank: correct [service_catalog]endpoint_override")
+	}
+	words = append(append(words, extra...), "ipa-api-url="+f.APIURL)
+	all := strings.Join(words, " ")
 	if len(all) > maxParams {
 		return nil, problem.Invalidf("the kernel parameters take %d bytes; at most %d fit", len(all), maxParams)
 	}
-	return out, media.CheckParams(all)
+	return words, media.CheckParams(all)
 }
 
-// checkNode refuses kernel parameters of a record that are more than one line, or that
-// only a road may set.
-func checkNode(text string) error {
-	if strings.ContainsAny(text, "\n\r\v\f\x00") {
-		return problem.Invalidf("%s must be one line", AppendKey)
+// fill puts the configured parameters where a record asks for them.
+func (f BootFiles) fill(text string) string {
+	return strings.ReplaceAll(text, metal.DefaultParams, f.Append)
+}
+
+// allow refuses a reserved parameter, unless the configuration sets it: a record could make one of a placeholder and what stands beside it.
+func (f BootFiles) allow(word string) error {
+	if !metal.ReservedParam(word) {
+		return nil
 	}
-	for _, p := range strings.Fields(text) {
-		name, _, _ := strings.Cut(p, "=")
-		if ours[strings.ToLower(name)] {
-			return problem.Invalidf("%s may not set %s", AppendKey, name)
-		}
+	name, _, _ := strings.Cut(word, "=")
+	plain := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(name, "_", "-"), `"`, ""))
+	if slices.Contains(configured, plain) || !slices.Contains(strings.Fields(f.Append), word) {
+		return problem.Invalidf("%s cannot set the kernel parameter %s: only the boot method sets it", AppendKey, Said(name))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/secret"
 )
 
 // Sighting is how a ramdisk that inspects says which machine it runs on.
@@ -17,12 +18,14 @@ type Sighting struct {
 	NodeID string   // empty: not known
 	MACs   []string // of its NICs, lower case
 	BMC    []string // addresses of its BMC
+	// Token is the agent token of its boot; empty: it brought none.
+	Token secret.Value
 }
 
 // ContinueInspection takes what a ramdisk found: it is stored as the node's documents,
 // and the inspection that waits for it goes on. No such node, several, and one that
-// nobody inspects look alike (NotFound). Whoever reaches the door may bring findings, so
-// they are taken once an inspection.
+// nobody inspects look alike (NotFound), and so does one whose boot carries a token that the
+// findings come without. Findings are taken once an inspection.
 func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory, plugin json.RawMessage) (*Node, error) {
 	id, err := s.sighted(ctx, seen)
 	if err != nil {
@@ -35,6 +38,9 @@ func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory
 		}
 		if !n.within(ctx) {
 			return notFound
+		}
+		if n.CarriesToken() && !seen.Token.Equal(n.AgentToken(s.key)) {
+			return notFound // the machine that booted has the token: who has none is somebody else
 		}
 		if awaited, err := s.awaitsFindings(ctx, tx, n); err != nil || !awaited {
 			return orNotFound(err)

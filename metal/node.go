@@ -169,6 +169,11 @@ const (
 	RoadHTTP  Road = "http"
 )
 
+// CarriesToken tells whether the node's present boot got its agent token by its boot files: what comes without it is not from there.
+func (n *Node) CarriesToken() bool {
+	return n.Plan != nil && n.Plan.BootNumber == n.BootNumber && n.Plan.CarryToken
+}
+
 // AgentToken derives the token of the node's present boot of a ramdisk. It stays the same while the key is changed.
 func (n *Node) AgentToken(key *secret.Key) secret.Value {
 	by := key.ID()

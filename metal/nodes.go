@@ -115,6 +115,9 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who record.Asker) error {
 	if n.ProvisionState == "" {
 		n.ProvisionState = Enroll
 	}
+	if err := checkAppendParams(n, &Node{}); err != nil {
+		return err
+	}
 	if err := s.check(ctx, n); err != nil {
 		return err
 	}
@@ -245,6 +248,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 		return nil, problem.Conflictf("Node %s can not be updated while a state transition is in progress.", old.ID)
 	}
 	if err := s.checkRehome(old, n); err != nil {
+		return nil, err
+	}
+	if err := checkAppendParams(n, old); err != nil {
 		return nil, err
 	}
 	if old.Driver != n.Driver || !reflect.DeepEqual(old.DriverInfo, n.DriverInfo) {

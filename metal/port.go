@@ -2,6 +2,7 @@ package metal
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,10 @@ import (
 
 // Ports is the service that changes ports by the rules.
 type Ports = record.Collection[Port, PortFilter]
+
+// FoundMark in a port's internal_info tells that an inspection made the port, and that nobody has chosen since whether it boots:
+// another inspection may choose. An operator's port has none.
+const FoundMark = "salvor_found"
 
 // NewPorts makes the service.
 func NewPorts(store Store, jobs record.Jobs, nodes *Nodes) *Ports {
@@ -117,6 +122,10 @@ func (r portRules) admit(ctx context.Context, tx job.Tx, c record.Change[Port]) 
 	}
 	if err := r.admitWiring(ctx, tx, c, n); err != nil {
 		return err
+	}
+	if c.New.PXEEnabled != c.Old.PXEEnabled && c.New.InternalInfo[FoundMark] != nil {
+		c.New.InternalInfo = maps.Clone(c.New.InternalInfo)
+		delete(c.New.InternalInfo, FoundMark)
 	}
 	return r.nodes.checkMove(ctx, tx, c.Old.NodeID, c.New.NodeID)
 }

@@ -9,6 +9,8 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/secret"
+	"salvor/wire/agent"
 	"salvor/wire/ironic"
 )
 
@@ -27,6 +29,10 @@ func (s *server) continueInspection(c *call) error {
 	if c.version < inspectionVersion && (c.version != MinVersion || c.has("node_uuid")) {
 		return problem.NotFoundf("API version %s or newer is required", versionText(inspectionVersion))
 	}
+	token := c.r.Header.Get(agent.TokenHeader)
+	if err := c.admitFindings(token); err != nil {
+		return err
+	}
 	body, err := c.bodyUpTo(maxInspectionBody)
 	if err != nil {
 		return err
@@ -41,6 +47,7 @@ func (s *server) continueInspection(c *call) error {
 	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
 		return problem.Invalidf("No lookup information provided")
 	}
+	seen.Token = secret.New(token)
 	delete(body, "inventory")
 	delete(body, "logs") // an archive of the ramdisk's journal, which nobody reads here
 	plugin, err := json.Marshal(body)
@@ -61,6 +68,17 @@ func (s *server) continueInspection(c *call) error {
 	node := c.lookupNode(n, heard[n.ID])
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
+}
+
+// admitFindings is before the body is read: it may be large.
+func (c *call) admitFindings(token string) error {
+	if len(token) > heartbeatFields["agent_token"].max {
+		return problem.Invalidf("%s is longer than %d bytes", agent.TokenHeader, heartbeatFields["agent_token"].max)
+	}
+	if token == "" {
+		return nil // the door itself counts it
+	}
+	return api.Admit(c.r, "findings "+token)
 }
 
 func (c *call) bodyUpTo(limit int64) (map[string]any, error) {

@@ -2,12 +2,15 @@ package ironic_test
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/record"
+	"salvor/wire/agent"
 )
 
 const someInventory = `{"inventory":{"interfaces":[{"name":"eth0","mac_address":"52:54:00:AA:00:01"}],"bmc_address":"10.0.0.9","cpu":{"count":4}},"root_disk":{"name":"/dev/sda"},"logs":"large","error":null}`
@@ -85,6 +88,40 @@ func TestContinueInspection(t *testing.T) {
 		{"POST", "/v1/continue_inspection?x=1", "1.84", someInventory, 400, "x"},
 		{"POST", "/v1/continue_inspection", "1.84", `{"inventory":{"interfaces":[{"mac_address":"` + strings.Repeat("x", 17<<20) + `"}]}}`, 413, ""},
 	})
+}
+
+// TestFindingsWantTheBootsToken: the machine that booted has the token of its boot, so findings without it are somebody else's.
+func TestFindingsWantTheBootsToken(t *testing.T) {
+	w := newWorld(t)
+	n := w.node(func(n *metal.Node) {
+		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/"}
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
+	})
+	post := func(token string) answer {
+		r := httptest.NewRequest("POST", "http://salvor.example/v1/continue_inspection?node_uuid="+n.ID, strings.NewReader(someInventory))
+		r.Header.Set("X-OpenStack-Ironic-API-Version", "1.84")
+		if token != "" {
+			r.Header.Set(agent.TokenHeader, token)
+		}
+		rec := httptest.NewRecorder()
+		w.handler.ServeHTTP(rec, r)
+		return answer{rec.Code, rec.Header(), rec.Body.String()}
+	}
+	for _, wrong := range []string{"", "wrong", w.token(n) + "x", strings.Repeat("x", 4096)} {
+		if a := post(wrong); a.status != 404 && a.status != 400 {
+			t.Errorf("findings with the token %.10q: %d %s", wrong, a.status, a.body)
+		}
+	}
+	if _, err := w.store.Document(t.Context(), nil, n.ID, metal.Inventory); !problem.Is(err, problem.NotFound) {
+		t.Errorf("findings of a stranger are stored: %v", err)
+	}
+	right := w.token(n)
+	if a := post(right); a.status != 202 || strings.Contains(a.body, right) {
+		t.Errorf("findings with the token: %d %s", a.status, a.body)
+	}
+	if doc, err := w.store.Document(t.Context(), nil, n.ID, metal.PluginData); err != nil || strings.Contains(string(doc.Body), right) {
+		t.Errorf("stored: %s, %v", doc.Body, err)
+	}
 }
 
 // FuzzContinueInspection lets no ramdisk break the door or reach a node that is not inspected.

@@ -25,6 +25,7 @@ func (s *server) heartbeat(c *call) error {
 	if err := c.only(); err != nil {
 		return err
 	}
+	api.Arrive(c.r)
 	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err
@@ -104,6 +105,7 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 // oldHeartbeat is the vendor passthru by which agents beat before 1.22. They know no
 // token, so a node whose boot has one is none for them.
 func (s *server) oldHeartbeat(c *call) error {
+	api.Arrive(c.r)
 	body, err := c.bodyUpTo(maxHeartbeat)
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (p *program) hostsDoor() (wanted, error) {
 		return wanted{}, err
 	}
 	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log})
-	return wanted{"hosts", p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(handler), p.log), p.authority.TLS(names)}, nil
+	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(handler), p.log), p.authority.TLS(names)}, nil
 }
 
 // joinToken adds to a join token by what a host knows this control plane; nil: no host can join.

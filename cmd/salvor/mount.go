@@ -25,7 +25,7 @@ func (p *program) places() []place {
 	return []place{
 		{metal.FilePrefix, shown(p.boot.Handler())},
 		{lendPrefix, shown(http.HandlerFunc(p.lentImage))},
-		{"/healthz", only(http.MethodGet, p.health(false))},
+		{"/healthz", only(http.MethodGet, counts(p.health(false)))},
 	}
 }
 
@@ -88,6 +88,17 @@ func shown(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// counts has an answer that anybody gets cost its source what an open door costs.
+func counts(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := api.Admit(r, ""); err != nil {
+			api.Faults(nil, nil, "error")(w, r, err)
+			return
+		}
+		h(w, r)
+	}
 }
 
 // only serves one method; others find nothing.

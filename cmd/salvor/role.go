@@ -108,7 +108,9 @@ func (p *program) apiDoors() ([]wanted, error) {
 		doors = append(doors, wanted{"api", net.JoinHostPort(p.cfg.API.HostIP.String(), fmt.Sprint(p.cfg.API.Port)), api.NewServer(main, p.log), secured})
 	}
 	if ramdiskDoor {
-		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, api.NewServer(ramdisk, p.log), nil})
+		server := api.NewServer(ramdisk, p.log)
+		server.MaxHeaderBytes = api.StrangerHeaders
+		doors = append(doors, wanted{"ramdisk", p.cfg.Ramdisk.Listen, server, nil})
 	}
 	return doors, nil
 }

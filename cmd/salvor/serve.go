@@ -368,7 +368,7 @@ func (p *program) listen() ([]door, error) {
 	for _, d := range doors {
 		d.server.Handler = api.Observed(d.server.Handler, p.watch.request)
 	}
-	out, err := openDoors(doors)
+	out, err := openDoors(doors, newConnections(p.cfg.Limits, p.log))
 	p.noteDoors(out)
 	if p.self = strings.TrimRight(p.cfg.API.PublicEndpoint, "/"); err == nil && p.has(config.RoleAPI) {
 		p.self = ownURL(p.cfg, out[0].Addr())
@@ -376,8 +376,11 @@ func (p *program) listen() ([]door, error) {
 	return out, err
 }
 
+// hostsListener is where hosts renew their leases: descriptors are kept for it.
+const hostsListener = "hosts"
+
 // openDoors opens all of them or none.
-func openDoors(doors []wanted) ([]door, error) {
+func openDoors(doors []wanted, bounds *api.Connections) ([]door, error) {
 	var out []door
 	for _, w := range doors {
 		l, err := net.Listen("tcp", w.address)
@@ -387,6 +390,7 @@ func openDoors(doors []wanted) ([]door, error) {
 			}
 			return nil, fmt.Errorf("listen for the %s door: %w", w.name, err)
 		}
+		l = bounds.Listener(l, w.name, w.name == hostsListener)
 		if w.tls != nil {
 			l = tls.NewListener(l, w.tls)
 		}

@@ -30,6 +30,7 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
+	"salvor/wire/agent"
 	wire "salvor/wire/native"
 )
 
@@ -62,7 +63,8 @@ func serveSite(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 		mux.HandleFunc("GET /healthz", s.health)
 		wants = append(wants, wanted{"health", at, api.NewServer(mux, log), nil})
 	}
-	doors, err := openDoors(wants)
+	wants[0].server.MaxHeaderBytes = api.StrangerHeaders
+	doors, err := openDoors(wants, newConnections(cfg.Limits, log))
 	if err != nil {
 		return err
 	}
@@ -194,7 +196,7 @@ func (s *siteDoor) admitted(w http.ResponseWriter, r *http.Request, proof string
 
 // askedHeaders go with a request to the centre, answeredHeaders come back with its answer.
 var (
-	askedHeaders    = []string{"Accept", "Content-Type", "Range", "X-Openstack-Ironic-Api-Version"}
+	askedHeaders    = []string{"Accept", "Content-Type", "Range", "X-Openstack-Ironic-Api-Version", agent.TokenHeader}
 	answeredHeaders = []string{"Content-Type", "X-Openstack-Ironic-Api-Version", "X-Openstack-Ironic-Api-Minimum-Version", "X-Openstack-Ironic-Api-Maximum-Version",
 		"Openstack-Request-Id", "Content-Length", "Content-Range", "Accept-Ranges", "Cache-Control", "Retry-After", "Vary"}
 )

@@ -34,11 +34,11 @@ func TestCVE_2026_46447_KernelParametersInBootScripts(t *testing.T) {
 		}
 	}
 	// One that is harmless is carried, so what was refused was not refused for another reason.
-	if a := m.set("/driver_info/kernel_append_params", "salvor.harmless=1"); a.status != 200 {
+	if a := m.set("/driver_info/kernel_append_params", "test.harmless=1"); a.status != 200 {
 		t.Fatal(a.body)
 	}
 	m.reach("rescue", "rescue wait")
-	if !bytes.Contains(m.medium(), []byte("salvor.harmless=1")) {
+	if !bytes.Contains(m.medium(), []byte("test.harmless=1")) {
 		t.Error("the medium lacks the harmless parameter")
 	}
 }

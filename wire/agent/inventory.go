@@ -2,6 +2,9 @@ package agent
 
 import "encoding/json"
 
+// TokenHeader carries the agent token of the boot beside an inspection's findings: they are stored, and the token is not.
+const TokenHeader = "X-Salvor-Agent-Token"
+
 // Inspection is the body of POST /v1/continue_inspection (microversion 1.84, or the
 // path of ipa-inspection-callback-url): what the ramdisk found. The answer is 202 with
 // the form of a lookup's node from 1.84, {"uuid": ...} below.

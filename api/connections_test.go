@@ -1,0 +1,189 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/api"
+)
+
+// listen serves a door of which everybody may ask, and who shows the token "right" is known, within bounds.
+func listen(t *testing.T, c api.ConnectionConfig, reserved bool) (address string, log *lines) {
+	t.Helper()
+	log = &lines{}
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	limits := api.NewLimits(api.LimitConfig{})
+	auth := limits.Auth(known{}, false)
+	handler := limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			api.Arrive(r)
+			if _, err := api.ReadBody(w, r, 16<<20); err != nil {
+				w.WriteHeader(api.Status(err))
+				return
+			}
+		}
+		if _, err := auth.Authenticate(r); err != nil {
+			w.WriteHeader(api.Status(err))
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.NewServer(handler, c.Log)
+	go func() { _ = server.Serve(api.NewConnections(c).Listener(l, "test", reserved)) }()
+	t.Cleanup(func() { server.Close() })
+	return l.Addr().String(), log
+}
+
+// lines is a log that several goroutines write.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(b) }
+func (l *lines) text() string                { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+type known struct{}
+
+func (known) Authenticate(r *http.Request) (access.Principal, error) {
+	switch r.Header.Get("X-Auth-Token") {
+	case "right":
+		return access.Principal{Role: access.Admin}, nil
+	case "":
+		return access.Principal{}, &api.Error{Status: http.StatusNotFound}
+	}
+	return access.Principal{}, &api.Error{Status: http.StatusUnauthorized}
+}
+
+// dialed opens a connection from an address of this machine.
+func dialed(t testing.TB, from, to string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 30 * time.Second}
+	c, err := d.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// asks sends a request on a connection and gives the status, 0: the connection was closed.
+func asks(t testing.TB, c net.Conn, token string) int {
+	t.Helper()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token: %s\r\n\r\n", token); err != nil {
+		return 0
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
+
+// TestIdleStrangersSilenceNobody has thousands of idle connections of two sources beside others that ask.
+func TestIdleStrangersSilenceNobody(t *testing.T) {
+	const many = 3000
+	at, log := listen(t, api.ConnectionConfig{PerSource: 100, PerDoor: 150, All: 1000}, false)
+	proven := dialed(t, "127.0.0.1", at)
+	if got := asks(t, proven, "right"); got != http.StatusOK {
+		t.Fatalf("before the flood: %d", got)
+	}
+	flood := make([]net.Conn, 0, many)
+	for i := range many {
+		c := dialed(t, []string{"127.0.0.2", "127.0.0.3"}[i%2], at)
+		if i%10 == 0 {
+			asks(t, c, "")
+		}
+		flood = append(flood, c)
+		if i%500 == 499 {
+			began := time.Now()
+			if got := asks(t, dialed(t, "127.0.0.4", at), ""); got != http.StatusNotFound {
+				t.Fatalf("another stranger beside %d connections: %d", i+1, got)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("another stranger waited %s", took)
+			}
+		}
+	}
+	if got := asks(t, proven, "right"); got != http.StatusOK {
+		t.Errorf("one that has authenticated, after the flood: %d", got)
+	}
+	open := 0
+	for _, c := range flood {
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || !isTimeout(err) {
+			continue
+		}
+		open++
+	}
+	if open > 150 {
+		t.Errorf("%d connections of strangers are open, want at most 150", open)
+	}
+	if n := strings.Count(log.text(), "closing connections"); n != 1 {
+		t.Errorf("%d lines in the log: %s", n, log.text())
+	}
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
+
+// TestClientsBehindOneAddress: those who have authenticated, and a trusted proxy, hold as many connections as they like.
+func TestClientsBehindOneAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		token   string
+		proxies []netip.Prefix
+		status  int
+	}{
+		"clients that have authenticated": {token: "right", status: http.StatusOK},
+		"a trusted proxy":                 {proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}, status: http.StatusNotFound},
+	} {
+		at, log := listen(t, api.ConnectionConfig{PerSource: 10, PerDoor: 20, Proxies: c.proxies}, false)
+		var all []net.Conn
+		for range 100 {
+			conn := dialed(t, "127.0.0.2", at)
+			if got := asks(t, conn, c.token); got != c.status {
+				t.Fatalf("%s: %d", name, got)
+			}
+			all = append(all, conn)
+		}
+		for _, conn := range all {
+			if got := asks(t, conn, c.token); got != c.status {
+				t.Fatalf("%s, asked again: %d: %s", name, got, log.text())
+			}
+		}
+	}
+}
+
+// TestReservedListenersHaveRoom: hosts find a descriptor when all others are taken.
+func TestReservedListenersHaveRoom(t *testing.T) {
+	for reserved, want := range map[bool]int{true: http.StatusOK, false: 0} {
+		at, _ := listen(t, api.ConnectionConfig{All: 5}, reserved)
+		var last int
+		for range 10 {
+			last = asks(t, dialed(t, "127.0.0.2", at), "right")
+		}
+		if last != want {
+			t.Errorf("reserved %v: %d, want %d", reserved, last, want)
+		}
+	}
+}
