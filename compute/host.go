@@ -100,6 +100,9 @@ type DiskStore struct {
 	Shared  bool   `json:"shared,omitempty"`
 	SizeGiB int    `json:"size_gib"`
 	FreeGiB int    `json:"free_gib"`
+	// Quarantined counts the disks in quarantine, QuarantinedGiB is their size: it is used space.
+	Quarantined    int `json:"quarantined,omitempty"`
+	QuarantinedGiB int `json:"quarantined_gib,omitempty"`
 }
 
 // HostFilter narrows a list of hosts.
@@ -211,8 +214,17 @@ const (
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
-	// Discard throws the root disk away, for Prepare to make it anew.
+	// Discard puts the root disk, or Args.Disk, into quarantine, for Prepare to make it anew; with Args.Erase it removes the disk.
 	Discard Verb = "discard"
+	// Stage makes the next root disk beside the one in use, for Prepare to put into its place; with Args.Erase it only fetches the image.
+	// With Args.Cancel it removes what it made.
+	Stage Verb = "stage"
+	// RestoreDisk moves the disk Args.Quarantine out of quarantine to be Args.Disk of the server.
+	RestoreDisk Verb = "restore disk"
+	// ListQuarantine tells what is in quarantine; RemoveQuarantined removes the disk Args.Quarantine. Their orders name no server, but
+	// the host itself, and epoch 0.
+	ListQuarantine    Verb = "list quarantine"
+	RemoveQuarantined Verb = "remove quarantined"
 	// Probe tells what the host sees of Args.Probes; its order names no server, but the host itself, and epoch 0.
 	Probe Verb = "probe"
 	// MigrateBegin (source), MigratePrepare (destination), MigratePerform (source), MigrateFinish (destination) and MigrateConfirm
@@ -268,6 +280,12 @@ type Args struct {
 	Peer   string `json:"peer,omitempty"`
 	// Cancel, of MigrateFinish and MigrateConfirm: the step before failed; the guest stays at, or goes back to, the source.
 	Cancel bool `json:"cancel,omitempty"`
+	// Erase, of Discard and Stage: the old disk is removed at once, and not put into quarantine.
+	Erase bool `json:"erase,omitempty"`
+	// Reason, of Discard, is why the disk goes into quarantine: QuarantineRebuild...
+	Reason string `json:"reason,omitempty"`
+	// Quarantine is the id of a quarantined disk.
+	Quarantine string `json:"quarantine,omitempty"`
 }
 
 // OrderSecret is what an order's arguments must not show.
@@ -295,6 +313,8 @@ type Result struct {
 	Sights []DiskSight `json:"sights,omitempty"`
 	Cookie []byte      `json:"cookie,omitempty"`
 	Peer   string      `json:"peer,omitempty"`
+	// Quarantine answers ListQuarantine.
+	Quarantine []QuarantinedDisk `json:"quarantine,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

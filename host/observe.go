@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"salvor/compute"
@@ -25,6 +26,8 @@ type observed struct {
 	guests    json.RawMessage
 	changed   chan struct{}
 	away      bool
+	// restocked: what is in the disk stores has changed since the inventory was read.
+	restocked atomic.Bool
 }
 
 const (
@@ -38,6 +41,12 @@ func (o *observed) latest() (inventory, guests json.RawMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.inventory, o.guests
+}
+
+// storesChanged has the inventory read soon.
+func (o *observed) storesChanged() {
+	o.restocked.Store(true)
+	o.look()
 }
 
 // look has the guests read soon.
@@ -57,7 +66,7 @@ func (a *Agent) observe(ctx context.Context) error {
 	}
 	var inventoryAt time.Time
 	for {
-		if time.Since(inventoryAt) >= inventoryEvery && a.readInventory(ctx) {
+		if (a.seen.restocked.Swap(false) || time.Since(inventoryAt) >= inventoryEvery) && a.readInventory(ctx) {
 			inventoryAt = time.Now()
 		}
 		a.readGuests(ctx)
