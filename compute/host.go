@@ -93,6 +93,15 @@ type Inventory struct {
 	Machines map[string]int `json:"machines,omitempty"`
 }
 
+// QuarantinedGiB is the size of all disks in quarantine.
+func (i *Inventory) QuarantinedGiB() int {
+	size := 0
+	for _, store := range i.Stores {
+		size += store.QuarantinedGiB
+	}
+	return size
+}
+
 // DiskStore is a directory of disks; hosts that show the same marker share it.
 type DiskStore struct {
 	Name    string `json:"name"`

@@ -22,9 +22,9 @@ const onPostgres = "on PostgreSQL"
 func standOn(t *testing.T) (*store.Store, *secret.Key) {
 	t.Helper()
 	if strings.Contains(t.Name(), strings.ReplaceAll(onPostgres, " ", "_")) {
-		return storetest.PostgresStore(t)
+		return storetest.PostgresStore(t, Versions())
 	}
-	return storetest.SQLite(t)
+	return storetest.SQLite(t, Versions())
 }
 
 // swept are the kinds of operations that were swept.

@@ -39,7 +39,7 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			return make(compute.Result{})
 		}
 		// What it may have kept of this server from long ago is not taken for a fresh disk.
-		discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}, look: moveLook}
+		discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
 		return c.attempt(ctx, r, v.guest, discard, make, no)
 	})
 }

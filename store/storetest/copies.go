@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"salvor/job"
 	"salvor/secret"
 	"salvor/store"
 )
@@ -32,7 +33,7 @@ var postgresBlank = sync.OnceValues(func() (*secret.Key, error) {
 
 // PostgresStore opens a fresh store on the server of this test binary, with the key of its secrets. Its tables are
 // copied: a test that needs dozens of stores does not migrate each of them.
-func PostgresStore(t testing.TB) (*store.Store, *secret.Key) {
+func PostgresStore(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
 	t.Helper()
 	if !server.managed {
 		t.Fatal("storetest: TestMain must call storetest.Main, which stops PostgreSQL")
@@ -50,7 +51,7 @@ func PostgresStore(t testing.TB) (*store.Store, *secret.Key) {
 			t.Errorf("PostgreSQL for tests: %v", err)
 		}
 	})
-	s, err := store.Open(context.Background(), serverURL(name), key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6})
+	s, err := store.Open(context.Background(), serverURL(name), key, store.Options{Logger: slog.New(slog.DiscardHandler), MaxConns: 6, Versions: merged(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}
