@@ -1,11 +1,15 @@
 package conductor
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/compute"
+	"salvor/job/jobtest"
 	"salvor/problem"
 )
 
@@ -35,4 +39,106 @@ func TestRebuildHasItsImageBeforeTheOldDiskGoes(t *testing.T) {
 	if s := h.now(t); s.State != compute.Active || h.disks["vda"] != h.image || staged < 0 || discarded < staged || prepared < discarded {
 		t.Errorf("asked again: did %v: %s", h.did, h.picture(t))
 	}
+}
+
+// localMarker is the marker of the disk store of a house.
+const localMarker = "5f0c1c1e-7f0a-4a7e-9b39-2f8c5a3d1e00"
+
+// quarantine moves a disk of the server into quarantine.
+func (h *house) quarantine(disk string) {
+	if content, there := h.disks[disk]; there {
+		h.quarantined[fmt.Sprintf("q%d", len(h.quarantined))] = content
+		delete(h.disks, disk)
+	}
+}
+
+// restoreDisk moves a disk out of quarantine, as often as it is asked.
+func (h *house) restoreDisk(id, disk string) error {
+	content, there := h.quarantined[id]
+	if _, done := h.disks[disk]; done {
+		return nil
+	}
+	if !there {
+		return problem.NotFoundf("there is no disk %s in quarantine", id)
+	}
+	h.disks[disk] = content
+	delete(h.quarantined, id)
+	return nil
+}
+
+// askRestore asks for a restore while the host answers what is in its quarantine.
+func (h *house) askRestore(t *testing.T, id string) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := h.services.Servers.RestoreDisk(context.Background(), h.host.ID, id, h.server, compute.Who{Admin: true})
+		done <- err
+	}()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		select {
+		case err := <-done:
+			return err
+		default:
+			h.poke()
+		}
+	}
+	t.Fatal("the request did not end")
+	return nil
+}
+
+// TestSweepRestoreDisk: wherever it is cut off, the disk is the server's or in quarantine, once, and the server stays stopped.
+func TestSweepRestoreDisk(t *testing.T) {
+	t.Parallel()
+	sweep(t, func(t *testing.T) *jobtest.World {
+		h := newHouse(t, quarters{state: compute.Stopped})
+		h.quarantined["q"] = "precious"
+		return h.world(compute.JobRestoreDisk, func(t *testing.T) {
+			if err := h.askRestore(t, "q"); err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T) {
+			s := h.undamaged(t)
+			_, there := h.disks["vdc"]
+			if s.State != compute.Stopped || len(s.Disks) != 2 || there || len(h.quarantined) != 1 {
+				t.Errorf("in quarantine %v; left as %s", h.quarantined, h.picture(t))
+			}
+		})
+	})
+}
+
+// TestRestoreDisk: a stopped server is given the disk, and starts with it; no other one is.
+func TestRestoreDisk(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Stopped})
+	h.quarantined["q"] = "precious"
+	if err := h.askRestore(t, "none"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a disk that is not there: %v", err)
+	}
+	before := h.hostNow(t).UsedDisk
+	if err := h.askRestore(t, "q"); err != nil {
+		t.Fatal(err)
+	}
+	h.work(t)
+	h.act(t, compute.Act{Action: compute.Start})
+	h.work(t)
+	s := h.now(t)
+	if g, _ := h.hv.State(h.server); s.State != compute.Active || disksOf(g.Runs) != " vda vdb vdc" || h.disks["vdc"] != "precious" || len(h.quarantined) != 0 {
+		t.Errorf("in quarantine %v: %s", h.quarantined, h.picture(t))
+	}
+	if used := h.hostNow(t).UsedDisk; used != before+1 {
+		t.Errorf("the host uses %d GiB, it was %d", used, before)
+	}
+	h.quarantined["q"] = "more"
+	if err := h.askRestore(t, "q"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor server stop") {
+		t.Errorf("to a server that runs: %v", err)
+	}
+}
+
+func (h *house) hostNow(t *testing.T) *compute.Host {
+	t.Helper()
+	now, err := h.store.Hosts().Get(context.Background(), nil, h.host.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
 }
