@@ -65,7 +65,7 @@ func (h *house) Of(context.Context, *compute.Host) (hypervisor.Hypervisor, error
 func newHouse(t *testing.T, q quarters) *house {
 	t.Helper()
 	st, key := standOn(t)
-	h := &house{hv: fake.New(), disks: map[string]string{}, quarantined: map[string]string{}, store: st}
+	h := &house{hv: fake.New(), disks: map[string]string{}, store: st}
 	h.services = compute.New(st, st, compute.Options{SoftOffTimeout: time.Second, RescueImagePath: "/srv/rescue"}, time.Now)
 	h.con = New(Config{Store: st, Compute: h.services, Key: key, Log: slog.New(slog.DiscardHandler), Now: time.Now, Hypervisors: h, RescueImagePath: "/srv/rescue"})
 	if q.access == "" {

@@ -47,6 +47,9 @@ const localMarker = "5f0c1c1e-7f0a-4a7e-9b39-2f8c5a3d1e00"
 // quarantine moves a disk of the server into quarantine.
 func (h *house) quarantine(disk string) {
 	if content, there := h.disks[disk]; there {
+		if h.quarantined == nil {
+			h.quarantined = map[string]string{}
+		}
 		h.quarantined[fmt.Sprintf("q%d", len(h.quarantined))] = content
 		delete(h.disks, disk)
 	}
@@ -91,7 +94,7 @@ func TestSweepRestoreDisk(t *testing.T) {
 	t.Parallel()
 	sweep(t, func(t *testing.T) *jobtest.World {
 		h := newHouse(t, quarters{state: compute.Stopped})
-		h.quarantined["q"] = "precious"
+		h.quarantined = map[string]string{"q": "precious"}
 		return h.world(compute.JobRestoreDisk, func(t *testing.T) {
 			if err := h.askRestore(t, "q"); err != nil {
 				t.Fatal(err)
@@ -110,7 +113,7 @@ func TestSweepRestoreDisk(t *testing.T) {
 func TestRestoreDisk(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, quarters{state: compute.Stopped})
-	h.quarantined["q"] = "precious"
+	h.quarantined = map[string]string{"q": "precious"}
 	if err := h.askRestore(t, "none"); !problem.Is(err, problem.NotFound) {
 		t.Errorf("a disk that is not there: %v", err)
 	}

@@ -24,7 +24,7 @@ const (
 	// quarantineTime is the form of the time that begins the name of a quarantined disk.
 	quarantineTime = "20060102T150405.000000Z"
 	// maxQuarantineList bounds how many disks an answer lists, the oldest first.
-	maxQuarantineList = 5000
+	maxQuarantineList = 4000
 	// orphanAge is after how long the record of a disk that never came is removed.
 	orphanAge = time.Hour
 )

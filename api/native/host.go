@@ -162,7 +162,7 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 			"id": h.ID, "number": h.Num, "name": h.Name, "kind": h.Kind, "cluster_id": h.ClusterID, "state": state, "status": status,
 			"disabled": h.Disabled, "disabled_reason": h.DisabledReason, "forced_down": h.ForcedDown, "revoked": h.Revoked, "certificate_ends": moment(h.CertificateEnds), "zone": h.Zone,
 			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Thought, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
-			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
+			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk, "quarantined_gib": h.Inventory.QuarantinedGiB(),
 			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
 		}
 	}
