@@ -291,6 +291,9 @@ type Args struct {
 	Cancel bool `json:"cancel,omitempty"`
 	// Erase, of Discard and Stage: the old disk is removed at once, and not put into quarantine.
 	Erase bool `json:"erase,omitempty"`
+	// SameEpoch, of Remove: only what orders of this epoch made is removed. A guest of another epoch stays with all that it has; a disk
+	// that was there before goes into quarantine.
+	SameEpoch bool `json:"same_epoch,omitempty"`
 	// Reason, of Discard, is why the disk goes into quarantine: QuarantineRebuild...
 	Reason string `json:"reason,omitempty"`
 	// Quarantine is the id of a quarantined disk.

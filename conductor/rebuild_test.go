@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/compute"
+	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/problem"
 )
@@ -144,4 +145,21 @@ func (h *house) hostNow(t *testing.T) *compute.Host {
 		t.Fatal(err)
 	}
 	return now
+}
+
+// TestARebuildOfTheFormerReleaseGoesOn by the list that it was asked with.
+func TestARebuildOfTheFormerReleaseGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	h.tx(t, func(tx job.Tx) error {
+		if err := h.services.Servers.Edit(context.Background(), tx, h.server, func(s *compute.Server) { s.Task = compute.Rebuilding }); err != nil {
+			return err
+		}
+		return h.store.Insert(tx, &job.Job{Kind: compute.JobRebuild, Version: 1, Class: job.Operation, Subject: compute.Subject(h.server),
+			Args: []byte(`{"image": "` + h.image + `", "power": "on"}`)})
+	})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Active || h.disks["vda"] != h.image || len(h.quarantined) != 1 || slices.Contains(h.did, compute.Stage) {
+		t.Errorf("did %v: %s", h.did, h.picture(t))
+	}
 }

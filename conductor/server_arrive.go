@@ -83,7 +83,7 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage}, orGone: true}
+	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, orGone: true}
 	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

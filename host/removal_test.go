@@ -87,3 +87,36 @@ func TestDeletionOfAServerErases(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAMoveThatCameToNothingRemovesOnlyItsOwn: what a destination had of the server before is no waste of the move.
+func TestAMoveThatCameToNothingRemovesOnlyItsOwn(t *testing.T) {
+	w := newWorld(t)
+	for what, c := range map[string]struct {
+		epoch                    int64 // of the order
+		guest                    bool  // of epoch 1
+		own, quarantine, running bool  // what is left
+	}{
+		"disk of the move":            {epoch: 1},
+		"disk from before":            {epoch: 2, quarantine: true},
+		"guest and disk from before":  {epoch: 2, guest: true, own: true, running: true},
+		"guest and disk of this move": {epoch: 1, guest: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := loseServer(t, w, newGuests())
+			if !c.guest {
+				delete(l.g.all, l.id)
+			}
+			put(t, l.own+".json", encode(proof{Server: l.id, Disk: "vda", Epoch: 1}))
+			spec := *l.spec
+			spec.Disks, spec.Epoch = spec.Disks[:1], c.epoch
+			o := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: l.boot, ServerID: l.id, Epoch: c.epoch, Verb: compute.Remove,
+				Args: encode(compute.Args{Spec: &spec, SameEpoch: true})}
+			if _, err := l.do(t.Context(), task{order: o}); err != nil {
+				t.Fatal(err)
+			}
+			if all := l.quarantineOf(t); fileExists(l.own) != c.own || (len(all) == 1) != c.quarantine || l.hasGuest() != c.running {
+				t.Errorf("disk %v, in quarantine %v, guest %v", fileExists(l.own), all, l.hasGuest())
+			}
+		})
+	}
+}

@@ -159,6 +159,8 @@ type proof struct {
 	Server string `json:"server"`
 	Disk   string `json:"disk"`
 	Image  string `json:"image,omitempty"` // digest
+	// Epoch is that of the order that made the disk; 0: not known.
+	Epoch int64 `json:"epoch,omitempty"`
 	// Restored is the id that the disk had in quarantine.
 	Restored string `json:"restored,omitempty"`
 }
@@ -229,7 +231,7 @@ func (a *Agent) buildDisk(ctx context.Context, o *compute.Order, server string, 
 	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	p := proof{Server: server, Disk: d.Name}
+	p := proof{Server: server, Disk: d.Name, Epoch: o.Epoch}
 	var err error
 	if d.Image != nil {
 		p.Image = d.Image.Digest

@@ -258,6 +258,11 @@ func (w *work) remove(ctx context.Context) (compute.Result, error) {
 	if spec := w.args.Spec; spec != nil && !w.args.KeepDisks {
 		disks = slices.DeleteFunc(slices.Clone(spec.Disks), func(d compute.SpecDisk) bool { return d.VolumeID != "" })
 	}
+	if w.args.SameEpoch {
+		if g, err := w.guest(ctx, w.order.ServerID); err != nil || g != nil && (!g.Ours || g.Epoch != w.order.Epoch) {
+			return compute.Result{}, err
+		}
+	}
 	for _, d := range disks {
 		if _, _, err := w.stores.removable(ctx, w.order.ServerID, d); err != nil {
 			return compute.Result{}, err
@@ -277,12 +282,27 @@ func (w *work) remove(ctx context.Context) (compute.Result, error) {
 // removeDisks removes the disks of a server that is deleted, at once, and those that its owner had replaced.
 func (w *work) removeDisks(ctx context.Context, disks []compute.SpecDisk) error {
 	for _, d := range disks {
-		if err := w.stores.erase(ctx, w.order.ServerID, d); err != nil {
+		if err := w.removeDisk(ctx, d); err != nil {
 			return err
 		}
 	}
 	w.seen.storesChanged()
+	if w.args.SameEpoch {
+		return nil
+	}
 	return errors.Join(w.stores.dropReplaced(ctx, w.order.ServerID), w.stores.sweep(ctx, w.order.ServerID))
+}
+
+// removeDisk erases a disk; one that another epoch made goes into quarantine, where only those of this one are to be removed.
+func (w *work) removeDisk(ctx context.Context, d compute.SpecDisk) error {
+	_, path, err := w.stores.removable(ctx, w.order.ServerID, d)
+	if err != nil {
+		return err
+	}
+	if p, err := readProof(path); w.args.SameEpoch && err == nil && p.Epoch != w.order.Epoch {
+		return w.quarantine(ctx, w.order.ServerID, d, compute.QuarantineReimage)
+	}
+	return w.stores.erase(ctx, w.order.ServerID, d)
 }
 
 // release removes what a rescue left.
