@@ -116,6 +116,8 @@ type RebuildArgs struct {
 	// UserData is base64; nil keeps it.
 	UserData *secret.Value `json:"-"`
 	Power    Power         `json:"power"` // in the end
+	// Discard erases the old root disk, which else goes into quarantine.
+	Discard bool `json:"discard,omitempty"`
 }
 
 // VolumeArgs are the arguments of JobAttach and JobDetach.

@@ -109,6 +109,7 @@ func (s *Hosts) verdict(ctx context.Context, source *Host, m *Move, hosts []*Hos
 	out.Epoch = max(m.Epoch, srv.Epoch)
 	if srv.State == Deleted { // nobody wants its disk; the host that had it last removes its own
 		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool { return h.ID != srv.HostID })
+		out.Erase = m.Disposition != Reimage // the owner of a server that was re-imaged has deleted another disk than this one
 	}
 	out.Spec, err = remains(srv, source, hosts, out.Do == CleanDisk)
 	return out, err

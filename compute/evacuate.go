@@ -17,6 +17,8 @@ type MoveWish struct {
 	// DestHost is a UUID or a name; empty: the best host. Force: it may be disabled, full or in another zone, and there is no other.
 	DestHost string
 	Force    bool
+	// OnSharedStorage is the administrator's word that the disk lies on shared storage: a server whose disk does not is not re-imaged.
+	OnSharedStorage bool
 	// Password, in clear, of the system on a disk that is made anew; a disk that is kept keeps its passwords.
 	Password secret.Value
 }
@@ -100,6 +102,10 @@ func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, hidden se
 		return nil, err
 	}
 	if item.Disposition == Reimage {
+		if w.OnSharedStorage {
+			return nil, problem.Conflictf("server %s: its disk is not on shared storage, though onSharedStorage is true (%s). "+
+				"Nothing was changed: mount the store on another host, or evacuate again with onSharedStorage false to give up what is on the disk", srv.ID, item.Why)
+		}
 		args.hidden = hidden
 	}
 	return s.beginEvacuation(ctx, srv.ID, source.ID, &Move{Disposition: item.Disposition}, args, who)

@@ -98,6 +98,15 @@ type Inventory struct {
 	Machines map[string]int `json:"machines,omitempty"`
 }
 
+// QuarantinedGiB is the size of all disks in quarantine.
+func (i *Inventory) QuarantinedGiB() int {
+	size := 0
+	for _, store := range i.Stores {
+		size += store.QuarantinedGiB
+	}
+	return size
+}
+
 // DiskStore is a directory of disks; hosts that show the same marker share it.
 type DiskStore struct {
 	Name    string `json:"name"`
@@ -105,6 +114,9 @@ type DiskStore struct {
 	Shared  bool   `json:"shared,omitempty"`
 	SizeGiB int    `json:"size_gib"`
 	FreeGiB int    `json:"free_gib"`
+	// Quarantined counts the disks in quarantine, QuarantinedGiB is their size: it is used space.
+	Quarantined    int `json:"quarantined,omitempty"`
+	QuarantinedGiB int `json:"quarantined_gib,omitempty"`
 }
 
 // HostFilter narrows a list of hosts.
@@ -220,8 +232,17 @@ const (
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
-	// Discard throws the root disk away, for Prepare to make it anew.
+	// Discard puts the root disk, or Args.Disk, into quarantine, for Prepare to make it anew; with Args.Erase it removes the disk.
 	Discard Verb = "discard"
+	// Stage makes the next root disk beside the one in use, for Prepare to put into its place; with Args.Erase it only fetches the image.
+	// With Args.Cancel it removes what it made.
+	Stage Verb = "stage"
+	// RestoreDisk moves the disk Args.Quarantine out of quarantine to be Args.Disk of the server.
+	RestoreDisk Verb = "restore disk"
+	// ListQuarantine tells what is in quarantine; RemoveQuarantined removes the disk Args.Quarantine. Their orders name no server, but
+	// the host itself, and epoch 0.
+	ListQuarantine    Verb = "list quarantine"
+	RemoveQuarantined Verb = "remove quarantined"
 	// Probe tells what the host sees of Args.Probes; its order names no server, but the host itself, and epoch 0.
 	Probe Verb = "probe"
 	// MigrateBegin (source), MigratePrepare (destination), MigratePerform (source), MigrateFinish (destination) and MigrateConfirm
@@ -279,6 +300,15 @@ type Args struct {
 	Peer   string `json:"peer,omitempty"`
 	// Cancel, of MigrateFinish and MigrateConfirm: the step before failed; the guest stays at, or goes back to, the source.
 	Cancel bool `json:"cancel,omitempty"`
+	// Erase, of Discard and Stage: the old disk is removed at once, and not put into quarantine.
+	Erase bool `json:"erase,omitempty"`
+	// SameEpoch, of Remove: only what orders of this epoch made is removed. A guest of another epoch stays with all that it has; a disk
+	// that was there before goes into quarantine.
+	SameEpoch bool `json:"same_epoch,omitempty"`
+	// Reason, of Discard, is why the disk goes into quarantine: QuarantineRebuild...
+	Reason string `json:"reason,omitempty"`
+	// Quarantine is the id of a quarantined disk.
+	Quarantine string `json:"quarantine,omitempty"`
 }
 
 // OrderSecret is what an order's arguments must not show.
@@ -306,6 +336,8 @@ type Result struct {
 	Sights []DiskSight `json:"sights,omitempty"`
 	Cookie []byte      `json:"cookie,omitempty"`
 	Peer   string      `json:"peer,omitempty"`
+	// Quarantine answers ListQuarantine.
+	Quarantine []QuarantinedDisk `json:"quarantine,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

@@ -162,6 +162,8 @@ type Clean struct {
 	Do    CleanUp
 	Epoch int64
 	Spec  *Spec
+	// Erase: the disks that go are removed at once, for their server was deleted; else they go into quarantine.
+	Erase bool
 }
 
 // Deed is what a host did without an order.
@@ -178,6 +180,9 @@ type Renewed struct {
 	Hold, Stop, SelfFence bool
 	Clean                 map[string]Clean
 	Look                  []Neighbour
+	// Now is when it was answered; QuarantineDays is Options.QuarantineDays.
+	Now            time.Time
+	QuarantineDays int
 }
 
 // WantedServer is how a server should be.
@@ -253,15 +258,18 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 		return Renewed{}, err
 	}
 	stands, err := s.standing(ctx, hostID, h, r)
+	answer := s.renew
 	switch {
 	case err != nil:
 		return Renewed{}, err
 	case stands == holding:
-		return s.hold(ctx, hostID, r)
+		answer = s.hold
 	case stands == stopping:
-		return s.stop(ctx, hostID, r)
+		answer = s.stop
 	}
-	return s.renew(ctx, hostID, r)
+	out, err := answer(ctx, hostID, r)
+	out.Now, out.QuarantineDays = s.now(), s.opts.QuarantineDays
+	return out, err
 }
 
 // renew is Renew of a host that is neither fenced nor forced down.

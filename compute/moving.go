@@ -168,6 +168,8 @@ func (s *Servers) inherit(ctx context.Context, tx job.Tx, srv *Server, j *job.Jo
 		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeAvailable)
 	case JobMove, JobMigrate:
 		return s.goneOn(ctx, tx, srv, j, m)
+	case JobRestoreDisk:
+		return s.restoreGivenUp(ctx, tx, srv, j)
 	}
 	return nil
 }

@@ -80,8 +80,8 @@ func (n *Needs) Refusal(h *Host, up bool) string {
 		return fmt.Sprintf("%d virtual processors free, %d needed", max(0, i.VCPUs*vcpuRatio-h.UsedVCPUs), n.VCPUs)
 	case i.RAM-h.UsedRAM < n.RAM:
 		return fmt.Sprintf("%d MiB of RAM free, %d needed", max(0, i.RAM-h.UsedRAM), n.RAM)
-	case n.Disk > 0 && i.Disk-h.UsedDisk < n.Disk:
-		return fmt.Sprintf("%d GiB of disk free, %d needed", max(0, i.Disk-h.UsedDisk), n.Disk)
+	case n.Disk > 0 && h.freeDisk() < n.Disk:
+		return fmt.Sprintf("%d GiB of disk free, %d needed", max(0, h.freeDisk()), n.Disk)
 	}
 	return n.lacks(h)
 }
@@ -177,6 +177,9 @@ func orID(h *Host) string {
 	}
 	return h.ID
 }
+
+// freeDisk is what is free of the host's disk stores, in GiB: what is in quarantine is used.
+func (h *Host) freeDisk() int { return h.Inventory.Disk - h.UsedDisk - h.Inventory.QuarantinedGiB() }
 
 func freeRAM(h *Host) int { return h.Inventory.RAM - h.UsedRAM }
 

@@ -30,6 +30,9 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 	if err := fits(img, &srv.Flavor); err != nil {
 		return err
 	}
+	if err := s.roomForRebuild(ctx, tx, srv, &srv.Disks[i], img, a.Discard); err != nil {
+		return err
+	}
 	srv.takeImage(img)
 	srv.Disks = slices.Clone(srv.Disks)
 	srv.Disks[i].ImageID = img.ID
@@ -51,6 +54,26 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 		st.secret = JobSecret{Hash: hash.Reveal()}
 	}
 	return nil
+}
+
+// roomForRebuild refuses a rebuild for whose new root disk there is no room beside the old one, which goes into quarantine.
+func (s *Servers) roomForRebuild(ctx context.Context, tx job.Tx, srv *Server, root *Disk, img *Image, discard bool) error {
+	if discard || srv.HostID == "" {
+		return nil
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil || h.Kind != AgentHost {
+		return ignoreNotFound(err)
+	}
+	free, need := h.freeDisk(), root.SizeGiB
+	if store := h.storeNamed(root.Store); store != nil && store.SizeGiB > 0 && free >= need {
+		free, need = store.FreeGiB, int(img.Size/gib) // of what is really there; disks are sparse
+	}
+	if free >= need {
+		return nil
+	}
+	return problem.Conflictf("server %s cannot be rebuilt: its new root disk needs %d GiB beside the old one, which goes into quarantine, and its host has %d GiB free. "+
+		"Nothing was changed. Free room on the host (administrators: salvor host quarantine list HOST), or ask again with --discard (salvor:discard in the API), which erases the old disk", srv.ID, need, max(0, free))
 }
 
 // rebuildWords takes in what a rebuild may change beside the image.

@@ -246,7 +246,7 @@ func (s *Servers) Fail(ctx context.Context, tx job.Tx, j *job.Job, change func(*
 		kind := plainKind(j.Kind)
 		switch kind {
 		case JobReconcile: // it is tried again
-		case JobPower, JobAttach, JobDetach:
+		case JobPower, JobAttach, JobDetach, JobRestoreDisk:
 			srv.Wanted = srv.Power
 		default:
 			srv.State = Errored

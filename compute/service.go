@@ -28,6 +28,8 @@ type Options struct {
 	DefaultStore string
 	// RescueImagePath is the directory of rescue images on every VM host.
 	RescueImagePath string
+	// QuarantineDays is after how many days VM hosts remove disks from quarantine; 0: never.
+	QuarantineDays int
 	// HeadURL tells whether a URL answers HEAD with 200; nil: it is not asked.
 	HeadURL func(url string) error
 	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.

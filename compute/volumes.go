@@ -215,6 +215,9 @@ func (s *Servers) volumesReset(ctx context.Context, tx job.Tx, srv *Server, j *j
 	if plainKind(j.Kind) == JobCreate {
 		return s.takeVolumes(ctx, tx, srv)
 	}
+	if j.Kind == JobRestoreDisk {
+		return s.restoreGivenUp(ctx, tx, srv, j)
+	}
 	if j.Kind != JobAttach && j.Kind != JobDetach {
 		return nil
 	}

@@ -144,7 +144,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.deploy(), c.delete(), c.service(),
 		c.power(), c.nodeCut(), c.hostFence(),
 		c.serverCreate(), c.serverDelete(), c.serverPower(), c.serverRescue(), c.serverUnrescue(),
-		c.serverRebuild(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
+		c.serverRebuild(), c.serverRestoreDisk(), c.serverAttach(), c.serverDetach(), c.serverReconcile(),
 		c.serverMove(), c.hostEvacuate(),
 		c.serverMigrate(), c.hostDrain(), c.hostRestore(), c.hostReadmit(),
 		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),

@@ -160,5 +160,6 @@ var errandWords = map[compute.Verb]string{
 	compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",
 	compute.Look: "look at the guest", compute.Discard: "discard the root disk", compute.Probe: "tell what it sees",
 	compute.MigrateBegin: "begin the migration", compute.MigratePrepare: "take the guest in", compute.MigratePerform: "send the guest",
+	compute.Stage: "make the new root disk", compute.RestoreDisk: "restore the disk",
 	compute.MigrateFinish: "let the guest run", compute.MigrateConfirm: "end the migration",
 }

@@ -37,6 +37,8 @@ type house struct {
 	refuse func(compute.Verb, *compute.Args) error // nil: it does what it is told
 	did    []compute.Verb                          // orders that were carried out
 	dies   bool                                    // after each deed, once, before it tells of it
+	// quarantined are disks by their ids, as disks tells of those of the server.
+	quarantined map[string]string
 
 	store    *store.Store
 	services *compute.Services
@@ -83,7 +85,7 @@ func newHouse(t *testing.T, q quarters) *house {
 func (h *house) furnish(t *testing.T, q quarters) {
 	t.Helper()
 	h.host = &compute.Host{Record: record.Record{ID: uuid.NewString()}, Name: "east", Kind: q.kind, BootID: "boot-1", Inventory: compute.Inventory{
-		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", Stores: []compute.DiskStore{{Name: "local", SizeGiB: 100, FreeGiB: 100}}}}
+		HypervisorType: "fake", VCPUs: 8, RAM: 16384, Disk: 100, InitiatorIQN: "iqn.2026-11.test:east", Stores: []compute.DiskStore{{Name: "local", Marker: localMarker, SizeGiB: 100, FreeGiB: 100}}}}
 	image := &compute.Image{Record: record.Record{ID: uuid.NewString()}, Name: "debian", Status: compute.ImageActive, Visibility: "public", DiskFormat: "qcow2",
 		Size: 1 << 20, Digest: "sha256:" + strings.Repeat("a", 64), Properties: map[string]string{"os_distro": "debian", "os_type": "linux"}}
 	volume := &compute.Volume{Record: record.Record{ID: uuid.NewString()}, Name: "data", SizeGiB: 3, Status: compute.VolumeAvailable, Bootable: true,
@@ -226,7 +228,17 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 			}
 		}
 	case compute.Discard:
-		delete(h.disks, args.Spec.Disks[0].Name)
+		d := args.Disk
+		if d == nil {
+			d = &args.Spec.Disks[0]
+		}
+		h.quarantine(d.Name)
+	case compute.ListQuarantine:
+		for id := range h.quarantined {
+			result.Quarantine = append(result.Quarantine, compute.QuarantinedDisk{ID: id, Store: "local", Marker: localMarker, Bytes: 1 << 30})
+		}
+	case compute.RestoreDisk:
+		return result, h.restoreDisk(args.Quarantine, args.Disk.Name)
 	case compute.Define:
 		if args.Spec.Rescue != nil && !h.copies {
 			return result, problem.Conflictf("the rescue image is not there; prepare it first")

@@ -43,7 +43,7 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			return make(compute.Result{})
 		}
 		// What it may have kept of this server from long ago is not taken for a fresh disk.
-		discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}, look: moveLook}
+		discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
 		return c.attempt(ctx, r, v.guest, discard, make, no)
 	})
 }
@@ -88,7 +88,7 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage}, orGone: true}
+	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, orGone: true}
 	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

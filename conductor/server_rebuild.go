@@ -9,12 +9,14 @@ import (
 )
 
 // serverRebuild makes a server's root disk anew, from the image that its row names by now; who it is, its other disks and its
-// addresses stay. A failed one is asked again.
+// addresses stay. The new disk is whole before the server is powered off, and the former one goes into quarantine. A failed one is asked
+// again.
 func (c *Conductor) serverRebuild() job.Definition {
-	const again = "the former root disk is gone; a rebuild may be asked again"
+	const again = "the former root disk is in quarantine; a rebuild may be asked again"
 	return job.Definition{
-		Kind: compute.JobRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
+		Kind: compute.JobRebuild, Version: 2, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
 		Actions: []job.Action{
+			{Name: "make the new root disk", Do: c.on(c.stageRoot), Undo: c.on(c.unstageRoot), Deadline: guestDeadline(diskErrand), Since: 2},
 			{Name: "power off", Do: c.on(c.cutForRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
 			{Name: "discard the root disk", Do: c.on(c.discardRoot), NoUndo: again, Deadline: guestDeadline(quickErrand)},
 			{Name: "prepare the disks", Do: c.on(c.prepareDisks), NoUndo: again, Deadline: guestDeadline(diskErrand)},
@@ -25,19 +27,56 @@ func (c *Conductor) serverRebuild() job.Definition {
 	}
 }
 
-func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+// stageRoot has the new root disk made beside the one in use. Where that one is erased, which saves room, its image is fetched.
+func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	if err := rebuildable(g); err != nil {
+		return job.Fail(err)
+	}
+	a, err := decode[compute.RebuildArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	e := errand{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Erase: a.Discard}, within: diskErrand}
+	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	b, err := c.blueprint(ctx, g, false, "")
+	if err != nil {
+		return job.From(err)
+	}
+	e := errand{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Cancel: true}}
+	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+func rebuildable(g *guest) error {
 	if g.server.Foreign || g.host != nil && g.host.Kind == compute.GanetiHost {
-		return job.Fail(problem.Unsupportedf("server %s: its disks are none of salvor's; reinstall it at its cluster", g.server.ID))
+		return problem.Unsupportedf("server %s: its disks are none of salvor's; reinstall it at its cluster", g.server.ID)
+	}
+	return nil
+}
+
+func (c *Conductor) cutForRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	if err := rebuildable(g); err != nil {
+		return job.Fail(err)
 	}
 	return c.shutGuest(ctx, r, g, false, 0)
 }
 
 func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
+	a, err := decode[compute.RebuildArgs](r)
+	if err != nil {
+		return job.Fail(err)
+	}
 	b, err := c.blueprint(ctx, g, false, "")
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
+	e := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Erase: a.Discard, Reason: compute.QuarantineRebuild}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

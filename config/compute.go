@@ -15,6 +15,8 @@ type Compute struct {
 	NodeTimeout       time.Duration
 	PasswordLength    int
 	InstancePasswords bool
+	// QuarantineDays is after how many days VM hosts remove quarantined disks; 0: never.
+	QuarantineDays int
 	// Region of the catalog.
 	Region string
 }
@@ -48,6 +50,8 @@ var computeOptions = []Option{
 		"The length of the passwords that are made for servers."),
 	option("compute", "enable_instance_password", "true", boolean, func(c *Config) *bool { return &c.Compute.InstancePasswords },
 		"Answer a rescue by the password that was made or given. Without it the answer is empty."),
+	option("compute", "quarantine_days", "14", integer(0, 3650), func(c *Config) *int { return &c.Compute.QuarantineDays },
+		"After how many days a VM host removes disks that a rebuild or an evacuation replaced. Until then they count as used space. 0: an operator removes them."),
 	option("compute", "region_name", "RegionOne", word, func(c *Config) *string { return &c.Compute.Region },
 		"The region of the catalog that salvor's own identity service tells."),
 	option("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },

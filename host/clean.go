@@ -135,7 +135,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		a.leases.free(ctx, server, g.Files)
 	}
 	if c.Do == string(compute.CleanDisk) {
-		if err := a.cleanDisks(ctx, server, c.Spec); err != nil {
+		if err := a.cleanDisks(ctx, server, c.Spec, c.Erase); err != nil {
 			return err
 		}
 	}
@@ -147,8 +147,9 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	return nil
 }
 
-// cleanDisks removes the disks that die with the host: never one in a store that others see.
-func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMessage) error {
+// cleanDisks puts the disks that the host gives up into quarantine, or erases those of a server that was deleted: never one in a store
+// that others see.
+func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMessage, erase bool) error {
 	var spec compute.Spec
 	if err := json.Unmarshal(text, &spec); err != nil || spec.ServerID != server {
 		return problem.Invalidf("clean up server %s: what disks it has is not told", server)
@@ -164,10 +165,15 @@ func (a *Agent) cleanDisks(ctx context.Context, server string, text json.RawMess
 		if s.Shared {
 			continue
 		}
-		if _, err := s.marker(ctx); err != nil {
+		if err := s.there(ctx); err != nil {
 			return err // what is not mounted now may be again
 		}
-		if _, err := bounded(ctx, s, func() (bool, error) { return true, a.stores.removeDisk(server, d) }); err != nil {
+		if _, err := bounded(ctx, s, func() (bool, error) {
+			if erase {
+				return true, a.stores.erase(ctx, server, d)
+			}
+			return true, a.quarantine(ctx, server, d, compute.QuarantineReturned)
+		}); err != nil {
 			return err
 		}
 	}

@@ -191,7 +191,7 @@ func TestCleanUpKilledAtEachPoint(t *testing.T) {
 		"disk gone, proof there": func(l *lost) error { return os.Remove(l.own) },
 		"files gone":             func(l *lost) error { return os.RemoveAll(filepath.Dir(l.drive)) },
 		"drive gone":             func(l *lost) error { return os.Remove(l.drive) },
-		"disks gone":             func(l *lost) error { return l.stores.removeDisk(l.id, l.spec.Disks[0]) },
+		"disks gone":             func(l *lost) error { return l.stores.erase(context.Background(), l.id, l.spec.Disks[0]) },
 	}
 	for what, d := range points {
 		t.Run(what, func(t *testing.T) {

@@ -208,6 +208,7 @@ func (a *Agent) keepHouse(ctx context.Context) error {
 			return nil
 		}
 		a.trimConsoles()
+		a.expireQuarantine(ctx)
 		if err := a.journal.prune(30 * 24 * time.Hour); err != nil {
 			a.Log.Warn("remove old journals", "error", err)
 		}

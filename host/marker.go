@@ -103,12 +103,14 @@ func (s *store) describe(ctx context.Context) compute.DiskStore {
 		if fs, err = bounded(ctx, s, func() (fs unix.Statfs_t, err error) { return fs, unix.Statfs(s.Dir, &fs) }); err == nil {
 			block := uint64(fs.Bsize)
 			now.SizeGiB, now.FreeGiB = int(fs.Blocks*block>>30), int(fs.Bavail*block>>30)
+			now.Quarantined, now.QuarantinedGiB, err = s.sumQuarantine(ctx)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if problem.Is(err, problem.Unavailable) {
 		now.Marker, now.SizeGiB = s.last.Marker, s.last.SizeGiB
+		now.Quarantined, now.QuarantinedGiB = s.last.Quarantined, s.last.QuarantinedGiB
 	}
 	s.last = now
 	return now

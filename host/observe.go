@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"salvor/compute"
@@ -27,6 +28,8 @@ type observed struct {
 	list      map[string]compute.Guest // ours, with what is not told; nil: none was read yet
 	changed   chan struct{}
 	away      bool
+	// restocked: what is in the disk stores has changed since the inventory was read.
+	restocked atomic.Bool
 }
 
 const (
@@ -49,6 +52,12 @@ func (o *observed) guestList() (map[string]compute.Guest, bool) {
 	return o.list, o.list != nil && !o.away
 }
 
+// storesChanged has the inventory read soon.
+func (o *observed) storesChanged() {
+	o.restocked.Store(true)
+	o.look()
+}
+
 // look has the guests read soon.
 func (o *observed) look() {
 	select {
@@ -66,7 +75,7 @@ func (a *Agent) observe(ctx context.Context) error {
 	}
 	var inventoryAt time.Time
 	for {
-		if time.Since(inventoryAt) >= inventoryEvery && a.readInventory(ctx) {
+		if (a.seen.restocked.Swap(false) || time.Since(inventoryAt) >= inventoryEvery) && a.readInventory(ctx) {
 			inventoryAt = time.Now()
 		}
 		a.readGuests(ctx)

@@ -167,7 +167,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := joined(t, w, w.config(newGuests()))
 	id := uuid.NewString()
-	for _, ends := range [][]string{{"", ".json"}, {".part"}, {".part", ".json"}, {".json.new"}, {".json"}} {
+	for _, ends := range [][]string{{"", ".json"}, {".part"}, {".part", ".json"}, {".json.new"}, {".json"}, {".next", ".next.json"}, {".next.part"}} {
 		d := compute.SpecDisk{Name: "vda", File: id + "-vda"}
 		path, err := a.stores.place(id, d)
 		if err != nil {
@@ -176,7 +176,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 		for _, end := range ends {
 			put(t, path+end, encode(proof{Server: id, Disk: "vda"}))
 		}
-		if err := a.stores.removeDisk(id, d); err != nil {
+		if err := a.stores.erase(t.Context(), id, d); err != nil {
 			t.Errorf("%q: %v", ends, err)
 		}
 		if left, err := filepath.Glob(path + "*"); err != nil || len(left) != 0 {
@@ -187,7 +187,7 @@ func TestRemovedDiskLeavesNothing(t *testing.T) {
 	path, _ := a.stores.place(id, another)
 	put(t, path, nil)
 	put(t, path+".json", encode(proof{Server: "other", Disk: "vda"}))
-	if err := a.stores.removeDisk(id, another); !problem.Is(err, problem.Conflict) || !fileIsThere(path) {
+	if err := a.stores.erase(t.Context(), id, another); !problem.Is(err, problem.Conflict) || !fileIsThere(path) {
 		t.Errorf("another server's disk: %v", err)
 	}
 }

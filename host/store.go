@@ -159,6 +159,10 @@ type proof struct {
 	Server string `json:"server"`
 	Disk   string `json:"disk"`
 	Image  string `json:"image,omitempty"` // digest
+	// Epoch is that of the order that made the disk; 0: not known.
+	Epoch int64 `json:"epoch,omitempty"`
+	// Restored is the id that the disk had in quarantine.
+	Restored string `json:"restored,omitempty"`
 }
 
 const rawFormat = "raw"
@@ -213,11 +217,22 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return err
 	}
+	if d.Image != nil {
+		if staged, err := useStaged(ctx, s, server, d, path); err != nil || staged {
+			return err
+		}
+	}
+	return a.buildDisk(ctx, o, server, d, path)
+}
+
+// buildDisk makes a disk at a path where none is.
+func (a *Agent) buildDisk(ctx context.Context, o *compute.Order, server string, d compute.SpecDisk, path string) error {
 	half := path + ".part"
 	if err := os.Remove(half); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	p := proof{Server: server, Disk: d.Name}
+	p := proof{Server: server, Disk: d.Name, Epoch: o.Epoch}
+	var err error
 	if d.Image != nil {
 		p.Image = d.Image.Digest
 		err = a.copyImage(ctx, o, d, half)
@@ -254,39 +269,6 @@ func emptyDisk(path string, d compute.SpecDisk) error {
 		return err
 	}
 	return errors.Join(f.Truncate(int64(d.SizeGiB)<<30), f.Sync(), f.Close())
-}
-
-// removeDisk removes a disk that is proven to be the server's, and what an unfinished one left.
-func (all stores) removeDisk(server string, d compute.SpecDisk) error {
-	path, err := all.place(server, d)
-	if err != nil {
-		return err
-	}
-	d.Image = nil // of whatever image it is
-	if _, err := proven(path, server, d); err != nil {
-		return err
-	}
-	// The disk first: a proof without a disk proves nothing.
-	for _, end := range []string{"", ".part", ".json", ".json.new", leaseSuffix} {
-		if err := os.Remove(path + end); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	left, _ := filepath.Glob(path + leaseSuffix + ".*") // half written ones that a crash left
-	for _, file := range left {
-		_ = os.Remove(file)
-	}
-	_ = os.Remove(filepath.Dir(path)) // if it is empty now, and the server's own
-	return nil
-}
-
-// sweep removes the server's own directory from every store.
-func (all stores) sweep(server string) error {
-	var errs []error
-	for _, s := range all {
-		errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, server)))
-	}
-	return errors.Join(errs...)
 }
 
 // paths are the files of a spec's local disks, all of which must be there.

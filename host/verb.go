@@ -1,11 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"salvor/boot/media"
@@ -38,6 +40,9 @@ var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result,
 	compute.Look:     (*work).look,
 	compute.Discard:  (*work).discard,
 	compute.Probe:    (*work).probe,
+	compute.Stage:    (*work).stage,
+
+	compute.RestoreDisk: (*work).restoreDisk, compute.ListQuarantine: (*work).listQuarantine, compute.RemoveQuarantined: (*work).removeQuarantined,
 
 	compute.MigrateBegin: (*work).migrateBegin, compute.MigratePrepare: (*work).migratePrepare, compute.MigratePerform: (*work).migratePerform,
 	compute.MigrateFinish: (*work).migrateFinish, compute.MigrateConfirm: (*work).migrateConfirm,
@@ -276,51 +281,57 @@ func (w *work) look(ctx context.Context) (compute.Result, error) {
 	return compute.Result{Guest: g}, err
 }
 
-// discard throws the root disk away, or the one that is named. A guest that runs keeps its disks.
+// discard has the root disk, or the one that is named, give way to another one. A guest that runs keeps its disks.
 func (w *work) discard(ctx context.Context) (compute.Result, error) {
-	g, err := w.guest(ctx, w.order.ServerID)
-	if err != nil {
+	if err := w.isOff(ctx); err != nil {
 		return compute.Result{}, err
 	}
-	if g != nil && g.Power != compute.PowerOff && g.Power != compute.PowerCrashed {
-		return compute.Result{}, problem.Conflictf("server %s is %s: its disk is not discarded", w.order.ServerID, g.Power)
-	}
-	if err := w.disksAreOurs(ctx, w.args.Spec, w.args.Disk); err != nil {
-		return compute.Result{}, err
-	}
-	if d := w.args.Disk; d != nil {
-		return compute.Result{}, w.stores.removeDisk(w.order.ServerID, *d)
-	}
-	spec, err := w.spec()
-	if err != nil {
-		return compute.Result{}, err
-	}
-	for _, d := range spec.Disks {
-		if d.BootIndex == 0 && d.VolumeID == "" {
-			return compute.Result{}, w.stores.removeDisk(w.order.ServerID, d)
+	d := w.args.Disk
+	if d == nil {
+		spec, err := w.spec()
+		if err != nil {
+			return compute.Result{}, err
 		}
+		root, ok := rootDisk(spec)
+		if !ok {
+			return compute.Result{}, nil
+		}
+		d = &root
 	}
-	return compute.Result{}, nil
+	if err := w.disksAreOurs(ctx, *d); err != nil {
+		return compute.Result{}, err
+	}
+	if w.args.Erase {
+		return compute.Result{}, w.stores.erase(ctx, w.order.ServerID, *d)
+	}
+	return compute.Result{}, w.quarantine(ctx, w.order.ServerID, *d, cmp.Or(w.args.Reason, compute.QuarantineRebuild))
 }
 
 // disksAreOurs proves that no other host renews the leases of disks that are about to go. A lease that nobody renews keeps no disk.
-func (w *work) disksAreOurs(ctx context.Context, spec *compute.Spec, named *compute.SpecDisk) error {
-	only := compute.Spec{ServerID: w.order.ServerID}
-	if named != nil {
-		only.Disks = []compute.SpecDisk{*named}
-	} else if spec != nil {
-		only.Disks = spec.Disks
-	}
+func (w *work) disksAreOurs(ctx context.Context, disks ...compute.SpecDisk) error {
 	c := w.claim(true)
 	c.removes = true
-	return w.leases.acquireAll(ctx, w.filesOf(&only), c)
+	return w.leases.acquireAll(ctx, w.filesOf(&compute.Spec{ServerID: w.order.ServerID, Disks: disks}), c)
 }
 
-// remove takes everything of the server away. Its disks go only after the hypervisor has let go of it.
+// remove takes everything of the server away. Its disks go only after the hypervisor has let go of it, and nothing goes while a store of
+// them is not there.
 func (w *work) remove(ctx context.Context) (compute.Result, error) {
+	var disks []compute.SpecDisk
+	if spec := w.args.Spec; spec != nil && !w.args.KeepDisks {
+		disks = slices.DeleteFunc(slices.Clone(spec.Disks), func(d compute.SpecDisk) bool { return d.VolumeID != "" })
+	}
 	g, err := w.guest(ctx, w.order.ServerID)
 	if err != nil {
 		return compute.Result{}, err
+	}
+	if w.args.SameEpoch && g != nil && (!g.Ours || g.Epoch != w.order.Epoch) {
+		return compute.Result{}, nil
+	}
+	for _, d := range disks {
+		if _, _, err := w.stores.removable(ctx, w.order.ServerID, d); err != nil {
+			return compute.Result{}, err
+		}
 	}
 	if err := w.Hypervisor.Remove(ctx, w.order.ServerID); err != nil {
 		return compute.Result{}, err
@@ -330,24 +341,40 @@ func (w *work) remove(ctx context.Context) (compute.Result, error) {
 		w.leases.free(ctx, w.order.ServerID, g.Files)
 	}
 	if !w.args.KeepDisks {
-		if err := w.disksAreOurs(ctx, w.args.Spec, nil); err != nil {
+		if err := w.disksAreOurs(ctx, disks...); err != nil {
 			return compute.Result{}, err
 		}
-		if spec := w.args.Spec; spec != nil {
-			for _, d := range spec.Disks {
-				if d.VolumeID != "" {
-					continue
-				}
-				if err := w.stores.removeDisk(w.order.ServerID, d); err != nil {
-					return compute.Result{}, err
-				}
-			}
-		}
-		if err := w.stores.sweep(w.order.ServerID); err != nil {
+		if err := w.removeDisks(ctx, disks); err != nil {
 			return compute.Result{}, fmt.Errorf("remove the disks of server %s: %w", w.order.ServerID, err)
 		}
 	}
 	return compute.Result{}, os.RemoveAll(w.path())
+}
+
+// removeDisks removes the disks of a server that is deleted, at once, and those that its owner had replaced.
+func (w *work) removeDisks(ctx context.Context, disks []compute.SpecDisk) error {
+	for _, d := range disks {
+		if err := w.removeDisk(ctx, d); err != nil {
+			return err
+		}
+	}
+	w.seen.storesChanged()
+	if w.args.SameEpoch {
+		return nil
+	}
+	return errors.Join(w.stores.dropReplaced(ctx, w.order.ServerID), w.stores.sweep(ctx, w.order.ServerID))
+}
+
+// removeDisk erases a disk; one that another epoch made goes into quarantine, where only those of this one are to be removed.
+func (w *work) removeDisk(ctx context.Context, d compute.SpecDisk) error {
+	_, path, err := w.stores.removable(ctx, w.order.ServerID, d)
+	if err != nil {
+		return err
+	}
+	if p, err := readProof(path); w.args.SameEpoch && err == nil && p.Epoch != w.order.Epoch {
+		return w.quarantine(ctx, w.order.ServerID, d, compute.QuarantineReimage)
+	}
+	return w.stores.erase(ctx, w.order.ServerID, d)
 }
 
 // release removes what a rescue left.

@@ -60,7 +60,7 @@ func short(s string) string {
 
 // renewedOf keeps apart a host on which no server should be from one that is told nothing of servers.
 func renewedOf(got compute.Renewed) (wire.Renewed, error) {
-	out := wire.Renewed{Resend: got.Resend, Hold: got.Hold, Stop: got.Stop, SelfFence: got.SelfFence}
+	out := wire.Renewed{Resend: got.Resend, Hold: got.Hold, Stop: got.Stop, SelfFence: got.SelfFence, Now: got.Now, QuarantineDays: got.QuarantineDays}
 	if got.Servers != nil {
 		out.Servers = make(map[string]wire.Wanted, len(got.Servers))
 		for id, s := range got.Servers {
@@ -68,7 +68,7 @@ func renewedOf(got compute.Renewed) (wire.Renewed, error) {
 		}
 	}
 	for id, c := range got.Clean {
-		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch}
+		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch, Erase: c.Erase}
 		if c.Spec != nil {
 			b, err := json.Marshal(c.Spec)
 			if err != nil {

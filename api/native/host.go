@@ -176,7 +176,7 @@ func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, 
 			"node": h.NodeID, "group": h.Group, "fenced": f.view(), "suspected": life.Suspected, "thought": life.Thought, "watchdog": life.Watchdog, "moves_open": f.open, "moves_uncleaned": f.uncleaned,
 			"misplaced": len(misplaced[h.ID]), "misplaced_guests": append([]map[string]any{}, misplaced[h.ID]...),
 			"lost": h.Lost, "lost_reason": h.LostReason, "lost_by": h.LostBy, "lost_at": moment(h.LostAt),
-			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk,
+			"inventory": h.Inventory, "used_vcpus": h.UsedVCPUs, "used_ram_mib": h.UsedRAM, "used_disk_gib": h.UsedDisk, "quarantined_gib": h.Inventory.QuarantinedGiB(),
 			"renewed_at": moment(life.RenewedAt), "servers": life.Servers, "created_at": moment(h.CreatedAt), "updated_at": moment(h.UpdatedAt),
 		}
 	}

@@ -54,7 +54,7 @@ var rebuildSchema = object(
 	prop{name: "metadata", rule: metadataSchema}, prop{name: "preserve_ephemeral", rule: boolean}, prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
 	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept}, prop{name: "personality", until: 56, rule: personalitySchema},
 	prop{name: "description", since: 19, rule: nullable(text(0, 255))}, prop{name: "key_name", since: 54, rule: nullable(text(1, 255))},
-	prop{name: "user_data", since: 57, rule: userData}, prop{name: "trusted_image_certificates", since: 63, rule: certificates},
+	prop{name: "salvor:discard", rule: boolean}, prop{name: "user_data", since: 57, rule: userData}, prop{name: "trusted_image_certificates", since: 63, rule: certificates},
 )
 
 // actions by their name in the body.
@@ -198,6 +198,7 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 		return err
 	}
 	r := &compute.RebuildArgs{ImageID: strings.ToLower(field(o, "imageRef")), Name: field(o, "name")}
+	r.Discard, _ = boolOf(o["salvor:discard"])
 	if v, ok := o["metadata"]; ok {
 		r.Metadata = mapOf(v)
 	}

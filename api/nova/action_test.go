@@ -226,6 +226,18 @@ func TestRebuild(t *testing.T) {
 	}
 	w.finish(id, compute.Active, compute.PowerOn)
 	w.want(400, "POST", "/servers/"+id+"/action", "", `{"rebuild": {"imageRef": "`+nothing+`"}}`)
+	w.must(w.store.Do(w.Context(), func(tx job.Tx) error { // no room for two disks
+		h, err := w.store.Hosts().Get(w.Context(), tx, hostOne)
+		if err != nil {
+			return err
+		}
+		h.UsedDisk = h.Inventory.Disk
+		return w.store.Hosts().Save(tx, h)
+	}))
+	w.says(409, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`"}}`, "salvor:discard")
+	w.want(400, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`", "discard": true}}`)
+	w.want(202, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`", "salvor:discard": true}}`)
+	w.finish(id, compute.Active, compute.PowerOn)
 	w.want(400, "POST", "/servers/"+id+"/action", "", `{"rebuild": {}}`)
 }
 

@@ -22,7 +22,7 @@ func (c *call) evacuate(srv *compute.Server, args any) error {
 	o := args.(obj)
 	shared, _ := boolOf(o["onSharedStorage"])
 	force, _ := boolOf(o["force"])
-	wish := compute.MoveWish{DestHost: field(o, "host"), Force: force}
+	wish := compute.MoveWish{DestHost: field(o, "host"), Force: force, OnSharedStorage: shared}
 	switch {
 	case shared && field(o, "adminPass") != "":
 		return problem.Invalidf("admin password can't be changed on existing disk")

@@ -151,6 +151,26 @@ func TestForcePassesADisabledHost(t *testing.T) {
 	}
 }
 
+// TestOnSharedStorageRefusesToReimage: who says that the disk is on shared storage does not have it made anew. Nothing is changed.
+func TestOnSharedStorageRefusesToReimage(t *testing.T) {
+	for _, body := range []string{`{"onSharedStorage": true}`, `{"onSharedStorage": "True", "host": "rack2"}`} {
+		w := newWorld(t)
+		id := w.active()
+		w.neighbour("m2")
+		w.fence()
+		w.as(boss)
+		before := w.want(200, "GET", "/servers/"+id, "2.88", "").body
+		w.says(409, "POST", "/servers/"+id+"/action", "2.13", `{"evacuate": `+body+`}`, "is not on shared storage")
+		if after := w.want(200, "GET", "/servers/"+id, "2.88", "").body; after != before {
+			t.Errorf("%s changed the server:\n%s\n%s", body, before, after)
+		}
+		if moves := w.want(200, "GET", "/os-migrations", "2.80", "").object(t)["migrations"].([]any); len(moves) != 0 {
+			t.Errorf("%s: there are moves: %v", body, moves)
+		}
+		w.want(200, "POST", "/servers/"+id+"/action", "2.13", `{"evacuate": {"onSharedStorage": false}}`)
+	}
+}
+
 // TestAFencedHostIsDown in every list, and is not up again before it has cleaned up.
 func TestAFencedHostIsDown(t *testing.T) {
 	w := newWorld(t)

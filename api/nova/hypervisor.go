@@ -35,7 +35,7 @@ func (c *call) hypervisorView(h *living, detail bool, servers map[string][]obj) 
 	for k, v := range capacity(h) {
 		o[k] = v
 	}
-	o["disk_available_least"] = inv.Disk - h.UsedDisk
+	o["disk_available_least"] = inv.Disk - h.UsedDisk - inv.QuarantinedGiB()
 	o["cpu_info"] = cpuInfo(inv.CPUInfo)
 	if c.Minor < 28 {
 		b, _ := json.Marshal(o["cpu_info"]) // an object of JSON
@@ -49,7 +49,7 @@ func capacity(h *living) map[string]int {
 	inv := &h.Inventory
 	return map[string]int{
 		"vcpus": inv.VCPUs, "vcpus_used": h.UsedVCPUs, "memory_mb": inv.RAM, "memory_mb_used": h.UsedRAM, "free_ram_mb": inv.RAM - h.UsedRAM,
-		"local_gb": inv.Disk, "local_gb_used": h.UsedDisk, "free_disk_gb": inv.Disk - h.UsedDisk, "running_vms": h.Servers, "current_workload": 0,
+		"local_gb": inv.Disk, "local_gb_used": h.UsedDisk + inv.QuarantinedGiB(), "free_disk_gb": inv.Disk - h.UsedDisk - inv.QuarantinedGiB(), "running_vms": h.Servers, "current_workload": 0,
 	}
 }
 
@@ -213,7 +213,7 @@ func (c *call) hypervisorStatistics() error {
 		for k, v := range capacity(&all[i]) {
 			sum[k] += v
 		}
-		sum["disk_available_least"] += all[i].Inventory.Disk - all[i].UsedDisk
+		sum["disk_available_least"] += all[i].Inventory.Disk - all[i].UsedDisk - all[i].Inventory.QuarantinedGiB()
 	}
 	sum["count"] = count
 	return c.json(http.StatusOK, obj{"hypervisor_statistics": sum})

@@ -39,7 +39,7 @@ import (
 func (p *program) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
 	p.services = compute.New(p.store, p.queue(), compute.Options{
-		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
+		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
 		ReleaseNode: p.nodes.Release,
 	}, time.Now)

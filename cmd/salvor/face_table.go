@@ -151,7 +151,7 @@ func newFaceCommands() []*cobra.Command {
 		of(&imageThing, "What servers are made from", newImageCreate),
 		of(&keypairThing, "Public ssh keys that servers let in"),
 		of(&networkThing, "Bridges of the hosts, with their subnets"),
-		of(&hostThing, "VM hosts", newHostGroupCommand, newHostHistory, newHostDrain, newHostRestore, func(e *endpoint) *cobra.Command {
+		of(&hostThing, "VM hosts", newHostGroupCommand, newHostHistory, newHostQuarantine, newHostDrain, newHostRestore, func(e *endpoint) *cobra.Command {
 			return joinTokenThing.command(e, "Tokens by which hosts join, once")
 		}),
 		newFenceCommand(), newEvacuateCommand(),

@@ -73,14 +73,20 @@ var serverVerbs = []serverVerb{
   salvor server rescue web1 --image debian-live --wait
 then: ssh rescue@ADDRESS-OF-THE-SERVER`},
 	{word: "unrescue", key: "unrescue", short: "Boot servers back into their own systems", reached: []string{"ACTIVE"}},
-	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *call) (any, error) {
+	{word: "rebuild", key: "rebuild", short: "Make the root disks of servers anew; the old ones go into quarantine", reached: []string{"ACTIVE", "SHUTOFF"}, body: func(c *call) (any, error) {
 		name, _ := c.Flags().GetString("image")
 		id, err := imageThing.find(c, name)
-		return client.Record{"imageRef": id}, err
+		body := client.Record{"imageRef": id}
+		if discard, _ := c.Flags().GetBool("discard"); discard {
+			body["salvor:discard"] = true
+		}
+		return body, err
 	}, flags: func(cmd *cobra.Command) {
 		cmd.Flags().String("image", "", "the image, by name or UUID")
+		cmd.Flags().Bool("discard", false, "erase the old root disk, and keep no copy of it in quarantine")
 		_ = cmd.MarkFlagRequired("image")
-	}},
+	}, example: `  salvor server rebuild web1 --image debian-13 --wait
+  salvor server rebuild web1 --image debian-13 --discard     # where the host has no room for both disks`},
 }
 
 func rebootBody(c *call) (any, error) {

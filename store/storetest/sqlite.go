@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -41,16 +42,8 @@ var template = sync.OnceValues(func() (blank, error) {
 	return blank{file, key}, err
 })
 
-// joined are the versions of operations that a store is opened with, if any were given.
-func joined(versions []map[job.Kind]int) map[job.Kind]int {
-	if len(versions) == 0 {
-		return nil
-	}
-	return versions[0]
-}
-
 // SQLite opens a fresh store in a file of the test's own, with the key of its secrets. Its
-// tables are copied: a test that needs hundreds of stores does not migrate each of them. versions are those of operations' lists.
+// tables are copied: a test that needs hundreds of stores does not migrate each of them.
 func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.Key) {
 	t.Helper()
 	made, err := template()
@@ -61,10 +54,19 @@ func SQLite(t testing.TB, versions ...map[job.Kind]int) (*store.Store, *secret.K
 	if err := os.WriteFile(path, made.file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: joined(versions)})
+	s, err := store.Open(context.Background(), "sqlite:"+path, made.key, store.Options{NoSync: true, Logger: slog.New(slog.DiscardHandler), Versions: merged(versions)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s, made.key
+}
+
+// merged are the versions of the operations' lists that new jobs are given; none: the first.
+func merged(versions []map[job.Kind]int) map[job.Kind]int {
+	out := map[job.Kind]int{}
+	for _, v := range versions {
+		maps.Copy(out, v)
+	}
+	return out
 }

@@ -91,6 +91,9 @@ type Renewed struct {
 	Clean map[string]Clean `json:"clean,omitempty"`
 	// Look at these hosts and tell in the next renewal whether they answer.
 	Look []Neighbour `json:"look,omitempty"`
+	// Now is the control plane's time. QuarantineDays is after how many days quarantined disks are removed; 0: never.
+	Now            time.Time `json:"now,omitzero"`
+	QuarantineDays int       `json:"quarantine_days,omitempty"`
 }
 
 // Clean is what to do with a server that another host has, or may have.
@@ -101,6 +104,8 @@ type Clean struct {
 	Epoch int64 `json:"epoch"`
 	// Spec is a compute.Spec, of which the disks are taken that go.
 	Spec json.RawMessage `json:"spec,omitempty"`
+	// Erase: the disks that go are removed at once, and not put into quarantine: their server was deleted.
+	Erase bool `json:"erase,omitempty"`
 }
 
 // Wanted is how a server should be.

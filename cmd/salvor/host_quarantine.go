@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+)
+
+// newHostQuarantine is the group of commands for disks that servers of a host gave up.
+func newHostQuarantine(e *endpoint) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "quarantine", Short: "Disks that a rebuild or an evacuation replaced, and that can be had back",
+		Long: `A rebuild, and an evacuation that makes a server anew, replace a disk. The host keeps the old disk in quarantine, in the same disk store.
+It counts as used space, and the host removes it after [compute]quarantine_days (14). A server that is deleted is gone with its disks at
+once. Hosts of Ganeti clusters and machines have no quarantine.`,
+		Example: `  salvor host quarantine list vm7
+  salvor host quarantine restore vm7 DISK --server web1 --wait
+  salvor host quarantine remove vm7 DISK`,
+	}
+	cmd.AddCommand(newQuarantineList(e), newQuarantineRestore(e), newQuarantineRemove(e))
+	return cmd
+}
+
+func quarantinePath(host string) string { return "/" + url.PathEscape(host) + "/quarantine" }
+
+func newQuarantineList(e *endpoint) *cobra.Command {
+	o, long := &output{}, false
+	cmd := &cobra.Command{
+		Use: "list HOST", Short: "List the disks in quarantine of a host, oldest first", Args: cobra.ExactArgs(1),
+		Long:    "The host is asked, so it must be up. A disk in a shared store is listed by each host that sees the store.",
+		Example: "  salvor host quarantine list vm7\n  salvor host quarantine list vm7 --long -f json",
+		RunE: e.run(func(c *call) error {
+			if err := o.check(c.Command); err != nil {
+				return err
+			}
+			var got struct {
+				Quarantine []client.Record `json:"quarantine"`
+			}
+			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, hostThing.path+quarantinePath(c.args[0]), nil, nil, &got); err != nil {
+				return err
+			}
+			fields := []string{"id", "server", "reason", "size_gib", "removed_at"}
+			if long {
+				fields = append(fields, "server_id", "disk", "store", "quarantined_at", "bytes", "image_digest")
+			}
+			return o.list(c.OutOrStdout(), columnsOf(fields), got.Quarantine)
+		}),
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&long, "long", false, "every field")
+	return cmd
+}
+
+func newQuarantineRestore(e *endpoint) *cobra.Command {
+	o, w, server := &output{}, &waiting{}, ""
+	cmd := &cobra.Command{
+		Use: "restore HOST DISK", Short: "Give a quarantined disk to a stopped server, as a further disk", Args: cobra.ExactArgs(2),
+		Long: `The server is stopped, and its host sees the disk store in which the disk lies. It gets the disk beside its own ones, as its next
+device (vdb, vdc ...), and boots from its own disk as before. Mount it there to copy what is needed.`,
+		Example: `  salvor host quarantine list vm7
+  salvor server stop web1 --wait
+  salvor host quarantine restore vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda --server web1 --wait
+  salvor server start web1`,
+		RunE: e.run(func(c *call) error {
+			if err := cmp.Or(o.check(c.Command), w.check(c)); err != nil {
+				return err
+			}
+			id, err := serverThing.find(c, server)
+			if err != nil {
+				return err
+			}
+			var begun client.Record
+			path := hostThing.path + quarantinePath(c.args[0]) + "/" + url.PathEscape(c.args[1]) + "/restore"
+			if err := c.api.Ask(c.context(), client.Native, http.MethodPost, path, nil, client.Record{"server": id}, &begun); err != nil {
+				return err
+			}
+			if w.asked(c) {
+				if err := w.job(c, begun.Text("job"), server, "salvor server show "+server); err != nil {
+					return err
+				}
+			}
+			return o.show(c.OutOrStdout(), begun)
+		}),
+	}
+	o.flags(cmd)
+	w.flags(cmd)
+	cmd.Flags().StringVar(&server, "server", "", "the stopped server that gets the disk, by name or UUID")
+	_ = cmd.MarkFlagRequired("server")
+	return cmd
+}
+
+func newQuarantineRemove(e *endpoint) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove HOST DISK...", Short: "Remove disks from quarantine; they cannot be had back", Args: cobra.MinimumNArgs(2),
+		Example: "  salvor host quarantine remove vm7 20261122T101530.123456Z_3f1c0b1e-5a0f-4c58-8b1e-6a6c2f7a9d10_vda",
+		RunE: e.run(func(c *call) error {
+			for _, id := range c.args[1:] {
+				if _, err := hostThing.ask(c, http.MethodDelete, quarantinePath(c.args[0])+"/"+url.PathEscape(id), nil, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}
