@@ -35,7 +35,7 @@ func (c *Conductor) Preflight(n *metal.Node, ports []*metal.Port, op metal.Opera
 			p.networks(driver.CleaningNet)
 		}
 	case "service":
-		if p.NeedsRamdisk = holdsRamdisk(n) || m.heedsAgents() && !op.DisableRamdisk && op.HasSteps; p.NeedsRamdisk {
+		if p.NeedsRamdisk = n.HoldsRamdisk() || m.heedsAgents() && !op.DisableRamdisk && op.HasSteps; p.NeedsRamdisk {
 			p.ramdisk(c.deployRamdisk(m))
 			p.networks(driver.CleaningNet, driver.Tenant)
 		}

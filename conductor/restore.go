@@ -44,7 +44,7 @@ func (c *Conductor) noteFound(off deed) deed {
 
 // runsOwnSystem tells whether what runs on the machine is, as far as is known, its own system.
 func runsOwnSystem(n *metal.Node) bool {
-	return !holdsRamdisk(n) && (n.Rescue == nil || !n.Rescue.SavedKnown || n.Rescue.OwnSystem)
+	return !n.HoldsRamdisk() && (n.Rescue == nil || !n.Rescue.SavedKnown || n.Rescue.OwnSystem)
 }
 
 // noteBooted notes that the machine is switched on into what was prepared: from here on it is no longer as it was found.
