@@ -38,8 +38,9 @@ type bench struct {
 	agentUp       bool
 	agentFaults   int // how often it answers with an error of its own
 	finals        int
-	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
-	systemOn      int  // boots of the node's own system
+	finalDrive    string // the config drive that came with the last finalize
+	ramdiskSystem bool   // the deploy interface boots a ramdisk as the system
+	systemOn      int    // boots of the node's own system
 	refuses       map[driver.Net]error
 	broken        error // what the BMC answers to every question of power
 	agent         *fakeAgent
@@ -166,6 +167,7 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 		return problem.Unavailablef("%w: 500", driver.ErrFaulty)
 	}
 	b.finals++
+	b.finalDrive = string(f.ConfigDrive)
 	b.credential, b.agentUp = f.Hash.Reveal(), false
 	return nil
 }
