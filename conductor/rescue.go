@@ -197,6 +197,9 @@ func (c *Conductor) finalize(ctx context.Context, r *job.Run, m *machine) job.Ou
 	request := driver.Finalize{Hash: r.Secret}
 	if strings.HasPrefix(heard.AgentVersion, agent.Product) {
 		request.Extras = extras
+		if request.ConfigDrive, err = c.configDrive(ctx, m.node); err != nil {
+			return job.From(err)
+		}
 	}
 	err = m.rescue.Finalize(ctx, m.node, ramdisk, request)
 	switch {

@@ -200,22 +200,27 @@ func (c *Conductor) agentStep(ctx context.Context, r *job.Run, m *machine, s cho
 	return c.order(ctx, r, m, s, familyOf(r.Kind).execute, params)
 }
 
+// configDrive is the stored config drive of the node's instance; nil: it has none.
+func (c *Conductor) configDrive(ctx context.Context, n *metal.Node) (json.RawMessage, error) {
+	drive, err := c.Store.Document(ctx, nil, n.ID, metal.ConfigDrive)
+	if err != nil && !problem.Is(err, problem.NotFound) {
+		return nil, err
+	}
+	if own, ok := n.InstanceInfo["configdrive"]; ok && len(drive.Body) == 0 {
+		return json.Marshal(own) // older clients set it there before they ask
+	}
+	return drive.Body, nil
+}
+
 // writeImage has the agent fetch the image, prove it and write it to the disk.
 func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
 	imager, ok := m.deploy.(driver.Imager)
 	if !ok {
 		return job.Fail(m.lacks("deploy")), false
 	}
-	drive, err := c.Store.Document(ctx, nil, m.node.ID, metal.ConfigDrive)
-	if err != nil && !problem.Is(err, problem.NotFound) {
+	body, err := c.configDrive(ctx, m.node)
+	if err != nil {
 		return job.From(err), false
-	}
-	body := drive.Body
-	if own, ok := m.node.InstanceInfo["configdrive"]; ok && len(body) == 0 {
-		// Older clients set it there before they ask.
-		if body, err = json.Marshal(own); err != nil {
-			return job.Fail(err), false
-		}
 	}
 	params, err := imager.Prepare(m.node, body)
 	if err != nil {

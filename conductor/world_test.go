@@ -40,8 +40,9 @@ type bench struct {
 	agentLate     int // how often it refuses the connection before it listens
 	agentRefuses  bool
 	finals        int
-	ramdiskSystem bool // the deploy interface boots a ramdisk as the system
-	systemOn      int  // boots of the node's own system
+	finalDrive    string // the config drive that came with the last finalize
+	ramdiskSystem bool   // the deploy interface boots a ramdisk as the system
+	systemOn      int    // boots of the node's own system
 	refuses       map[driver.Net]error
 	broken        error // what the BMC answers to every question of power
 	silent        bool  // the BMC takes connections and answers nothing
@@ -199,6 +200,7 @@ func (b *bench) Finalize(_ context.Context, _ *metal.Node, a driver.Agent, f dri
 		return problem.Unavailablef("%w: 500", driver.ErrFaulty)
 	}
 	b.finals++
+	b.finalDrive = string(f.ConfigDrive)
 	b.credential, b.agentUp = f.Hash.Reveal(), false
 	return nil
 }

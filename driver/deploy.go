@@ -10,7 +10,7 @@ import (
 
 // Deploy puts a system onto a node, or accepts the one that is there.
 type Deploy interface {
-	// Heartbeats says what a heartbeat means to it: "" nothing (the API warns), "wait" it makes the waiting operation go on, "own" it starts a job.
+	// Heartbeats says what a heartbeat means to it: "" nothing (the API warns), "wait" it makes the waiting operation go on.
 	// One that waits for heartbeats can also clean and serve a node by its ramdisk.
 	Heartbeats() string
 	// NeedsImage tells whether instance_info must name an image that it writes; false: the disk already holds a system.

@@ -7,6 +7,7 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"salvor/metal"
@@ -104,6 +105,8 @@ type Finalize struct {
 	Hash secret.Value // crypt(3) hash of the rescue password
 	// Extras go only to an agent whose version begins with agent.Product.
 	Extras *agent.Extras
+	// ConfigDrive is the stored config drive, or nil. Its network_data goes to the agent where Extras has none.
+	ConfigDrive json.RawMessage
 }
 
 // Rescue finishes a rescue.

@@ -42,7 +42,7 @@ type InterfaceInfo struct {
 	Broken string `json:"broken,omitempty"`
 	// NeedsPorts: the node must have at least one port.
 	NeedsPorts bool `json:"needs_ports,omitempty"`
-	// Heartbeat says how a deploy interface takes heartbeats: "" none, "wait" or "own".
+	// Heartbeat says how a deploy interface takes heartbeats: "" not at all, or "wait".
 	Heartbeat string `json:"heartbeat,omitempty"`
 	// NeedsHeartbeat marks a rescue interface whose ramdisk must be heard: the deploy interface has to take heartbeats.
 	NeedsHeartbeat bool `json:"needs_heartbeat,omitempty"`

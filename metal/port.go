@@ -102,6 +102,11 @@ type portRules struct {
 // admit refuses changes of a locked node's ports. A port of a node in use can neither go
 // nor change what its boot and its networks depend on, unless the node is in maintenance.
 func (r portRules) admit(ctx context.Context, tx job.Tx, c record.Change[Port]) error {
+	if c.Old != nil && c.New != nil {
+		if err := r.nodes.checkNewParent(ctx, tx, c.Old.NodeID, c.New.NodeID); err != nil {
+			return err
+		}
+	}
 	n, err := r.nodes.parent(ctx, tx, c.Oldest().NodeID, c.Old == nil)
 	if err != nil {
 		return err

@@ -83,6 +83,11 @@ var rewired = []State{Enroll, Inspecting, InspectWait, Manageable}
 // admitGroup refuses changes of a locked node's portgroups, the removal and the move of
 // one with ports in it, and a move of a node's wiring while the node is in use.
 func (r portRules) admitGroup(ctx context.Context, tx job.Tx, c record.Change[Portgroup]) error {
+	if c.Old != nil && c.New != nil {
+		if err := r.nodes.checkNewParent(ctx, tx, c.Old.NodeID, c.New.NodeID); err != nil {
+			return err
+		}
+	}
 	n, err := r.nodes.parent(ctx, tx, c.Oldest().NodeID, c.Old == nil)
 	if err != nil || c.Old == nil {
 		return err

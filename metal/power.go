@@ -96,6 +96,10 @@ func (n *Node) admitPower(target PowerTarget) error {
 		if target.Ends() == PowerOn {
 			return problem.Conflictf("Node %s is in state %q: powering it on would boot its own disk. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState)
 		}
+	case UnrescueFailed:
+		if target.Ends() == PowerOn {
+			return problem.Conflictf("Node %s is in state %q: its boot and its networks may still be those of the rescue. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState)
+		}
 	}
 	return nil
 }

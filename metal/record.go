@@ -18,6 +18,15 @@ func (s *Nodes) parent(ctx context.Context, tx job.Tx, id string, isNew bool) (*
 	return n, err
 }
 
+// checkNewParent refuses (Invalid) a move to a node that does not exist. As with Ironic, it is asked before the state of the old node.
+func (s *Nodes) checkNewParent(ctx context.Context, tx job.Tx, from, to string) error {
+	if from == to {
+		return nil
+	}
+	_, err := s.parent(ctx, tx, to, true)
+	return err
+}
+
 // checkMove holds a record's move to another node to what holds there: the node exists and is not locked.
 func (s *Nodes) checkMove(ctx context.Context, tx job.Tx, from, to string) error {
 	if from == to {

@@ -108,6 +108,11 @@ func (s *Nodes) admitVolume(ctx context.Context, tx job.Tx, word string, v volum
 	if v.to == "" {
 		action, free = word+" deletion", []State{Enroll, Manageable, AdoptFailed}
 	}
+	if v.to != "" {
+		if err := s.checkNewParent(ctx, tx, v.from, v.to); err != nil {
+			return err
+		}
+	}
 	ids := []string{v.from}
 	if v.to != "" && v.to != v.from {
 		ids = append(ids, v.to)

@@ -72,6 +72,12 @@ func needed[R any](f field[R]) field[R] {
 	return f
 }
 
+// namedSince is a field that older clients patch and read, and name in no creation and no query.
+func namedSince[R any](v metal.Version, f field[R]) field[R] {
+	f.named = v
+	return f
+}
+
 // filled refuses an empty value: null is how a field is reset.
 func filled[R any](f field[R]) field[R] {
 	set := f.set

@@ -33,6 +33,8 @@ type kind[R, F any] struct {
 	namedSince metal.Version
 	// removable refuses removals that the rules allow and the version of the request does not; nil: none.
 	removable func(*call, *R) error
+	// nodeOf is the node that a record belongs to, whose state may close it to older clients; nil: none.
+	nodeOf func(*R) string
 	// patched refuses what a patch made of a record; nil: none.
 	patched func(before, after *R, ops []patchOp) error
 	// hides is the rule of the policy without which a part of each record is not shown; empty: nothing is hidden.
@@ -62,6 +64,8 @@ type field[R any] struct {
 	name  string
 	since metal.Version
 	use   use
+	// named is the first version whose creations and queries may name the field, where PATCH and answers have it before; 0: since.
+	named metal.Version
 	// write appends the value to an answer; nil: the field is never shown.
 	write func([]byte, *R, *call) []byte
 	// get gives the present value, unmasked, for PATCH to work on.
@@ -132,7 +136,7 @@ func (k *kind[R, F]) choose(c *call, brief bool) ([]*field[R], error) {
 		if !ok || k.fields[i].write == nil {
 			return nil, unknownField(name)
 		}
-		if since := k.fields[i].since; since > c.version {
+		if since := max(k.fields[i].since, k.fields[i].named); since > c.version {
 			return nil, newerField(name, since)
 		}
 	}

@@ -286,10 +286,13 @@ func (c *call) nodeForChange() (*metal.Node, error) {
 	return n, c.rescueGate(n)
 }
 
+// rescueVersion is the first version that knows rescue.
+const rescueVersion metal.Version = 38
+
 // rescueGate keeps clients that are older than rescue away from nodes in its states, as
 // the specification of rescue asks (Ironic itself gates only the verbs).
 func (c *call) rescueGate(n *metal.Node) error {
-	if c.version < 38 && n.ProvisionState.RescueState() {
+	if c.version < rescueVersion && n.ProvisionState.RescueState() {
 		return api.NotAcceptablef("Request not acceptable: node %s is in state %q, and clients of API version 1.37 or older can not change it; use 1.38 or newer.", n.ID, n.ProvisionState)
 	}
 	return nil

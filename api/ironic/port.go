@@ -15,6 +15,7 @@ var ports = define(kind[metal.Port, metal.PortFilter]{
 	name: "port", path: "ports", list: "ports", since: 1, detail: 43, detailPath: true, namedSince: 88,
 	service: func(s *server) *metal.Ports { return s.Ports },
 	blank:   func(*call) *metal.Port { return &metal.Port{PXEEnabled: true} },
+	nodeOf:  func(p *metal.Port) string { return p.NodeID },
 	fields: slices.Concat([]field[metal.Port]{
 		idField[metal.Port](),
 		needed(wordField("address", 1, settable|ordered, 64, func(p *metal.Port) *string { return &p.Address })),

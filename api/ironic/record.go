@@ -149,6 +149,9 @@ func (k *kind[R, F]) create(c *call) error {
 	if err := k.fill(c, r, body); err != nil {
 		return err
 	}
+	if err := k.rescueGate(c, r); err != nil {
+		return err
+	}
 	if err := k.service(c.s).Create(c.r.Context(), r, c.who); err != nil {
 		return err
 	}
@@ -164,8 +167,8 @@ func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
 		switch {
 		case !ok || k.fields[i].use&creatable == 0:
 			odd = append(odd, name)
-		case k.fields[i].since > c.version:
-			return newerField(name, k.fields[i].since)
+		case max(k.fields[i].since, k.fields[i].named) > c.version:
+			return newerField(name, max(k.fields[i].since, k.fields[i].named))
 		}
 	}
 	if len(odd) > 0 {
@@ -212,6 +215,9 @@ func (k *kind[R, F]) patch(c *call) error {
 // apply works a patch on a record.
 func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 	before := *r
+	if err := k.rescueGate(c, r); err != nil {
+		return err
+	}
 	values, err := applyPatch(ops, func(name string) any { return k.fields[k.index[name]].get(r) })
 	if err != nil {
 		return err
@@ -230,9 +236,26 @@ func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 		}
 	}
 	if k.patched != nil {
-		return k.patched(&before, r, ops)
+		if err := k.patched(&before, r, ops); err != nil {
+			return err
+		}
 	}
-	return nil
+	return k.rescueGate(c, r)
+}
+
+// rescueGate is that of the node that the record belongs to. A node that does not exist is the service's to refuse.
+func (k *kind[R, F]) rescueGate(c *call, r *R) error {
+	if c.version >= rescueVersion || k.nodeOf == nil {
+		return nil
+	}
+	n, err := c.s.Nodes.Node(c.r.Context(), k.nodeOf(r))
+	if problem.Is(err, problem.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.rescueGate(n)
 }
 
 func (k *kind[R, F]) remove(c *call) error {
@@ -243,9 +266,12 @@ func (k *kind[R, F]) remove(c *call) error {
 	if err != nil {
 		return err
 	}
-	if k.removable != nil {
+	if k.removable != nil || k.nodeOf != nil && c.version < rescueVersion {
 		r, err := k.service(c.s).Get(c.r.Context(), ident)
 		if err == nil {
+			err = k.rescueGate(c, r)
+		}
+		if err == nil && k.removable != nil {
 			err = k.removable(c, r)
 		}
 		if err != nil {

@@ -129,6 +129,11 @@ func (s *server) clearMaintenance(c *call) error {
 }
 
 func (c *call) maintain(on bool, reason string) error {
+	if c.version < rescueVersion {
+		if _, err := c.nodeForChange(); err != nil {
+			return err
+		}
+	}
 	if err := c.s.Nodes.SetMaintenance(c.r.Context(), c.args[0], on, reason, c.who); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 	name: "volume connector", path: "volume/connectors", list: "connectors", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true,
 	service:   func(s *server) *metal.Connectors { return s.Connectors },
 	blank:     func(*call) *metal.Connector { return &metal.Connector{} },
+	nodeOf:    func(v *metal.Connector) string { return v.NodeID },
 	removable: func(c *call, v *metal.Connector) error { return c.poweredOff("volume connector deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Connector]{
 		idField[metal.Connector](),
@@ -44,6 +45,7 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 	name: "volume target", path: "volume/targets", list: "targets", since: volumeVersion, detail: volumeVersion, detailPath: true, noNames: true, hides: wholeTarget, patched: targetMoved,
 	service:   func(s *server) *metal.Targets { return s.Targets },
 	blank:     func(*call) *metal.Target { return &metal.Target{} },
+	nodeOf:    func(v *metal.Target) string { return v.NodeID },
 	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Target]{
 		idField[metal.Target](),

@@ -41,6 +41,14 @@ func (Rescue) NeedsRamdisk() bool { return true }
 
 // Finalize tells the agent the hash, once, and follows the command to its end.
 func (r Rescue) Finalize(ctx context.Context, n *metal.Node, a driver.Agent, f driver.Finalize) error {
+	if f.Extras != nil && len(f.Extras.NetworkData) == 0 {
+		// Without it the agent looks for a config drive on the machine's disks, so one that cannot be read here is no failure.
+		if data, err := driveNetwork(f.ConfigDrive); err == nil && data != nil {
+			extras := *f.Extras
+			extras.NetworkData = data
+			f.Extras = &extras
+		}
+	}
 	c, err := r.dial(a, f)
 	if err == nil {
 		err = c.finalize(ctx, strings.HasPrefix(a.Version, wire.Product), f)
