@@ -19,7 +19,7 @@ import (
 	"salvor/test/program"
 )
 
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 type object = map[string]any
 
@@ -46,6 +46,7 @@ func newWorld(t *testing.T) *world {
 rescue_kernel = %[1]s/default/vmlinuz
 rescue_ramdisk = %[1]s/default/initrd
 file_url_allowed_paths = %[1]s/images
+bmc_networks = 127.0.0.1/32
 [service_catalog]
 endpoint_override = http://192.0.2.9:6385
 [bridge]
