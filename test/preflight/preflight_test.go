@@ -1,0 +1,411 @@
+package preflight
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"salvor/driver/drivertest"
+	"salvor/test/program"
+)
+
+const patience = 30 * time.Second
+
+type object = map[string]any
+
+// world is a real salvor serve, with files that machines may be given and one network for rescues.
+type world struct {
+	*program.Server
+	dir string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{dir: dir}
+	w.write(t, "default/vmlinuz", "kernel")
+	w.write(t, "default/initrd", "ramdisk")
+	w.write(t, "images/vmlinuz", "kernel")
+	w.write(t, "images/initrd", "ramdisk")
+	w.write(t, "images/empty", "")
+	w.write(t, "secret/file", "not for machines")
+	if err := os.Symlink(filepath.Join(dir, "secret/file"), filepath.Join(dir, "images/link")); err != nil {
+		t.Fatal(err)
+	}
+	w.Server = program.Serve(t, fmt.Sprintf(`[conductor]
+rescue_kernel = %[1]s/default/vmlinuz
+rescue_ramdisk = %[1]s/default/initrd
+file_url_allowed_paths = %[1]s/images
+bmc_networks = 127.0.0.1/32
+[service_catalog]
+endpoint_override = http://192.0.2.9:6385
+[bridge]
+tenant_network = brtenant
+rescuing_network = brrescue
+`, dir))
+	return w
+}
+
+func (w *world) write(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask sends a request and gives the status, and the answer with what it says if it is an error.
+func (w *world) ask(t *testing.T, method, path string, body any) (int, object, string) {
+	t.Helper()
+	var text io.Reader = http.NoBody
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-OpenStack-Ironic-API-Version", "1.95")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := object{}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &out); err != nil {
+			t.Fatalf("%s %s: %s", method, path, raw)
+		}
+	}
+	return resp.StatusCode, out, complaint(out)
+}
+
+// complaint is the sentence of an error, which the API may wrap in JSON once more.
+func complaint(out object) string {
+	inner, _ := out["error_message"].(object)
+	if text, ok := out["error_message"].(string); ok {
+		_ = json.Unmarshal([]byte(text), &inner)
+	}
+	said, _ := inner["faultstring"].(string)
+	return said
+}
+
+func (w *world) must(t *testing.T, method, path string, body any) object {
+	t.Helper()
+	status, out, said := w.ask(t, method, path, body)
+	if status >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, status, said)
+	}
+	return out
+}
+
+func (w *world) reaches(t *testing.T, id, state string) object {
+	t.Helper()
+	var n object
+	program.Until(t, "node "+id+" in "+state, patience, func() error {
+		n = w.must(t, "GET", "/v1/nodes/"+id, nil)
+		if n["provision_state"] != state || n["reservation"] != nil {
+			return fmt.Errorf("%v, %v", n["provision_state"], n["last_error"])
+		}
+		return nil
+	})
+	return n
+}
+
+// machine is a BMC that counts what would change it, with a machine that is on.
+type machine struct {
+	*drivertest.BMC
+	server *httptest.Server
+	writes atomic.Int64
+	bend   func(path string, answer object) int // what the BMC answers otherwise: the status
+}
+
+func newMachine(t *testing.T, bend func(path string, answer object) int) *machine {
+	t.Helper()
+	m := &machine{BMC: drivertest.NewBMC("admin", "calvin"), bend: bend}
+	m.SetOn(true)
+	m.server = httptest.NewServer(m)
+	t.Cleanup(m.server.Close)
+	return m
+}
+
+func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/SessionService/") {
+		m.writes.Add(1)
+	}
+	if m.bend == nil || r.Method != http.MethodGet {
+		m.BMC.ServeHTTP(w, r)
+		return
+	}
+	rec := httptest.NewRecorder()
+	m.BMC.ServeHTTP(rec, r)
+	var doc object
+	status := rec.Code
+	if json.Unmarshal(rec.Body.Bytes(), &doc) == nil && status == http.StatusOK {
+		status = m.bend(strings.TrimSuffix(r.URL.Path, "/"), doc)
+	}
+	maps.Copy(w.Header(), rec.Header())
+	w.Header().Del("Content-Length")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(doc)
+}
+
+// untouched wants the machine as it was.
+func (m *machine) untouched(t *testing.T) {
+	t.Helper()
+	if n := m.writes.Load(); n != 0 || !m.On() || m.Image() != "" || m.Boot().Enabled != "Disabled" {
+		t.Errorf("the machine was touched: %d requests, on %v, image %q, boot %+v", n, m.On(), m.Image(), m.Boot())
+	}
+}
+
+// enroll makes a node of a machine and brings it to manageable or active.
+func (w *world) enroll(t *testing.T, m *machine, c broken) string {
+	t.Helper()
+	info := object{"redfish_address": m.server.URL, "redfish_username": "admin", "redfish_password": "calvin"}
+	maps.Copy(info, c.info)
+	for k, v := range info {
+		if s, ok := v.(string); ok {
+			info[k] = strings.ReplaceAll(s, "$DIR", w.dir)
+		}
+	}
+	body := object{"driver": "redfish", "driver_info": info, "network_interface": "noop", "deploy_interface": "direct", "rescue_interface": "agent", "boot_interface": "redfish-virtual-media"}
+	instance := object{"image_source": "http://192.0.2.8/image", "image_checksum": strings.Repeat("a", 64)}
+	for k, v := range c.instance {
+		if instance[k] = v; v == nil {
+			delete(instance, k)
+		} else if s, ok := v.(string); ok {
+			instance[k] = strings.ReplaceAll(s, "$DIR", w.dir)
+		}
+	}
+	body["instance_info"] = instance
+	maps.Copy(body, c.node)
+	n := w.must(t, "POST", "/v1/nodes", body)
+	id := n["uuid"].(string)
+	port := object{"node_uuid": id, "address": mac(), "pxe_enabled": true, "local_link_connection": object{"port_id": "tap0", "switch_id": "52:54:00:ff:ff:ff"}}
+	maps.Copy(port, c.port)
+	w.must(t, "POST", "/v1/ports", port)
+	w.must(t, "PUT", "/v1/nodes/"+id+"/states/provision", object{"target": "manage"})
+	w.reaches(t, id, "manageable")
+	if c.state() == "active" {
+		w.must(t, "PUT", "/v1/nodes/"+id+"/states/provision", object{"target": "adopt"})
+		w.reaches(t, id, "active")
+	}
+	return id
+}
+
+var macs atomic.Int64
+
+func mac() string {
+	n := macs.Add(1)
+	return fmt.Sprintf("52:54:00:00:%02x:%02x", n>>8, n&0xff)
+}
+
+// broken is a configuration with which an operation cannot succeed.
+type broken struct {
+	name, target               string // target of states/provision
+	info, instance, node, port object
+	bend                       func(path string, answer object) int
+	at, want                   string // the interface at which validate says it, and a part of what it says
+}
+
+func (c broken) state() string {
+	if c.target == "rescue" || c.target == "rebuild" || c.target == "service" {
+		return "active"
+	}
+	return "manageable"
+}
+
+func bridge(more object) object {
+	out := object{"network_interface": "bridge"}
+	maps.Copy(out, more)
+	return out
+}
+
+// without takes a boot target away.
+func without(target string) func(string, object) int {
+	return func(path string, doc object) int {
+		if boot, ok := doc["Boot"].(object); ok && path == drivertest.SystemPath {
+			var left []any
+			for _, v := range boot["BootSourceOverrideTarget@Redfish.AllowableValues"].([]any) {
+				if v != target {
+					left = append(left, v)
+				}
+			}
+			boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = left
+		}
+		return http.StatusOK
+	}
+}
+
+func media(status int) func(string, object) int {
+	return func(path string, doc object) int {
+		if !strings.HasSuffix(path, "/VirtualMedia") {
+			return http.StatusOK
+		}
+		doc["Members"] = []any{}
+		return status
+	}
+}
+
+func kernel(at string) object   { return object{"rescue_kernel": at, "rescue_ramdisk": "$DIR/images/initrd"} }
+func appended(params any) object { return object{"kernel_append_params": params} }
+
+// table are broken configurations of every kind that the door can see.
+var table = []broken{
+	{name: "kernel outside of the directories", target: "rescue", info: kernel("/etc/shadow"), at: "boot", want: "the kernel /etc/shadow lies outside of the directories for boot images"},
+	{name: "kernel without ramdisk", target: "rescue", info: object{"rescue_kernel": "$DIR/images/vmlinuz"}, at: "boot", want: "no ramdisk is known"},
+	{name: "ramdisk without kernel", target: "rescue", info: object{"rescue_ramdisk": "$DIR/images/initrd"}, at: "boot", want: "no kernel is known"},
+	{name: "relative path", target: "rescue", info: kernel("images/vmlinuz"), at: "boot", want: "not absolute"},
+	{name: "scheme", target: "rescue", info: kernel("ftp://192.0.2.1/k"), at: "boot", want: `scheme "ftp"`},
+	{name: "URL without host", target: "rescue", info: kernel("http:///k"), at: "boot", want: "names no host"},
+	{name: "missing kernel", target: "rescue", info: kernel("$DIR/images/nothing"), at: "boot", want: "no such file"},
+	{name: "kernel is a directory", target: "rescue", info: kernel("$DIR/images"), at: "boot", want: "no regular file"},
+	{name: "empty ramdisk", target: "rescue", info: object{"rescue_kernel": "$DIR/images/vmlinuz", "rescue_ramdisk": "$DIR/images/empty"}, at: "boot", want: "it is empty"},
+	{name: "link out of the directory", target: "rescue", info: kernel("$DIR/images/link"), at: "boot", want: "lies outside"},
+	{name: "parameters of two lines", target: "rescue", info: appended("quiet\nsplash"), at: "boot", want: "one line"},
+	{name: "parameters that are ours", target: "rescue", info: appended("initrd=x"), at: "boot", want: "may not set initrd"},
+	{name: "too many parameters", target: "rescue", info: appended(strings.Repeat("quiet ", 2000)), at: "boot", want: "at most"},
+	{name: "parameters that are no text", target: "rescue", info: appended(7), at: "boot", want: "must be a string"},
+	{name: "two reasons at once", target: "rescue", info: object{"rescue_kernel": "/etc/shadow", "kernel_append_params": "a\nb"}, at: "rescue", want: "one line"},
+	{name: "port without its link", target: "rescue", node: bridge(nil), port: object{"local_link_connection": object{}}, at: "network", want: "has no port_id"},
+	{name: "port of a strange link", target: "rescue", node: bridge(nil), port: object{"local_link_connection": object{"port_id": "../x", "switch_id": "52:54:00:ff:ff:ff"}}, at: "network", want: "no name of a link"},
+	{name: "strange tenant network", target: "rescue", node: bridge(nil), port: object{"extra": object{"vif_port_id": "br0"}}, at: "network", want: "no bridge for tenants"},
+	{name: "tenant network that is no text", target: "rescue", node: bridge(nil), port: object{"extra": object{"vif_port_id": 7}}, at: "network", want: "must be a string"},
+	{name: "no port to boot from", target: "rescue", node: object{"boot_interface": "ipxe"}, port: object{"pxe_enabled": false}, at: "boot", want: "no port with pxe_enabled"},
+	{name: "HTTP boot of a BIOS", target: "rescue", node: object{"boot_interface": "http", "properties": object{"capabilities": "boot_mode:bios"}}, at: "boot", want: "HTTP boot needs UEFI"},
+	{name: "ssh on no port", target: "rescue", info: object{"rescue_ssh_interfaces": "nonsense"}, at: "rescue", want: `"nonsense" is no port`},
+	{name: "ssh interfaces of no kind", target: "rescue", info: object{"rescue_ssh_interfaces": []any{1}}, at: "rescue", want: "must list MACs"},
+	{name: "deploy interface without heartbeats", target: "rescue", node: object{"deploy_interface": "fake"}, at: "rescue", want: "needs heartbeats"},
+	{name: "BMC without a CD drive", target: "rescue", bend: media(http.StatusOK), at: "boot", want: "has no virtual CD drive"},
+	{name: "BMC without the licence", target: "rescue", bend: media(http.StatusForbidden), at: "boot", want: "licence"},
+	{name: "BMC that boots no CD", target: "rescue", bend: without("Cd"), at: "boot", want: "cannot boot from cdrom"},
+	{name: "BMC that boots no network", target: "rescue", node: object{"boot_interface": "ipxe"}, bend: without("Pxe"), at: "boot", want: "cannot boot from pxe"},
+	{name: "image outside of the directories", target: "rebuild", instance: object{"image_source": "file:///etc/shadow"}, at: "deploy", want: "the image_source /etc/shadow lies outside"},
+	{name: "missing image", target: "rebuild", instance: object{"image_source": "file://$DIR/images/nothing"}, at: "deploy", want: "no such file"},
+	{name: "image without checksum", target: "rebuild", instance: object{"image_checksum": nil}, at: "deploy", want: "lacks a checksum"},
+	{name: "no provisioning network", target: "rebuild", node: bridge(nil), at: "network", want: "there is no provisioning network"},
+	{name: "deploy kernel without ramdisk", target: "rebuild", info: object{"deploy_kernel": "$DIR/images/vmlinuz"}, at: "deploy", want: "no ramdisk is known"},
+	{name: "system ramdisk outside of the directories", target: "rebuild", node: object{"deploy_interface": "ramdisk"},
+		instance: object{"image_source": nil, "kernel": "$DIR/images/vmlinuz", "ramdisk": "/etc/shadow"}, at: "deploy", want: "the ramdisk /etc/shadow lies outside"},
+	{name: "no cleaning network", target: "provide", node: bridge(object{"automated_clean": true}), at: "network", want: "there is no cleaning network"},
+	{name: "missing deploy kernel", target: "provide", node: object{"automated_clean": true}, info: object{"deploy_kernel": "$DIR/images/nothing", "deploy_ramdisk": "$DIR/images/initrd"}, at: "deploy", want: "no such file"},
+	{name: "no inspection network", target: "inspect", node: bridge(object{"inspect_interface": "agent"}), at: "inspect", want: "there is no inspection network"},
+	{name: "deploy kernel outside of the directories", target: "inspect", node: object{"inspect_interface": "agent"},
+		info: object{"deploy_kernel": "/etc/shadow", "deploy_ramdisk": "$DIR/images/initrd"}, at: "inspect", want: "the kernel /etc/shadow lies outside"},
+}
+
+// TestBrokenConfigurations: each is refused by the API, shown by validate and by the doctor, in the same sentence, and the
+// machine goes on as it was.
+func TestBrokenConfigurations(t *testing.T) {
+	w := newWorld(t)
+	cli := program.CLI{URL: w.URL}
+	if len(table) < 30 {
+		t.Errorf("%d kinds", len(table))
+	}
+	t.Run("all", func(t *testing.T) {
+		for _, c := range table {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, c.bend)
+				id := w.enroll(t, m, c)
+				status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", request(c.target))
+				_, sentence, found := strings.Cut(said, " node "+id+": ")
+				if status != http.StatusBadRequest || !found || !strings.Contains(sentence, c.want) {
+					t.Fatalf("the API answers %d %q, want %q", status, said, c.want)
+				}
+				sentence = strings.TrimSpace(sentence)
+				shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)[c.at].(object)
+				if reason, _ := shown["reason"].(string); shown["result"] != false || !strings.Contains(reason, sentence) {
+					t.Errorf("validate shows at %s: %v\nthe API: %s", c.at, shown, sentence)
+				}
+				out, err := cli.Try(t, "doctor", "--node", id)
+				if err == nil || !strings.Contains(strings.ReplaceAll(out, "\n", " "), sentence) && !said1(out, sentence) {
+					t.Errorf("the doctor (%v):\n%s\nthe API: %s", err, out, sentence)
+				}
+				if n := w.reaches(t, id, c.state()); n["last_error"] != nil || n["power_state"] != "power on" {
+					t.Errorf("error %v, power %v", n["last_error"], n["power_state"])
+				}
+				m.untouched(t)
+			})
+		}
+	})
+}
+
+func request(target string) object {
+	if target == "rescue" {
+		return object{"target": target, "rescue_password": "let me in"}
+	}
+	return object{"target": target}
+}
+
+// said1 tells whether each reason of a sentence stands in a line of its own.
+func said1(out, sentence string) bool {
+	for _, reason := range strings.Split(sentence, "; ") {
+		if !strings.Contains(out, reason) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestOnlyTheActionSees: where nothing is known of the BMC the door has no objection. The first action reads it, and the machine
+// is as it was.
+func TestOnlyTheActionSees(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range table {
+		if c.bend == nil {
+			continue
+		}
+		m := newMachine(t, c.bend)
+		id := w.enroll(t, m, c)
+		_, _, refused := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", request(c.target))
+		w.must(t, "PATCH", "/v1/nodes/"+id, []object{{"op": "add", "path": "/driver_info/redfish_verify_ca", "value": false}})
+		w.must(t, "PUT", "/v1/nodes/"+id+"/states/provision", request(c.target))
+		n := w.reaches(t, id, "rescue failed")
+		_, sentence, _ := strings.Cut(refused, " node "+id+": ")
+		sentence, _, _ = strings.Cut(sentence, ". This was read at")
+		if text, _ := n["last_error"].(string); sentence == "" || !strings.Contains(text, sentence) || n["power_state"] != "power on" {
+			t.Errorf("%s: %q, power %v, want %q", c.name, text, n["power_state"], sentence)
+		}
+		m.untouched(t)
+	}
+}
+
+// TestNetworkDataIsRefusedAtPATCH, and when the node is made.
+func TestNetworkDataIsRefusedAtPATCH(t *testing.T) {
+	w := newWorld(t)
+	m := newMachine(t, nil)
+	id := w.enroll(t, m, broken{target: "rescue"})
+	bad := object{"foo": 1, "links": "x"}
+	status, _, said := w.ask(t, "PATCH", "/v1/nodes/"+id, []object{{"op": "add", "path": "/network_data", "value": bad}})
+	if status != http.StatusBadRequest || !strings.Contains(said, "network_data: links must be a list") {
+		t.Errorf("%d %q", status, said)
+	}
+	if status, _, said := w.ask(t, "POST", "/v1/nodes", object{"driver": "redfish", "network_data": bad}); status != http.StatusBadRequest || !strings.Contains(said, "network_data: links") {
+		t.Errorf("%d %q", status, said)
+	}
+	w.must(t, "PATCH", "/v1/nodes/"+id, []object{{"op": "add", "path": "/network_data", "value": object{"links": []any{}, "networks": []any{}, "services": []any{}}}})
+	w.must(t, "PATCH", "/v1/nodes/"+id, []object{{"op": "replace", "path": "/network_data", "value": object{}}})
+}
