@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -65,8 +66,7 @@ func (l diskLease) encode() []byte { return append(encode(l), '\n') }
 
 // raised is the lease with a higher counter and the given state. Its text has the same length.
 func (l diskLease) raised(state string) diskLease {
-	var n uint64
-	_, _ = fmt.Sscan(l.Counter, &n)
+	n, _ := strconv.ParseUint(l.Counter, 10, 64) // as parseLease has read it
 	l.Counter, l.State = fmt.Sprintf("%020d", n+1), state
 	return l
 }

@@ -460,3 +460,17 @@ func TestReplacedLeaseIsWhole(t *testing.T) {
 		t.Errorf("%v", all)
 	}
 }
+
+// TestACounterRises: for as long as anybody looks, and the lease keeps its length.
+func TestACounterRises(t *testing.T) {
+	t.Parallel()
+	l := diskLease{Version: 1, Host: "h", Nonce: "n", State: leaseFree, Counter: fmt.Sprintf("%020d", 0)}
+	length := len(l.encode())
+	for range 1000 {
+		next := l.raised(leaseHeld)
+		if next.Counter <= l.Counter || len(next.encode()) != length {
+			t.Fatalf("%s after %s", next.Counter, l.Counter)
+		}
+		l = next
+	}
+}

@@ -297,3 +297,22 @@ func TestURI(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesOfAGuest: the files of its disks are told, and neither its CDs nor its volumes.
+func TestFilesOfAGuest(t *testing.T) {
+	t.Parallel()
+	disk := func(device, file string) libvirtxml.DomainDisk {
+		d := libvirtxml.DomainDisk{Device: device, Source: &libvirtxml.DomainDiskSource{}}
+		if file != "" {
+			d.Source.File = &libvirtxml.DomainDiskSourceFile{File: file}
+		}
+		return d
+	}
+	var g compute.Guest
+	fill(&g, &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Disks: []libvirtxml.DomainDisk{
+		disk("disk", "/pool/a"), disk("cdrom", "/pool/cd"), disk("disk", ""), {Device: "disk"}, disk("", "/pool/b"),
+	}}})
+	if len(g.Files) != 2 || g.Files[0] != "/pool/a" || g.Files[1] != "/pool/b" {
+		t.Errorf("%v", g.Files)
+	}
+}

@@ -125,6 +125,8 @@ func (s *scene) named(words ...string) {
 func (s *scene) rejoinedIdentity() {
 	s.Helper()
 	old, _ := s.show("host", s.source)["id"].(string)
+	s.fault("down") // its BMC cannot cut the power
+	s.harmed = time.Now()
 	s.service(s.source, s.agentOf(filepath.Join(s.dir, s.source+"-again"))...)
 	s.await("the new identity is up", func() bool { return len(s.rows(s.source)) == 2 })
 	s.await("the old row is down", func() bool { return s.show("host", old)["state"] == "down" })
