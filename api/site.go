@@ -27,7 +27,7 @@ func NamedHere(h http.Handler, names []string) http.Handler {
 	fail := Faults(nil, nil, "error")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := strings.ToLower(strings.TrimSuffix((&url.URL{Host: r.Host}).Hostname(), "."))
-		if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ".") && !slices.Contains(names, host) {
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && !slices.Contains(names, host) {
 			fail(w, r, problem.Forbiddenf("Nobody has to prove here who it is, so requests are taken by address and by names that are known, and %.100q is none: "+
 				"ask by address, set [api]public_endpoint to the URL with this name, or choose another auth_strategy than noauth.", host))
 			return

@@ -284,6 +284,9 @@ func systemOf(p map[string]string) (system, family string) {
 	return system, family
 }
 
+// maxImpliedDisk is the largest disk, in GiB, that an image gives to a server whose flavor names no size: a project chooses the image.
+const maxImpliedDisk = 64
+
 // disks lists the server's disks in the order in which its guest sees them, and reserves the volumes among them.
 func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server) error {
 	if err := c.checkMetalDisks(); err != nil {
@@ -294,6 +297,9 @@ func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server
 		size := c.flavor.Disk
 		if size == 0 {
 			size = max(1, c.image.gib(), c.image.MinDisk)
+			if size > maxImpliedDisk {
+				return problem.Invalidf("flavor %s gives no disk size, and image %s is a disk of %d GiB; without a size at most %d are given: choose a flavor with a disk", c.flavor.Name, c.image.ID, size, maxImpliedDisk)
+			}
 		}
 		srv.Disks = []Disk{{Name: prefix + "a", BootIndex: 0, Store: s.opts.DefaultStore, SizeGiB: size, ImageID: c.image.ID, DeleteOnTermination: true}}
 	}

@@ -363,6 +363,9 @@ func (s *RescueImages) apiImage(ctx context.Context, tx job.Tx, id string, srv *
 	if img.Status != ImageActive {
 		return nil, problem.Invalidf("image %s is not active: it is %s", img.ID, img.Status)
 	}
+	if size := img.gib(); size > maxImpliedDisk {
+		return nil, problem.Invalidf("image %s is a disk of %d GiB; a rescue takes at most %d: rescue with a smaller image", img.ID, size, maxImpliedDisk)
+	}
 	src, err := img.rescueSource()
 	if err != nil {
 		return nil, err

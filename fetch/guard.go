@@ -23,7 +23,7 @@ type Guard struct {
 	Only bool
 	// Doors are our own listeners, which nobody reaches through us; nil: there is none.
 	Doors func() []netip.AddrPort
-	// Own are this machine's addresses, where they are refused too; nil: they are not.
+	// Own are this machine's addresses, which are refused unless Networks names one alone; nil: they are not.
 	Own func() []netip.Addr
 }
 
@@ -69,6 +69,11 @@ func (g Guard) refuses(at netip.AddrPort) string {
 			}
 		}
 	}
+	// A network that happens to hold this machine too does not mean it: it has to be named alone, or as loopback.
+	meant := func(p netip.Prefix) bool { return p.Contains(a) && (p.IsSingleIP() || a.IsLoopback()) }
+	if g.Own != nil && !slices.ContainsFunc(g.Networks, meant) && slices.Contains(g.Own(), a) {
+		return "this machine itself"
+	}
 	if slices.ContainsFunc(g.Networks, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		return ""
 	}
@@ -79,9 +84,6 @@ func (g Guard) refuses(at netip.AddrPort) string {
 		if n.network.Contains(a) {
 			return n.what
 		}
-	}
-	if g.Own != nil && slices.Contains(g.Own(), a) {
-		return "this machine itself"
 	}
 	return ""
 }

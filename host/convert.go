@@ -3,30 +3,30 @@ package host
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"salvor/agent/image"
 	"salvor/problem"
 )
 
-// toRaw writes an image to a new raw file of at least size bytes and has it on the disk. An
-// image that is larger is Invalid if a size is asked for. The format is the one that was
+// toRaw writes an image to a new raw file of at least size bytes and has it on the disk; size 0 asks for the image's own, which
+// is at most maxRescue. An image that is larger is Invalid. The format is the one that was
 // recorded, never guessed from the bytes: a guest could write whatever makes a guess go wrong.
 func toRaw(ctx context.Context, from, format, to string, size int64) error {
 	var err error
+	most := size
+	if size == 0 {
+		most = maxRescue
+	}
 	switch format {
 	case rawFormat, "iso", "aki", "ari", "":
-		err = copySparse(ctx, from, to, size)
+		err = copySparse(ctx, from, to, most)
 	case "qcow2":
-		err = convert(ctx, from, to, size)
+		err = convert(ctx, from, to, most)
 	default:
 		return problem.Unsupportedf("images of format %.20q are not taken; want raw or qcow2", format)
 	}
@@ -67,7 +67,7 @@ func copySparse(ctx context.Context, from, to string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if size > 0 && info.Size() > size {
+	if info.Size() > size {
 		return tooLarge(info.Size(), size)
 	}
 	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -82,12 +82,16 @@ func copySparse(ctx context.Context, from, to string, size int64) error {
 		return err
 	}
 	buffer, zero := make([]byte, copyStep), make([]byte, copyStep)
+	room := roomOf(dst)
 	for at := int64(0); ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n, err := src.ReadAt(buffer, at)
 		if n > 0 && !bytes.Equal(buffer[:n], zero[:n]) {
+			if err := room(int64(n)); err != nil {
+				return err
+			}
 			if _, err := dst.WriteAt(buffer[:n], at); err != nil {
 				return err
 			}
@@ -102,54 +106,47 @@ func copySparse(ctx context.Context, from, to string, size int64) error {
 	}
 }
 
-// convert has qemu-img read a qcow2 image. One that names other files is refused: they would be this host's.
+// convert reads a qcow2 image in this process, as the ramdisk's agent does: no other program opens what a project brought.
 func convert(ctx context.Context, from, to string, size int64) error {
-	var info struct {
-		VirtualSize int64           `json:"virtual-size"`
-		Backing     string          `json:"backing-filename"`
-		Specific    json.RawMessage `json:"format-specific"`
-	}
-	out, err := qemuImg(ctx, time.Minute, "info", "--output=json", "-f", "qcow2", from)
+	src, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(out, &info); err != nil {
-		return problem.Invalidf("qemu-img info: %w", err)
-	}
-	if info.Backing != "" || bytes.Contains(info.Specific, []byte(`"data-file"`)) {
-		return problem.Invalidf("the qcow2 image is not whole: it names another file")
-	}
-	if size > 0 && info.VirtualSize > size {
-		return tooLarge(info.VirtualSize, size)
-	}
-	_, err = qemuImg(ctx, time.Hour, "convert", "-q", "-f", "qcow2", "-O", "raw", "-S", "64k", from, to)
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	return os.Chmod(to, 0o600)
+	defer dst.Close()
+	if err := image.Convert(ctx, src, dst, size, roomOf(dst)); err != nil {
+		_ = os.Remove(to)
+		return err
+	}
+	return nil
 }
 
-func qemuImg(ctx context.Context, within time.Duration, args ...string) ([]byte, error) {
-	tool, err := exec.LookPath("qemu-img")
-	if err != nil {
-		return nil, problem.Unsupportedf("qcow2 images need qemu-img (Debian: package qemu-utils)")
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, tool, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "LC_ALL=C", "TMPDIR=" + os.TempDir()}
-	var words bytes.Buffer
-	cmd.Stderr = &words
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("qemu-img %s: %w", args[0], ctx.Err())
-	}
-	if err != nil {
-		text := strings.TrimSpace(words.String())
-		if len(text) > 300 {
-			text = text[:300]
+// keepFree is what stays free on a store for the disks that grow there: a twentieth of it, and no more than this many bytes.
+const keepFree = 8 << 30
+
+// statEvery is how many bytes are written between two looks at the store.
+const statEvery = 32 << 20
+
+// roomOf tells whether the store of a file has room for more data. What is missing is told before the store is full: other
+// guests' sparse disks lie there.
+func roomOf(f *os.File) func(n int64) error {
+	unseen := int64(statEvery)
+	return func(n int64) error {
+		if unseen += n; unseen < statEvery {
+			return nil
 		}
-		return nil, problem.Invalidf("qemu-img %s: %s: %w", args[0], text, err)
+		unseen = 0
+		var at unix.Statfs_t
+		if err := unix.Fstatfs(int(f.Fd()), &at); err != nil {
+			return err
+		}
+		if free, kept := int64(at.Bavail)*at.Bsize, min(int64(at.Blocks)*at.Bsize/20, keepFree); free < kept+statEvery {
+			return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, kept>>20)
+		}
+		return nil
 	}
-	return out, nil
 }

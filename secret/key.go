@@ -188,7 +188,7 @@ func SealedBy(sealed string) string {
 // bound to it, so that a sealed value moved elsewhere does not open.
 func (k *Key) Seal(v Value, where string) string {
 	w := k.all()[0]
-	return w.id + idMark + base64.RawStdEncoding.EncodeToString(w.aead.Seal(nil, nil, []byte(v.plain), []byte(where)))
+	return w.id + idMark + base64.RawStdEncoding.EncodeToString(w.aead.Seal(nil, nil, []byte(v.Reveal()), []byte(where)))
 }
 
 // Open is the reverse of Seal, with whichever known key it was sealed.
@@ -209,7 +209,7 @@ func (k *Key) OpenedBy(sealed, where string) (Value, string, error) {
 			continue
 		}
 		if plain, err := w.aead.Open(nil, nil, b, []byte(where)); err == nil {
-			return Value{string(plain)}, w.id, nil
+			return New(string(plain)), w.id, nil
 		}
 	}
 	return Value{}, "", errors.New("open sealed secret: wrong key or place")
@@ -262,11 +262,11 @@ func (w *working) token(words []string) Value {
 	for _, word := range words {
 		fmt.Fprintf(m, "%d:%s;", len(word), word)
 	}
-	return Value{base64.RawURLEncoding.EncodeToString(m.Sum(nil))}
+	return New(base64.RawURLEncoding.EncodeToString(m.Sum(nil)))
 }
 
 // Equal compares two secrets in a time that does not tell where they differ.
-func (v Value) Equal(w Value) bool { return hmac.Equal([]byte(v.plain), []byte(w.plain)) }
+func (v Value) Equal(w Value) bool { return hmac.Equal([]byte(v.Reveal()), []byte(w.Reveal())) }
 
 func (k *Key) String() string { return Mask }
 

@@ -39,7 +39,7 @@ func Hide(text string, secrets ...Value) string {
 		return text
 	}
 	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s.plain, Mask)
+		text = strings.ReplaceAll(text, s.Reveal(), Mask)
 	}
 	return encoded.ReplaceAllStringFunc(text, func(word string) string {
 		plain := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(word, "="))
@@ -48,7 +48,7 @@ func Hide(text string, secrets ...Value) string {
 			return word
 		}
 		for _, s := range secrets {
-			if strings.Contains(string(b), s.plain) {
+			if strings.Contains(string(b), s.Reveal()) {
 				return Mask
 			}
 		}

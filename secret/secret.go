@@ -15,19 +15,35 @@ const Mask = "******"
 // Value is a string that no printing, logging or JSON encoding shows. The zero
 // Value is empty. Only Reveal gives the string away, so a search for it finds
 // every place where a secret leaves.
-type Value struct{ plain string }
+//
+// The string lies behind a pointer: fmt calls no method of a value in an unexported field, and would print a string there.
+// Values are compared by Equal.
+type Value struct {
+	_     [0]func() // == would compare pointers
+	plain *string
+}
 
 // New wraps a secret.
-func New(plain string) Value { return Value{plain} }
+func New(plain string) Value {
+	if plain == "" {
+		return Value{}
+	}
+	return Value{plain: &plain}
+}
 
 // Reveal gives the secret itself.
-func (v Value) Reveal() string { return v.plain }
+func (v Value) Reveal() string {
+	if v.plain == nil {
+		return ""
+	}
+	return *v.plain
+}
 
 // Empty reports whether there is no secret.
-func (v Value) Empty() bool { return v.plain == "" }
+func (v Value) Empty() bool { return v.plain == nil }
 
 func (v Value) String() string {
-	if v.plain == "" {
+	if v.plain == nil {
 		return ""
 	}
 	return Mask
@@ -40,7 +56,14 @@ func (v Value) Format(s fmt.State, _ rune) { fmt.Fprint(s, v.String()) }
 func (v Value) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
 // UnmarshalJSON takes a plain string.
-func (v *Value) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &v.plain) }
+func (v *Value) UnmarshalJSON(b []byte) error {
+	var plain string
+	if err := json.Unmarshal(b, &plain); err != nil {
+		return err
+	}
+	*v = New(plain)
+	return nil
+}
 
 // LogValue masks in structured logs.
 func (v Value) LogValue() slog.Value { return slog.StringValue(v.String()) }

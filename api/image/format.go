@@ -14,7 +14,7 @@ const (
 	isoMark     = 32769
 	qcowHeader2 = 72
 	qcowHeader3 = 104
-	maxVirtual  = 64 << 40
+	maxVirtual  = 4 << 40
 )
 
 const qcowMark = "QFI\xfb"

@@ -23,7 +23,7 @@ func (p *program) guard(n config.Networks) fetch.Guard {
 }
 
 func guardOf(c *config.Config, n config.Networks) fetch.Guard {
-	g := fetch.Guard{Networks: n.Listed, Only: !n.Others}
+	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Own: fetch.OwnAddresses}
 	if n.Others && len(n.Listed) == 0 && alone(c) {
 		g.Networks = fetch.Loopback.Networks
 	}
@@ -32,9 +32,7 @@ func guardOf(c *config.Config, n config.Networks) fetch.Guard {
 
 // callbackGuard is for agents, which run on other machines than this one.
 func (p *program) callbackGuard() fetch.Guard {
-	g := p.guard(p.cfg.Agent.CallbackNetworks)
-	g.Own = fetch.OwnAddresses
-	return g
+	return p.guard(p.cfg.Agent.CallbackNetworks)
 }
 
 // bmcControl is for BMCs, of which projects say where theirs are.

@@ -2,6 +2,7 @@ package ganeti
 
 import (
 	"context"
+	"reflect"
 	"sync"
 
 	"salvor/compute"
@@ -49,7 +50,7 @@ func (c *Clusters) client(row *compute.Cluster) (*Client, error) {
 	conf := Config{URL: row.URL, User: row.User, Password: row.Password, CA: row.CA, Insecure: row.Insecure}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.known[row.ID]; ok && e.conf == conf {
+	if e, ok := c.known[row.ID]; ok && reflect.DeepEqual(e.conf, conf) {
 		return e.client, nil
 	}
 	client, err := New(conf)

@@ -4,6 +4,7 @@ package ironic
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -114,7 +115,7 @@ func (s *Endpoints) Endpoint(row *compute.Cluster) (hypervisor.Metal, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.known[row.ID]; ok && known.conf == conf {
+	if known, ok := s.known[row.ID]; ok && reflect.DeepEqual(known.conf, conf) {
 		return known.endpoint, nil
 	}
 	made, err := New(conf)
