@@ -201,7 +201,10 @@ func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *Server, d *Q
 	if err := s.jobs.Insert(tx, j); err != nil {
 		return nil, err
 	}
-	return j, s.note(tx, srv.ID, who.Asker, "request", "is given the quarantined disk "+d.ID+" as "+name)
+	if err := s.hosts.noteHost(tx, h.ID, who.Asker, "quarantined disk "+d.ID+" is restored to server "+srv.ID+" as "+name); err != nil {
+		return nil, err
+	}
+	return j, s.note(tx, srv.ID, who.Asker, "request", "is given a disk from quarantine as "+name)
 }
 
 // DropRestored takes the disk of a restore that came to nothing out of the server's row, and gives its place back.

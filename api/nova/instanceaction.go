@@ -23,6 +23,7 @@ type instanceAction struct {
 // moveWords are Nova's for requests that the timeline tells in sentences.
 var moveWords = []struct{ said, word string }{
 	{"its host was fenced", "evacuate"}, {"(" + string(compute.LiveMigration) + ")", "live-migration"}, {"(" + string(compute.Migration) + ")", "migrate"},
+	{"is given a disk from quarantine", "restore_disk"},
 }
 
 // word is Nova's for the action.
