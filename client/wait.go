@@ -98,7 +98,8 @@ func (c *Client) WaitProvision(ctx context.Context, ident string, w Wait) (*Node
 		w.Change = func(Progress) {}
 	}
 	if w.Rests == nil {
-		w.Rests = func(n *Node) bool { return !Working(n.ProvisionState) }
+		// A node that is locked in a failed state is being put back: what can be asked of it is refused until that has ended.
+		w.Rests = func(n *Node) bool { return !Working(n.ProvisionState) && n.Reservation == "" }
 	}
 	start, pause := time.Now(), min(firstPause, w.Interval)
 	follow := &follower{client: c, ident: ident, seen: map[string]bool{}}

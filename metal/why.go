@@ -86,14 +86,14 @@ func (s *Situation) rest(w *record.Why) {
 	failed := strings.HasSuffix(string(n.ProvisionState), "failed") || n.ProvisionState == Error
 	switch {
 	case failed:
-		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), Remedies(n.ProvisionState, n.label())...)
+		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), s.remedies()...)
 	case !info.Stable:
-		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), Remedies(n.ProvisionState, n.label())...)
+		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), s.remedies()...)
 	case n.LastError != "":
 		w.Trouble = append(w.Trouble, "its last error: "+n.LastError)
-		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
+		w.Next = append(w.Next, s.remedies()...)
 	case n.ProvisionState == Rescue:
-		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
+		w.Next = append(w.Next, s.remedies()...)
 	}
 }
 
@@ -129,8 +129,11 @@ func (s *Situation) hands(w *record.Why) {
 	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "give it back into salvor's hands"}
 	switch {
 	case n.Maintenance && n.Fault == PowerFailure:
-		w.Block(firstWords(n.MaintenanceReason, "its BMC does not answer", ""), askBMC(n),
-			record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend the BMC's address or credentials"})
+		next := []record.Command{askBMC(n)}
+		if w.Job == nil || !w.Job.Locks() {
+			next = append(next, record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend the BMC's address or credentials"})
+		}
+		w.Block(firstWords(n.MaintenanceReason, "its BMC does not answer", ""), next...)
 	case n.Maintenance && n.Fault != "":
 		w.Block("it is in maintenance because of a fault ("+n.Fault+")"+record.Because(n.MaintenanceReason), unset)
 	case n.Maintenance && w.Job != nil && w.Job.State == job.Waiting && w.WaitsFor == EndOfMaintenance:
@@ -139,19 +142,52 @@ func (s *Situation) hands(w *record.Why) {
 		w.Trouble = append(w.Trouble, "it is in maintenance"+record.Because(n.MaintenanceReason))
 		w.Next = append(w.Next, unset)
 	}
-	if w.Job == nil || w.Mood == record.Stuck {
+	if w.Job == nil || w.Job.State == job.Ended {
+		return
+	}
+	holds := n.ProvisionState == CleanHold || n.ProvisionState == DeployHold || n.ProvisionState == ServiceHold
+	if w.Job.Locks() && (w.Job.Attempt > 0 || !holds) {
+		s.atWork(w)
+		return
+	}
+	if w.Mood == record.Stuck {
+		if _, err := n.Admit(Abort, string(Abort)); err == nil {
+			w.Next = append(w.Next, abortOf(n, "give it up"))
+		}
 		return
 	}
 	switch n.ProvisionState {
 	case CleanHold, DeployHold, ServiceHold:
-		w.Block("a step holds it until somebody lets it go on", Remedies(n.ProvisionState, n.label())...)
+		w.Block("a step holds it until somebody lets it go on", s.remedies()...)
 	case CleanWait, DeployWait, InspectWait, RescueWait, ServiceWait:
 		s.absent(w)
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
-		w.Next = append(w.Next, Remedies(n.ProvisionState, n.label())...)
+		w.Next = append(w.Next, s.remedies()...)
 	default:
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
 	}
+}
+
+// atWork says what can be done about a job that locks the node, above all about one that tries again and again.
+func (s *Situation) atWork(w *record.Why) {
+	n, j := s.Node, w.Job
+	if j.Attempt > 0 {
+		set := record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend how its BMC is reached; it is tried again at once"}
+		if j.Advanced() {
+			set = record.Command{Run: "salvor node set " + n.label() + " --driver-info PASSWORD_KEY=VALUE", For: "mend the BMC's credentials; it is tried again at once"}
+		}
+		w.Next = append(w.Next, set)
+	}
+	w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
+	use := "give it up"
+	if j.State == job.Undoing {
+		use = "take no more of it back: the node is free then, and marked with a fault"
+	}
+	w.Next = append(w.Next, abortOf(n, use))
+}
+
+func abortOf(n *Node, use string) record.Command {
+	return record.Command{Run: "salvor node abort " + n.label(), For: use}
 }
 
 // EndOfMaintenance is what operations wait for that somebody holds up by maintenance.
@@ -218,6 +254,23 @@ func Remedies(at State, node string) []record.Command {
 	var out []record.Command
 	for _, r := range remedies[at] {
 		out = append(out, record.Command{Run: strings.ReplaceAll(r.Run, "NODE", node), For: r.For})
+	}
+	return out
+}
+
+// remedies are those of the node's state that it takes as it is now. One that is held back by maintenance, by a job or by a rule of its
+// own is told what ends that.
+func (s *Situation) remedies() []record.Command {
+	n := s.Node
+	var out []record.Command
+	for _, r := range Remedies(n.ProvisionState, n.label()) {
+		words := strings.Fields(r.Run)
+		if v, ok := ParseVerb(words[2]); ok {
+			if _, err := n.Admit(v, words[2]); err != nil {
+				continue
+			}
+		}
+		out = append(out, r)
 	}
 	return out
 }

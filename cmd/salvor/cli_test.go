@@ -350,12 +350,18 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 
 // TestNextStep: a state that asks for somebody has commands of its own.
 func TestNextStep(t *testing.T) {
+	older := httptest.NewServer(&fakeAPI{}) // which knows no why
+	defer older.Close()
+	api, err := client.New(client.Config{Endpoint: older.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, state := range []string{"enroll", "inspect failed", "adopt failed", "clean failed", "clean hold", "deploy failed", "deploy hold", "service failed", "service hold", "rescue failed", "unrescue failed", "error"} {
-		if text := nextStep(&client.Node{Name: "n1", ProvisionState: state}); !strings.Contains(text, "\nwhat next: salvor node ") || strings.Contains(text, "NODE") {
+		if text := nextStep(t.Context(), api, &client.Node{Name: "n1", ProvisionState: state}); !strings.Contains(text, "\nwhat next: salvor node ") || strings.Contains(text, "NODE") {
 			t.Errorf("%s: %s", state, text)
 		}
 	}
-	if text := nextStep(&client.Node{Name: "n1", ProvisionState: "rescue failed", Maintenance: true}); !strings.Contains(text, "maintenance unset n1") {
+	if text := nextStep(t.Context(), api, &client.Node{Name: "n1", ProvisionState: "rescue failed", Maintenance: true}); !strings.Contains(text, "maintenance unset n1") {
 		t.Error(text)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,6 +15,7 @@ import (
 
 	"salvor/client"
 	"salvor/metal"
+	"salvor/wire/native"
 )
 
 // waiting is the --wait of a command.
@@ -64,7 +67,7 @@ func (w *waiting) all(c *call, want string, wait client.Wait) error {
 		var late *client.TimedOut
 		switch {
 		case errors.As(err, &ended):
-			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(ended.Node)))
+			return withStatus(statusFailed, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, nextStep(c.context(), c.api, ended.Node)))
 		case errors.As(err, &late):
 			return w.late(c, fmt.Errorf("wait for %q: %w\n%s", want, clean{err}, goesOn(ident, late.Last.Node)))
 		case err != nil:
@@ -78,7 +81,7 @@ func (w *waiting) all(c *call, want string, wait client.Wait) error {
 // goesOn says what can be done about an operation that takes longer than somebody would wait.
 func goesOn(ident string, n *client.Node) string {
 	text := "it goes on: see salvor node show " + harmless(ident)
-	if n != nil && waitsForRamdisk(n.ProvisionState) {
+	if n != nil && (n.Reservation != "" || waitsForRamdisk(n.ProvisionState)) {
 		text += ", or give it up by salvor node abort " + harmless(ident)
 	}
 	return text
@@ -90,10 +93,19 @@ type clean struct{ error }
 func (c clean) Error() string { return harmless(c.error.Error()) }
 func (c clean) Unwrap() error { return c.error }
 
-// nextStep says what can be done with a node whose operation failed.
-func nextStep(n *client.Node) string {
+// nextStep says what can be done with a node whose operation failed: by its why, else by its state.
+func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 	name := harmless(n.Label())
 	text := "what happened: salvor node history " + name
+	var why native.Why
+	if err := api.Ask(ctx, client.Native, http.MethodGet, "/nodes/"+url.PathEscape(n.UUID)+"/why", nil, nil, &why); err == nil {
+		lead := "what next: "
+		for _, next := range why.Next {
+			text += "\n" + lead + harmless(next.Run) + "  # " + harmless(next.For)
+			lead = "       or: "
+		}
+		return text
+	}
 	if n.Maintenance {
 		return text + "\nwhat next: the node is in maintenance (" + firstOf(harmless(n.MaintenanceReason), harmless(n.Fault), "no reason given") +
 			"): salvor node maintenance unset " + name + " when it is mended"
