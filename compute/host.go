@@ -213,6 +213,8 @@ const (
 	Look Verb = "look"
 	// Discard throws the root disk away, for Prepare to make it anew.
 	Discard Verb = "discard"
+	// FindFiles tells which files the host has not among its rescue images; its order names the host itself, and epoch 0.
+	FindFiles Verb = "find files"
 	// Probe tells what the host sees of Args.Probes; its order names no server, but the host itself, and epoch 0.
 	Probe Verb = "probe"
 	// MigrateBegin (source), MigratePrepare (destination), MigratePerform (source), MigrateFinish (destination) and MigrateConfirm
@@ -266,6 +268,8 @@ type Args struct {
 	// Cookie and Peer of a live migration: what the other side answered, and where it listens.
 	Cookie []byte `json:"cookie,omitempty"`
 	Peer   string `json:"peer,omitempty"`
+	// Files, of FindFiles, are locations of rescue images.
+	Files []string `json:"files,omitempty"`
 	// Cancel, of MigrateFinish and MigrateConfirm: the step before failed; the guest stays at, or goes back to, the source.
 	Cancel bool `json:"cancel,omitempty"`
 }
@@ -293,8 +297,10 @@ type Result struct {
 	Soft bool `json:"soft,omitempty"`
 	// Sights answer Probe, one for each of Args.Probes.
 	Sights []DiskSight `json:"sights,omitempty"`
-	Cookie []byte      `json:"cookie,omitempty"`
-	Peer   string      `json:"peer,omitempty"`
+	// Missing answers FindFiles: those of Args.Files that are not among the host's rescue images.
+	Missing []string `json:"missing,omitempty"`
+	Cookie  []byte   `json:"cookie,omitempty"`
+	Peer    string   `json:"peer,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

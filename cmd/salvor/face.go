@@ -40,8 +40,10 @@ type thing struct {
 	first *field
 	// make and change are the words for create and set where they are others; "-": there is none.
 	make, change, drop string
-	filters            []field
-	example            string
+	// forced says what --force of the word for delete does; empty: there is none.
+	forced  string
+	filters []field
+	example string
 }
 
 func (k *thing) call() string { return "  salvor " + strings.Join(k.words, " ") + " " }
@@ -347,7 +349,8 @@ func (k *thing) set(e *endpoint) *cobra.Command {
 
 func (k *thing) remove(e *endpoint) *cobra.Command {
 	verb := firstOf(k.drop, "delete")
-	return &cobra.Command{
+	force := false
+	cmd := &cobra.Command{
 		Use: verb + " " + k.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",
 		RunE: e.run(func(c *call) error {
 			return c.each(func(ident string) error {
@@ -355,8 +358,16 @@ func (k *thing) remove(e *endpoint) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.api.Ask(c.context(), k.face, http.MethodDelete, k.path+"/"+url.PathEscape(id), nil, nil, nil)
+				var query url.Values
+				if force {
+					query = url.Values{"force": {"true"}}
+				}
+				return c.api.Ask(c.context(), k.face, http.MethodDelete, k.path+"/"+url.PathEscape(id), query, nil, nil)
 			})
 		}),
 	}
+	if k.forced != "" {
+		cmd.Flags().BoolVar(&force, "force", false, k.forced)
+	}
+	return cmd
 }
