@@ -93,6 +93,15 @@ func (s *server) showHost(c *api.Call) error {
 		return err
 	}
 	views[0]["fence_problem"] = newest.Problem
+	if h.Fenced { // a later fence succeeded
+		receipt, err := s.openReceipt(c.R.Context(), h.ID)
+		if err != nil {
+			return err
+		}
+		if receipt != nil && newest.CreatedAt.Before(receipt.CreatedAt) {
+			views[0]["fence_problem"] = ""
+		}
+	}
 	return c.JSON(http.StatusOK, views[0])
 }
 
