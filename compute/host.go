@@ -207,14 +207,14 @@ const (
 	Release Verb = "release"
 	// Remove ends the guest, removes its definition, and its local disks unless Args.KeepDisks.
 	Remove Verb = "remove"
+	// FindFiles tells which files the host has not among its rescue images; its order names the host itself, and epoch 0.
+	FindFiles Verb = "find files"
 	// Console reads the end of the console log.
 	Console Verb = "console"
 	// Look only tells how the guest is.
 	Look Verb = "look"
 	// Discard throws the root disk away, for Prepare to make it anew.
 	Discard Verb = "discard"
-	// FindFiles tells which files the host has not among its rescue images; its order names the host itself, and epoch 0.
-	FindFiles Verb = "find files"
 	// Probe tells what the host sees of Args.Probes; its order names no server, but the host itself, and epoch 0.
 	Probe Verb = "probe"
 	// MigrateBegin (source), MigratePrepare (destination), MigratePerform (source), MigrateFinish (destination) and MigrateConfirm
@@ -295,12 +295,12 @@ type Result struct {
 	Console     string `json:"console,omitempty"`
 	// Soft tells whether a soft power-off was enough.
 	Soft bool `json:"soft,omitempty"`
-	// Sights answer Probe, one for each of Args.Probes.
-	Sights []DiskSight `json:"sights,omitempty"`
 	// Missing answers FindFiles: those of Args.Files that are not among the host's rescue images.
 	Missing []string `json:"missing,omitempty"`
-	Cookie  []byte   `json:"cookie,omitempty"`
-	Peer    string   `json:"peer,omitempty"`
+	// Sights answer Probe, one for each of Args.Probes.
+	Sights []DiskSight `json:"sights,omitempty"`
+	Cookie []byte      `json:"cookie,omitempty"`
+	Peer   string      `json:"peer,omitempty"`
 }
 
 // Lease is what is known of a host's life; it is kept apart from the record.

@@ -40,8 +40,8 @@ func (p *program) wireCompute(ctx context.Context) error {
 	c := p.cfg.Compute
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength,
-		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()), FindFilesWithin: 5 * time.Second,
-		ReleaseNode: p.nodes.Release,
+		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
+		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second,
 	}, time.Now)
 	var err error
 	if p.has(config.RoleConductor) {
