@@ -228,6 +228,8 @@ const (
 	Release Verb = "release"
 	// Remove ends the guest, removes its definition, and its local disks unless Args.KeepDisks.
 	Remove Verb = "remove"
+	// FindFiles tells which files the host has not among its rescue images; its order names the host itself, and epoch 0.
+	FindFiles Verb = "find files"
 	// Console reads the end of the console log.
 	Console Verb = "console"
 	// Look only tells how the guest is.
@@ -298,6 +300,8 @@ type Args struct {
 	// Cookie and Peer of a live migration: what the other side answered, and where it listens.
 	Cookie []byte `json:"cookie,omitempty"`
 	Peer   string `json:"peer,omitempty"`
+	// Files, of FindFiles, are locations of rescue images.
+	Files []string `json:"files,omitempty"`
 	// Cancel, of MigrateFinish and MigrateConfirm: the step before failed; the guest stays at, or goes back to, the source.
 	Cancel bool `json:"cancel,omitempty"`
 	// Erase, of Discard and Stage: the old disk is removed at once, and not put into quarantine.
@@ -332,6 +336,8 @@ type Result struct {
 	Console     string `json:"console,omitempty"`
 	// Soft tells whether a soft power-off was enough.
 	Soft bool `json:"soft,omitempty"`
+	// Missing answers FindFiles: those of Args.Files that are not among the host's rescue images.
+	Missing []string `json:"missing,omitempty"`
 	// Sights answer Probe, one for each of Args.Probes.
 	Sights []DiskSight `json:"sights,omitempty"`
 	Cookie []byte      `json:"cookie,omitempty"`

@@ -17,6 +17,7 @@ import (
 // RescueImages is the service of rescue images.
 type RescueImages struct {
 	*core
+	hosts   *Hosts
 	records *record.Collection[rescue.Image, rescue.ImageFilter]
 }
 

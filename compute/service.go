@@ -32,6 +32,8 @@ type Options struct {
 	QuarantineDays int
 	// HeadURL tells whether a URL answers HEAD with 200; nil: it is not asked.
 	HeadURL func(url string) error
+	// FindFilesWithin is how long hosts may take to say whether they have the file of a new rescue image; 0: they are not asked.
+	FindFilesWithin time.Duration
 	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.
 	ReleaseNode func(ctx context.Context, tx job.Tx, nodeID string) error
 }
@@ -81,7 +83,7 @@ func New(store Store, jobs record.Jobs, opts Options, now func() time.Time) *Ser
 	s.RescueImages = newRescueImages(c)
 	s.Servers = &Servers{core: c, images: s.RescueImages}
 	s.Hosts = newHosts(c, s.Servers)
-	s.Servers.hosts = s.Hosts
+	s.Servers.hosts, s.RescueImages.hosts = s.Hosts, s.Hosts
 	s.JoinTokens = newJoinTokens(c)
 	s.Flavors = newFlavors(c)
 	s.Images = newImages(c)

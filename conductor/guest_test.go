@@ -546,6 +546,22 @@ func TestDetachmentThatTookTooLongLeavesTheServerWell(t *testing.T) {
 	}
 }
 
+// TestAGuestThatCrashesAtOnceIsStillWanted: the next look at it counts the crash and starts it again; it is no stopped server.
+func TestAGuestThatCrashesAtOnceIsStillWanted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Stopped})
+	h.tells = func(v compute.Verb, r *compute.Result) {
+		if v == compute.SetPower {
+			r.Guest = &compute.Guest{ID: h.server, Power: compute.PowerCrashed}
+		}
+	}
+	h.act(t, compute.Act{Action: compute.Start})
+	h.work(t)
+	if s := h.now(t); s.Wanted != compute.PowerOn || s.Power != compute.PowerCrashed || s.Task != compute.NoTask {
+		t.Errorf("%s", h.picture(t))
+	}
+}
+
 // TestAStartThatFailsAfterACrashIsTriedThreeTimes: then the server is in error and tells its tries.
 func TestAStartThatFailsAfterACrashIsTriedThreeTimes(t *testing.T) {
 	t.Parallel()

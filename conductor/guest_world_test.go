@@ -47,6 +47,9 @@ type house struct {
 	server   string
 	image    string // of the image API
 	volume   string
+
+	// tells changes what the host answers.
+	tells func(compute.Verb, *compute.Result)
 }
 
 // quarters is how a house begins.
@@ -171,6 +174,9 @@ func (h *house) poke() {
 		result, err := h.carry(ctx, &o)
 		if err != nil {
 			result.ErrorKind, result.Error = problem.KindOf(err).String(), err.Error()
+		}
+		if h.tells != nil {
+			h.tells(o.Verb, &result)
 		}
 		if h.dies && o.BootID == "boot-1" {
 			_ = h.store.Do(ctx, func(tx job.Tx) error { return h.store.MoveOrders(tx, h.host.ID, "boot-2") })

@@ -219,7 +219,7 @@ func (s *orders) take(era context.Context, w wire.Order) bool {
 
 // reads tells whether a verb only looks: it waits for nothing and is not written down.
 func reads(v compute.Verb) bool {
-	return v == compute.Console || v == compute.Look || v == compute.Probe || v == compute.ListQuarantine
+	return v == compute.Console || v == compute.Look || v == compute.Probe || v == compute.FindFiles || v == compute.ListQuarantine
 }
 
 // work carries a server's orders out until none is left.

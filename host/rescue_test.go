@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -329,5 +330,32 @@ func TestConsole(t *testing.T) {
 	}
 	if got := a.must(t, compute.Console, uuid.NewString(), compute.Args{}, compute.OrderSecret{}).Console; got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestFindFiles: what is looked for when a rescue image is added is what a rescue would find.
+func TestFindFiles(t *testing.T) {
+	c := newWorld(t).config(newGuests())
+	put(t, filepath.Join(c.RescueDir, "live", "a.iso"), []byte("an iso"))
+	if err := os.Symlink("/etc", filepath.Join(c.RescueDir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	for _, tt := range []struct{ files, missing []string }{
+		{[]string{"live/a.iso"}, nil}, {[]string{filepath.Join(c.RescueDir, "live/a.iso")}, nil},
+		{[]string{"live/a.iso", "live/b.iso", "live", "out/passwd", "../a.iso"}, []string{"live/b.iso", "live", "out/passwd", "../a.iso"}},
+	} {
+		order := &compute.Order{ID: uuid.NewString(), ServerID: a.ID(), Verb: compute.FindFiles, Args: encode(compute.Args{Files: tt.files})}
+		r, err := a.do(t.Context(), task{order: order})
+		if err != nil || !slices.Equal(r.Missing, tt.missing) {
+			t.Errorf("%q: %q %v", tt.files, r.Missing, err)
+		}
+	}
+	if !reads(compute.FindFiles) {
+		t.Error("a search for files waits for the orders of a server, or is written down")
 	}
 }

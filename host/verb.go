@@ -28,6 +28,8 @@ type work struct {
 
 // verbs are what orders have done. Each may be done again: it reads first, or makes what is as it should be the same again.
 var verbs = map[compute.Verb]func(w *work, ctx context.Context) (compute.Result, error){
+	compute.FindFiles: (*work).findFiles,
+
 	compute.Prepare:  (*work).prepare,
 	compute.Define:   (*work).define,
 	compute.SetPower: (*work).power,

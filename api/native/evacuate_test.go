@@ -208,6 +208,7 @@ func TestFences(t *testing.T) {
 	w.has(w.admin("GET", "/hosts/vm1", "", 200), object{"fence_problem": "the BMC does not answer", "fenced": nil})
 	w.has(w.admin("GET", "/hosts/vm2", "", 200), object{"fence_problem": ""})
 	w.fence(from)
+	w.has(w.admin("GET", "/hosts/vm1", "", 200), object{"fence_problem": ""}) // a fence that failed before the receipt is no problem any more
 	w.has(w.many("/receipts?host=vm1&open=true", "receipts", 1)[0].(object), object{"host": "vm1", "by": "boss", "open": true, "closed_at": nil})
 	w.documented("receipt", w.many("/receipts", "receipts", 1)[0].(object))
 	w.documented("job", w.admin("GET", fmt.Sprint("/jobs/", begun["job"]), "", 200))

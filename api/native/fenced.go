@@ -92,9 +92,15 @@ func (s *server) showHost(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	views[0]["fence_problem"] = ""
-	if views[0]["fenced"] == nil { // by a receipt a former fence's failure is over
-		views[0]["fence_problem"] = newest.Problem
+	views[0]["fence_problem"] = newest.Problem
+	if h.Fenced { // a later fence succeeded
+		receipt, err := s.openReceipt(c.R.Context(), h.ID)
+		if err != nil {
+			return err
+		}
+		if receipt != nil && newest.CreatedAt.Before(receipt.CreatedAt) {
+			views[0]["fence_problem"] = ""
+		}
 	}
 	against, err := s.Services.Hosts.Contradictions(c.R.Context(), h)
 	if err != nil {

@@ -2,6 +2,7 @@ package native
 
 import (
 	"net/http"
+	"strings"
 
 	"salvor/api"
 	"salvor/compute"
@@ -27,6 +28,8 @@ type rescueImage struct {
 	Append         *string `json:"append"`
 	Digest         *string `json:"digest"`
 	RamdiskDigest  *string `json:"ramdisk_digest"`
+	// Force takes an image whose files no host has.
+	Force bool `json:"force"`
 }
 
 // fill puts what was said into an image.
@@ -99,7 +102,7 @@ func publicRescueImage(img *rescue.Image) map[string]any {
 
 // rescueImages are the routes that change them.
 func (s *server) rescueImages() []api.Route {
-	images, k := s.Services.RescueImages, s.rescueImageCollection()
+	images := s.Services.RescueImages
 	return []api.Route{
 		{Method: http.MethodPost, Path: "/rescue-images", Do: func(c *api.Call) error {
 			var b rescueImage
@@ -110,21 +113,29 @@ func (s *server) rescueImages() []api.Route {
 			if err := b.fill(img); err != nil {
 				return err
 			}
+			found, err := images.Search(c.R.Context(), *img, b.Force)
+			if err != nil {
+				return err
+			}
 			if err := images.Create(c.R.Context(), img, c.Asker()); err != nil {
 				return err
 			}
-			return k.show(c, http.StatusCreated, img)
+			return s.showFound(c, http.StatusCreated, img, found)
 		}},
 		{Method: http.MethodPatch, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
 			var b rescueImage
 			if err := c.ReadExactly(&b); err != nil {
 				return err
 			}
+			found, err := s.searchChanged(c, &b)
+			if err != nil {
+				return err
+			}
 			img, err := images.Update(c.R.Context(), c.Arg("ident"), c.Asker(), b.fill)
 			if err != nil {
 				return err
 			}
-			return k.show(c, http.StatusOK, img)
+			return s.showFound(c, http.StatusOK, img, found)
 		}},
 		{Method: http.MethodDelete, Path: "/rescue-images/{ident}", Do: func(c *api.Call) error {
 			force, err := flag(c, "force")
@@ -137,6 +148,40 @@ func (s *server) rescueImages() []api.Route {
 			return c.Empty(http.StatusNoContent)
 		}},
 	}
+}
+
+// searchChanged looks for the files of an image that a change names; nil: it names none.
+func (s *server) searchChanged(c *api.Call, b *rescueImage) (*compute.FileSearch, error) {
+	if b.Location == nil && b.Ramdisk == nil {
+		return nil, nil
+	}
+	old, err := s.Services.RescueImages.Get(c.R.Context(), c.Arg("ident"))
+	if err != nil {
+		return nil, err
+	}
+	img := *old
+	if b.Location != nil && *b.Location != old.Source.Location && b.LocationType == nil {
+		img.Source.LocationType = "" // of the new one
+	}
+	if b.Location != nil && *b.Location != "" {
+		img.Source.ImageUUID = ""
+	}
+	if err := b.fill(&img); err != nil {
+		return nil, err
+	}
+	return s.Services.RescueImages.Search(c.R.Context(), img, b.Force)
+}
+
+// showFound shows an image with what hosts said of its files.
+func (s *server) showFound(c *api.Call, status int, img *rescue.Image, found *compute.FileSearch) error {
+	views, err := s.viewRescueImages(c, []*rescue.Image{img})
+	if err != nil {
+		return err
+	}
+	if found != nil && len(found.Found)+len(found.Missing)+len(found.Unknown) > 0 {
+		views[0]["found_on"], views[0]["missing_on"], views[0]["unknown_on"] = strings.Join(found.Found, ", "), strings.Join(found.Missing, ", "), strings.Join(found.Unknown, ", ")
+	}
+	return c.JSON(status, views[0])
 }
 
 // viewRescueImages counts the servers that use them by one query for all.

@@ -1,9 +1,18 @@
 package native_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"salvor/api/native"
+	"salvor/compute"
+	"salvor/job"
 	"salvor/record"
 	"salvor/rescue"
 )
@@ -39,4 +48,43 @@ func TestMembersSeeWhatTheyMayBoot(t *testing.T) {
 	if got := w.ask("admin", "GET", "/rescue-images/"+live.ID, "", 200); got["location"] != "live.iso" || got["used_by"] == nil {
 		t.Errorf("%v", got)
 	}
+}
+
+// TestARescueImageTellsWhichHostsLackItsFile, and is refused where none has it, unless it is forced.
+func TestARescueImageTellsWhichHostsLackItsFile(t *testing.T) {
+	w := newWorld(t)
+	h := w.host("vm1")
+	w.services = compute.New(w.s, w.s, compute.Options{RescueImagePath: "/srv/rescue", FindFilesWithin: 30 * time.Second}, time.Now)
+	if err := w.services.Hosts.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	door := httptest.NewServer(native.New(native.Config{Services: w.services, Nodes: w, Fleet: w.s, Jobs: w.s, Auth: people{}, Feed: w.feed, Log: slog.New(slog.DiscardHandler), Now: time.Now}))
+	t.Cleanup(door.Close)
+	w.url = door.URL + "/salvor/v1"
+	ctx, cancel := context.WithCancel(context.Background())
+	var agent sync.WaitGroup
+	agent.Go(func() { // it has live.iso
+		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			orders, _ := w.s.OpenOrders(ctx, h.ID)
+			for _, o := range orders {
+				result := compute.Result{}
+				if !strings.Contains(string(o.Args), `"live.iso"`) {
+					result.Missing = []string{"it"}
+				}
+				_ = w.s.Do(ctx, func(tx job.Tx) error {
+					_, err := w.s.FinishOrder(tx, o.ID, h.ID, o.BootID, o.Epoch, result)
+					return err
+				})
+			}
+		}
+	})
+	defer func() { cancel(); agent.Wait() }()
+	w.has(w.admin("POST", "/rescue-images", `{"name":"live","location":"live.iso"}`, 201), object{"found_on": "vm1", "missing_on": "", "unknown_on": ""})
+	w.says("POST", "/rescue-images", `{"name":"gone","location":"gone.iso"}`, 409, "gone.iso is not among the rescue images of any host (asked: vm1)")
+	w.many("/rescue-images", "rescue_images", 1)
+	w.has(w.admin("POST", "/rescue-images", `{"name":"later","location":"later.iso","force":true}`, 201), object{"missing_on": "vm1"})
+	w.says("PATCH", "/rescue-images/1", `{"location":"other.iso"}`, 409, "other.iso")
+	w.has(w.admin("PATCH", "/rescue-images/1", `{"location":"other.iso","force":true}`, 200), object{"missing_on": "vm1", "location": "other.iso"})
+	w.has(w.admin("PATCH", "/rescue-images/1", `{"name":"renamed"}`, 200), object{"name": "renamed"}) // nothing is asked
+	w.has(w.admin("PATCH", "/rescue-images/1", `{"location":"https://example.org/a.iso"}`, 200), object{"location_type": "http"})
 }

@@ -21,12 +21,12 @@ func (s *server) secrets() []api.Route {
 	}
 	return []api.Route{
 		{Method: http.MethodGet, Path: "/secrets", Do: func(c *api.Call) error { return s.showSeal(c, http.StatusOK) }},
-		{Method: http.MethodPost, Path: "/secrets/rotate", Do: func(c *api.Call) error {
+		{Method: http.MethodPost, Path: "/secrets/rotate", Do: withoutBody(func(c *api.Call) error {
 			if err := s.Seal.Rotate(c.R.Context()); err != nil {
 				return err
 			}
 			return s.showSeal(c, http.StatusAccepted)
-		}},
+		})},
 	}
 }
 

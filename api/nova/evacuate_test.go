@@ -113,44 +113,6 @@ func TestEvacuate(t *testing.T) {
 	}
 }
 
-// TestForcePassesADisabledHost, which is how reserved hosts are kept. What makes it impossible to run the server there does not pass.
-func TestForcePassesADisabledHost(t *testing.T) {
-	for name, c := range map[string]struct {
-		version, body, marker string
-		change                func(*compute.Host)
-		status                int
-		words                 string
-	}{
-		"unforced, disabled":         {"2.29", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
-		"forced, disabled":           {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
-		"named of old, disabled":     {"2.14", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
-		"forced, full":               {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.RAM = 1 }, 200, ""},
-		"forced, in another zone":    {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Zone = "far" }, 200, ""},
-		"not forced from 2.68 on":    {"2.68", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
-		"forced, forced down":        {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.ForcedDown = true }, 409, "rack2: forced down"},
-		"forced, without the bridge": {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.Bridges = nil }, 409, "rack2: no bridge"},
-	} {
-		w := newWorld(t)
-		id := w.active()
-		w.set(id, func(s *compute.Server) { s.NICs, s.Zone = []compute.NIC{{Bridge: "br0"}}, "nova" })
-		w.neighbour(c.marker)
-		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
-			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
-			if err != nil {
-				return err
-			}
-			h.Inventory.Bridges = []string{"br0"}
-			c.change(h)
-			return w.store.Hosts().Save(tx, h)
-		}))
-		w.fence()
-		w.as(boss)
-		if a := w.ask("POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`); a.status != c.status || !strings.Contains(a.body, c.words) {
-			t.Errorf("%s: %d %s, want %d with %q", name, a.status, a.body, c.status, c.words)
-		}
-	}
-}
-
 // TestOnSharedStorageRefusesToReimage: who says that the disk is on shared storage does not have it made anew. Nothing is changed.
 func TestOnSharedStorageRefusesToReimage(t *testing.T) {
 	for _, body := range []string{`{"onSharedStorage": true}`, `{"onSharedStorage": "True", "host": "rack2"}`} {
@@ -246,5 +208,43 @@ func TestMigrateShapes(t *testing.T) {
 	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").object(t)["instanceActions"].([]any)
 	if at(acts[0], "action") != "live-migration" { // by migrate as well: it runs, and nobody shall notice
 		t.Error(acts)
+	}
+}
+
+// TestForcePassesADisabledHost, which is how reserved hosts are kept. What makes it impossible to run the server there does not pass.
+func TestForcePassesADisabledHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, body, marker string
+		change                func(*compute.Host)
+		status                int
+		words                 string
+	}{
+		"unforced, disabled":         {"2.29", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
+		"forced, disabled":           {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
+		"named of old, disabled":     {"2.14", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 200, ""},
+		"forced, full":               {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.RAM = 1 }, 200, ""},
+		"forced, in another zone":    {"2.67", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Zone = "far" }, 200, ""},
+		"not forced from 2.68 on":    {"2.68", `{"host": "rack2"}`, "m1", func(h *compute.Host) { h.Disabled = true }, 409, "rack2: disabled"},
+		"forced, forced down":        {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.ForcedDown = true }, 409, "rack2: forced down"},
+		"forced, without the bridge": {"2.29", `{"host": "rack2", "force": true}`, "m1", func(h *compute.Host) { h.Inventory.Bridges = nil }, 409, "rack2: no bridge"},
+	} {
+		w := newWorld(t)
+		id := w.active()
+		w.set(id, func(s *compute.Server) { s.NICs, s.Zone = []compute.NIC{{Bridge: "br0"}}, "nova" })
+		w.neighbour(c.marker)
+		w.must(w.store.Do(w.Context(), func(tx job.Tx) error {
+			h, err := w.store.Hosts().Get(w.Context(), tx, hostTwo)
+			if err != nil {
+				return err
+			}
+			h.Inventory.Bridges = []string{"br0"}
+			c.change(h)
+			return w.store.Hosts().Save(tx, h)
+		}))
+		w.fence()
+		w.as(boss)
+		if a := w.ask("POST", "/servers/"+id+"/action", c.version, `{"evacuate": `+c.body+`}`); a.status != c.status || !strings.Contains(a.body, c.words) {
+			t.Errorf("%s: %d %s, want %d with %q", name, a.status, a.body, c.status, c.words)
+		}
 	}
 }

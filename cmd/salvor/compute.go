@@ -41,7 +41,7 @@ func (p *program) wireCompute(ctx context.Context) error {
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
-		ReleaseNode: p.nodes.Release,
+		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second,
 	}, time.Now)
 	var err error
 	if p.has(config.RoleConductor) {

@@ -71,8 +71,10 @@ var rescueImageThing = thing{
 		{flag: "append", usage: "the command line of a kernel"},
 		{flag: "digest", usage: "sha256:DIGITS of the bytes"},
 		{flag: "ramdisk-digest", usage: "sha256:DIGITS of the ramdisk"},
+		{flag: "force", form: switchForm, usage: "even if no host has its file"},
 	},
-	filters: []field{{flag: "deleted", form: switchForm, filter: "deleted", usage: "removed ones too"}},
+	dropWith: []field{{flag: "force", form: switchForm, usage: "even if servers use it: their sessions go on"}},
+	filters:  []field{{flag: "deleted", form: switchForm, filter: "deleted", usage: "removed ones too"}},
 	example: `  salvor rescue-image add --name debian-live --location live/debian-12.iso --location-type file --target-os-family linux
   salvor rescue-image add --name windows-pe --location https://images.example/winpe.iso --location-type http --target-os-family windows
   salvor rescue-image modify 3 --default True`,

@@ -112,6 +112,19 @@ func TestWaitEndsWithAFailureThatLeavesTheState(t *testing.T) {
 	}
 }
 
+// TestForcedRescueImages: what the API refuses for good reasons it does when it is forced, and the command can say so.
+func TestForcedRescueImages(t *testing.T) {
+	image := `{"id": 3, "uuid": "0d1c2b3a-7d9c-4d36-a4f6-0c5f3b5a1a10", "name": "live", "missing_on": "vm1"}`
+	answers := func() *fakeAPI {
+		return &fakeAPI{answers: map[string][]string{"GET /salvor/v1/rescue-images/3": {image}, "DELETE /salvor/v1/rescue-images/3": {"204 "}, "POST /salvor/v1/rescue-images": {image}}}
+	}
+	faceAsked(t, answers(), "rescue-image remove 3", "DELETE /salvor/v1/rescue-images/3")
+	faceAsked(t, answers(), "rescue-image remove 3 --force", "DELETE /salvor/v1/rescue-images/3?force=true")
+	if out := faceAsked(t, answers(), "rescue-image add --name live --location live.iso --force", `POST /salvor/v1/rescue-images {"force":true,"location":"live.iso","name":"live"}`); !strings.Contains(out, "missing_on") {
+		t.Error(out)
+	}
+}
+
 // TestRescueByRescueImage takes what --image names from the image API, else from the rescue images, of which the UUID is sent.
 func TestRescueByRescueImage(t *testing.T) {
 	const uuid = "0d1c2b3a-7d9c-4d36-a4f6-0c5f3b5a1a10"
