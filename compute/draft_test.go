@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"salvor/record"
 )
@@ -162,4 +163,27 @@ func fair(o *Outlook, s *Server, item *PlanItem) error {
 		return fmt.Errorf("server %s is being deleted", s.ID)
 	}
 	return nil
+}
+
+// A server that is stopped, paused, suspended or in error has data to lose like one that runs; only one that is being built has none.
+func TestReimagingNeedsConsentInEveryState(t *testing.T) {
+	for state, need := range map[VMState]bool{Active: true, Stopped: true, Paused: true, Suspended: true, Errored: true, Rescued: true, Building: false} {
+		local := func(id string) *Host {
+			return &Host{Record: record.Record{ID: id}, Name: id, Kind: AgentHost, Inventory: Inventory{VCPUs: 4, RAM: 4096, Disk: 100,
+				Stores: []DiskStore{{Name: "local", Marker: "of " + id, SizeGiB: 100, FreeGiB: 100}}}}
+		}
+		source, other := local("a"), local("b")
+		s := &Server{Record: record.Record{ID: "s"}, HostID: source.ID, State: state, LaunchedAt: time.Unix(1, 0), Flavor: Flavor{VCPUs: 1, RAM: 256},
+			Disks: []Disk{{Name: "vda", Store: "local", SizeGiB: 1, ImageID: "image"}}}
+		o := &Outlook{Source: source, Servers: []*Server{s}, Hosts: []*Host{source, other}, Up: map[string]bool{"b": true},
+			Images: map[string]*Image{"image": {Name: "debian"}}, Policy: ReimageAsk}
+		item := Draft(o)[0]
+		if item.Disposition != Reimage || item.NeedsConsent != need || item.Consented == need {
+			t.Errorf("%s: %+v", state, item)
+		}
+		o.Consent = map[string]bool{"s": true}
+		if item = Draft(o)[0]; !item.Consented {
+			t.Errorf("%s, named: %+v", state, item)
+		}
+	}
 }
