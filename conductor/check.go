@@ -196,7 +196,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *machine, age t
 	if err != nil {
 		return false
 	}
-	bounded, cancel := context.WithTimeout(ctx, noteTime)
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	b, err := describes.DescribeBMC(bounded, m.node)
 	if err != nil {

@@ -269,7 +269,9 @@ func media(status int) func(string, object) int {
 	}
 }
 
-func kernel(at string) object   { return object{"rescue_kernel": at, "rescue_ramdisk": "$DIR/images/initrd"} }
+func kernel(at string) object {
+	return object{"rescue_kernel": at, "rescue_ramdisk": "$DIR/images/initrd"}
+}
 func appended(params any) object { return object{"kernel_append_params": params} }
 
 // table are broken configurations of every kind that the door can see.
