@@ -65,6 +65,7 @@ func TestAPlannedMoveGivesNothingUp(t *testing.T) {
 	if len(before) != 1 {
 		t.Fatalf("%+v", before)
 	}
+	w.run(before[0], job.Waiting) // which locks nothing
 	if _, err := w.begin(s.ID, nil); !errors.Is(err, compute.ErrServerBusy) {
 		t.Errorf("%v", err)
 	}
