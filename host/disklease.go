@@ -30,6 +30,8 @@ const (
 	leaseRenewEvery = 2 * time.Second
 	leaseWatch      = 6 * time.Second
 	leasePoll       = 100 * time.Millisecond
+	// leaseGiveUp bounds the wait for a lease that goes from owner to owner.
+	leaseGiveUp = 10 * leaseWatch
 	// leaseSettle is the time after which a taker reads the lease again: of two hosts that take it at once, one finds the other.
 	leaseSettle = 200 * time.Millisecond
 	maxLease    = 4 << 10
@@ -271,8 +273,15 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	if s == nil {
 		return nil
 	}
+	began, err := d.agent.Alive()
+	if err != nil {
+		return err
+	}
 	for first := true; ; first = false {
 		l, raw, err := d.look(ctx, s, path)
+		if now, clockErr := d.agent.Alive(); clockErr == nil && now-began > leaseGiveUp {
+			return problem.Forbiddenf("server %s may not start here: the lease of its disk %s still changes after %s, last by %s", c.server, diskOf(path), leaseGiveUp, l.owner())
+		}
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			if c.checkOnly {

@@ -461,6 +461,37 @@ func TestReplacedLeaseIsWhole(t *testing.T) {
 	}
 }
 
+// TestALeaseThatChangesHandsIsNotWaitedForForEver: each owner is a new one, so none is seen to renew, and none stands still.
+func TestALeaseThatChangesHandsIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	w := newLeaseHosts(t)
+	b, spec := w.host(), w.spec()
+	over := make(chan error, 1)
+	write := func(n int) {
+		l := diskLease{Version: 1, Host: "other", Boot: "x", Server: spec.ServerID, Nonce: fmt.Sprint("n", n), State: leaseHeld, Counter: fmt.Sprintf("%020d", 7)}
+		if err := durable.Replace(w.leasePath(spec), l.encode(), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write(0)
+	go func() {
+		over <- b.leases.acquire(t.Context(), w.leasePath(spec), claim{server: spec.ServerID, epoch: 2, receipt: "r"})
+	}()
+	for n := 1; n < 10000; n++ {
+		select {
+		case err := <-over:
+			if !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "still changes") {
+				t.Error(err)
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+			write(n)
+			w.now.add(leaseRenewEvery)
+		}
+	}
+	t.Error("it is waited for still")
+}
+
 // TestACounterRises: for as long as anybody looks, and the lease keeps its length.
 func TestACounterRises(t *testing.T) {
 	t.Parallel()
