@@ -6,6 +6,7 @@ package access
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"salvor/problem"
 )
@@ -32,6 +33,9 @@ type Principal struct {
 	// UserID is by what things of a user are kept: names of users of several projects or domains may be alike. Empty: it is User.
 	UserID string
 	Role   Role
+	// TokenID is the token of the API that the principal came with, and Until when that ends; empty and zero: another credential, or never.
+	TokenID string
+	Until   time.Time
 	// Scope is what a Scoped principal's roles are for.
 	Scope Scope
 }

@@ -34,8 +34,8 @@ type Token struct {
 	ExpiresAt time.Time
 	// UsedAt is when it was used last, some seconds late; zero: never. A save does not change it.
 	UsedAt time.Time
-	// By is who made it.
-	By string
+	// By is who made it; Parent is the token that its maker came with. A token ends with its parent.
+	By, Parent string
 }
 
 // TokenFilter narrows a list of tokens.
@@ -61,7 +61,7 @@ const tokenUser = "token:"
 // Principal is who comes with the token. What belongs to that user is kept by the project and the name, so that the next token of a
 // program has it too; no user of another kind has a colon in the name.
 func (t *Token) Principal() Principal {
-	p := Principal{User: t.Name, UserID: tokenUser + t.Project + "/" + t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
+	p := Principal{TokenID: t.ID, Until: t.ExpiresAt, User: t.Name, UserID: tokenUser + t.Project + "/" + t.Name, Role: Scoped, Scope: Scope{System: t.Project == "", Roles: t.Roles()}}
 	if t.Project != "" {
 		p.Scope.Project, p.Scope.ProjectName, p.Scope.ProjectDomain, p.Scope.Bound = t.Project, t.ProjectName, DefaultDomain, true
 	}
@@ -111,13 +111,43 @@ func (s *Tokens) check(t *Token) error {
 // Issue makes a token of a role for a project, named by name or id (empty: the whole system), that ends after ttl (0: when it is
 // revoked). The text is told here only.
 func (s *Tokens) Issue(ctx context.Context, name string, role Role, project string, ttl time.Duration, who record.Asker) (*Token, secret.Value, error) {
+	return s.IssueUnder(ctx, Principal{}, name, role, project, ttl, who)
+}
+
+// Revoke removes a token and the tokens that were made with it, those first: where it fails, it can be asked again.
+func (s *Tokens) Revoke(ctx context.Context, id string, who record.Asker) error {
+	page := record.Page{Limit: 1000}
+	for {
+		all, err := s.List(ctx, TokenFilter{}, page)
+		if err != nil {
+			return err
+		}
+		for _, t := range all {
+			if t.Parent == id && t.ID != id {
+				if err := s.Revoke(ctx, t.ID, who); err != nil && !problem.Is(err, problem.NotFound) {
+					return err
+				}
+			}
+		}
+		if len(all) < page.Limit {
+			return s.Remove(ctx, id, who)
+		}
+		page.Marker = all[len(all)-1].ID
+	}
+}
+
+// IssueUnder is Issue for a maker: the token ends no later than the one that the maker came with, and is revoked with it.
+func (s *Tokens) IssueUnder(ctx context.Context, maker Principal, name string, role Role, project string, ttl time.Duration, who record.Asker) (*Token, secret.Value, error) {
 	if ttl < 0 || ttl > MaxTokenLife {
 		return nil, secret.Value{}, problem.Invalidf("a token lasts at most %d days; 0 is until it is revoked", MaxTokenLife/(24*time.Hour))
 	}
 	text := secret.NewToken(TokenMark)
-	t := &Token{Name: name, Digest: text.Digest(), Role: role, Project: ProjectID(project), ProjectName: project, By: who.User}
+	t := &Token{Name: name, Digest: text.Digest(), Role: role, Project: ProjectID(project), ProjectName: project, By: who.User, Parent: maker.TokenID}
 	if ttl > 0 {
 		t.ExpiresAt = s.now().Add(ttl)
+	}
+	if !maker.Until.IsZero() && (t.ExpiresAt.IsZero() || maker.Until.Before(t.ExpiresAt)) {
+		t.ExpiresAt = maker.Until
 	}
 	if err := s.Create(ctx, t, who); err != nil {
 		return nil, secret.Value{}, err

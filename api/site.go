@@ -35,3 +35,17 @@ func NamedHere(h http.Handler, names []string) http.Handler {
 		h.ServeHTTP(w, r)
 	})
 }
+
+// Unproxied refuses requests that a proxy has handed on: where nobody has to prove who it is, the proxy's clients would be administrators.
+func Unproxied(h http.Handler) http.Handler {
+	fail := Faults(nil, nil, "error")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+			if r.Header.Get(name) != "" {
+				fail(w, r, problem.Forbiddenf("Nobody has to prove here who it is, and this request comes through a proxy (%s): set [DEFAULT]auth_strategy, or write noauth there if that is meant.", name))
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}

@@ -37,10 +37,10 @@ func TestSameSite(t *testing.T) {
 // TestNamedHere: a page whose own name was led to this machine asks nothing here, be it only to see.
 func TestNamedHere(t *testing.T) {
 	done := 0
-	h := NamedHere(SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done++ })), []string{"salvor.example"})
+	h := NamedHere(SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done++ })), []string{"salvor.example", "salvor"})
 	for host, want := range map[string]int{
 		"evil.example:6385": 403, "evil.example": 403, "127.0.0.1.evil.example": 403, "salvor.example.evil": 403, "evil.example.": 403, "[::1].evil.example": 403,
-		"127.0.0.1:6385": 200, "127.0.0.1": 200, "[::1]:6385": 200, "[fe80::1]:6385": 200, "localhost:6385": 200, "LOCALHOST": 200, "salvor:6385": 200, "Salvor.Example:6385": 200, "salvor.example.": 200,
+		"127.0.0.1:6385": 200, "127.0.0.1": 200, "[::1]:6385": 200, "[fe80::1]:6385": 200, "localhost:6385": 200, "LOCALHOST": 200, "evil": 403, "evil:6385": 403, "salvor:6385": 200, "Salvor.Example:6385": 200, "salvor.example.": 200,
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			r := httptest.NewRequestWithContext(t.Context(), method, "http://x/salvor/v1/tokens", strings.NewReader("{}"))
@@ -52,6 +52,23 @@ func TestNamedHere(t *testing.T) {
 			if w.Code != want || (done > before) != (want == 200) {
 				t.Errorf("%s for %s: %d, want %d: %s", method, host, w.Code, want, w.Body)
 			}
+		}
+	}
+}
+
+// TestProxiesAreRefusedWithoutAuthentication: clients of a proxy are not people of this machine.
+func TestProxiesAreRefusedWithoutAuthentication(t *testing.T) {
+	h := Unproxied(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, name := range []string{"", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "http://x/v1/nodes", nil)
+		want := http.StatusOK
+		if name != "" {
+			r.Header.Set(name, "203.0.113.9")
+			want = http.StatusForbidden
+		}
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: %d, want %d", name, w.Code, want)
 		}
 	}
 }

@@ -237,7 +237,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	s := Source{
 		File: write(t, "[conductor]\nrescue_callback_timeout = 1\nsoft_power_off_timeout = 2\n[api]\nport = 1\n"),
 		Env: []string{"HOME=/h", "SALVOR_CONDUCTOR_RESCUE_CALLBACK_TIMEOUT=10", "SALVOR_API_PORT=10", "SALVOR_URL=http://x", "SALVOR_DEFAULT_DEBUG=1",
-			"SALVOR_SERVICE_CATALOG_ENDPOINT_OVERRIDE=http://10.0.0.1:80/"},
+			"SALVOR_SERVICE_CATALOG_ENDPOINT_OVERRIDE=http://127.0.0.1:80/"},
 		Flags: []Setting{{"api", "port", "100", "--listen"}},
 	}
 	c, _, err := Load(s)
@@ -245,7 +245,7 @@ func TestLaterSourcesWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprintln(c.Conductor.RescueCallbackTimeout, c.Conductor.SoftPowerOffTimeout, c.API.Port, c.Default.Debug, c.ServiceCatalog.EndpointOverride)
-	if got != "10s 2s 100 true http://10.0.0.1:80\n" {
+	if got != "10s 2s 100 true http://127.0.0.1:80\n" {
 		t.Errorf("got %s", got)
 	}
 	if c.Origin("api", "port") != "--listen" || c.Origin("DEFAULT", "debug") != "variable SALVOR_DEFAULT_DEBUG" {

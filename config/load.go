@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,12 +214,24 @@ func stateDirectory(env []string, euid int) string {
 	return ""
 }
 
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback() || host == "localhost"
+}
+
 // check refuses what each option allows and their combination does not.
 func (l *loader) check() {
 	c := l.config
 	if c.Default.AuthStrategy == NoAuth && !c.API.HostIP.IsLoopback() && c.Origin("DEFAULT", "auth_strategy") == "" {
 		l.fail(problem.Invalidf("%s: [api]host_ip: %s is no loopback address and everybody who reaches it would own every machine; set [DEFAULT]auth_strategy to %s, or write %s there if that is meant",
 			c.Origin("api", "host_ip"), c.API.HostIP, BasicAuth, NoAuth))
+	}
+	if c.Default.AuthStrategy == NoAuth {
+		for _, at := range []struct{ name, url string }{{"[api]public_endpoint", c.API.PublicEndpoint}, {"[service_catalog]endpoint_override", c.ServiceCatalog.EndpointOverride}} {
+			if u, err := url.Parse(at.url); at.url != "" && c.Origin("DEFAULT", "auth_strategy") == "" && (err != nil || !isLoopback(u.Hostname())) {
+				l.fail(problem.Invalidf("%s: %s is reached from other machines and everybody who reaches it would own every machine; set [DEFAULT]auth_strategy to %s, or write %s there if that is meant", at.name, at.url, BasicAuth, NoAuth))
+			}
+		}
 	}
 	if c.Default.AuthStrategy == BasicAuth && c.Default.HTTPBasicAuthUserFile == "" {
 		l.fail(problem.Invalidf("[DEFAULT]http_basic_auth_user_file: empty, but auth_strategy %s needs it", BasicAuth))

@@ -19,7 +19,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 	g := Guard{Doors: func() []netip.AddrPort { return []netip.AddrPort{door, netip.MustParseAddrPort("0.0.0.0:6386")} }}
 	for _, host := range []string{
 		"127.0.0.1", "127.255.0.9", "0.0.0.0", "169.254.169.254", "100.100.100.200", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%eth0",
-		"fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe::7f00:1", "::ffff:0:7f00:1", "2002:7f00:1::1", "::127.0.0.1",
+		"fec0::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:fffe::7f00:1", "::ffff:0:7f00:1", "2002:7f00:1::1", "::127.0.0.1",
 	} {
 		if err := g.CheckHost(host, 80); !problem.Is(err, problem.Forbidden) {
 			t.Errorf("%s: %v", host, err)
@@ -45,8 +45,20 @@ func TestAddressesThatAreRefused(t *testing.T) {
 		t.Error("a network that is not configured is reached")
 	}
 	g = Guard{Own: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("10.9.8.7")} }}
-	if g.CheckHost("10.9.8.7", 80) == nil {
-		t.Error("our own address is reached")
+	for networks, reached := range map[string]bool{"": false, "10.0.0.0/8": false, "127.0.0.0/8": false, "10.9.8.7/32": true} {
+		if g.Networks = nil; networks != "" {
+			g.Networks = []netip.Prefix{netip.MustParsePrefix(networks)}
+		}
+		if got := g.CheckHost("10.9.8.7", 80) == nil; got != reached {
+			t.Errorf("our own address with the networks %q: reached %v", networks, got)
+		}
+	}
+	// A door that listens everywhere is refused by each address of this machine.
+	g = Guard{Doors: func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:6386")} }, Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
+	for _, own := range OwnAddresses() {
+		if g.Check(netip.AddrPortFrom(own, 6386)) == nil {
+			t.Errorf("our own door is reached by %s", own)
+		}
 	}
 }
 

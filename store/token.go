@@ -29,7 +29,8 @@ var tokens = &kind[access.Token, access.TokenFilter]{
 			Role            *access.Role
 			ProjectName, By *string
 			ExpiresAt       *time.Time
-		}{&t.Role, &t.ProjectName, &t.By, &t.ExpiresAt}
+			Parent          *string `json:",omitempty"`
+		}{&t.Role, &t.ProjectName, &t.By, &t.ExpiresAt, &t.Parent}
 	},
 	names: []string{"name"},
 	keys: []key[access.Token]{

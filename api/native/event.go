@@ -199,7 +199,7 @@ func (w *watch) view(e job.Event) wire.Event {
 
 // stream tells events as they come, until the client goes, reads too slowly or has followed for long enough.
 func (s *server) stream(c *api.Call, w watch) error {
-	release, err := s.Feed.follow()
+	release, err := s.Feed.follow(c.Who.Scope.Project + "/" + c.Who.Owner())
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ const (
 	feedPoll     = 500 * time.Millisecond // after which other processes' events are looked for, where no hint came
 	feedGap      = 10 * time.Millisecond  // the same while one may have been overtaken; it grows to feedPoll
 	maxFollowers = 1000
+	maxOfOne     = 50 // followers of one principal
 )
 
 // Feed reads the timeline once for all who follow it. While nobody does, it asks nothing.
@@ -28,7 +29,8 @@ type Feed struct {
 
 	mu        sync.Mutex
 	followers int
-	began     chan struct{} // the first follower has come
+	of        map[string]int // followers by principal
+	began     chan struct{}  // the first follower has come
 	over      bool
 	news      chan struct{} // closed when head is raised, or all is over
 	// ring are the newest events up to head, all that there are after low.
@@ -42,7 +44,7 @@ type Feed struct {
 
 // NewFeed makes a feed; Run keeps it.
 func NewFeed(store job.Feed, log *slog.Logger) *Feed {
-	return &Feed{store: store, log: log, began: make(chan struct{}, 1), news: make(chan struct{})}
+	return &Feed{store: store, log: log, of: map[string]int{}, began: make(chan struct{}, 1), news: make(chan struct{})}
 }
 
 // Run reads for the followers until ctx ends; then they end too.
@@ -220,13 +222,17 @@ func (f *Feed) horizon(ctx context.Context) (int64, error) {
 }
 
 // follow counts a follower until release is called.
-func (f *Feed) follow() (release func(), err error) {
+func (f *Feed) follow(who string) (release func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over || f.followers >= maxFollowers {
 		return nil, problem.Unavailablef("no more than %d may follow the timeline of one process; ask again", maxFollowers)
 	}
+	if f.of[who] >= maxOfOne {
+		return nil, problem.Unavailablef("%.100q follows the timeline %d times already: end a stream first", who, maxOfOne)
+	}
 	f.followers++
+	f.of[who]++
 	select {
 	case f.began <- struct{}{}:
 	default:
@@ -235,6 +241,9 @@ func (f *Feed) follow() (release func(), err error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.followers--
+		if f.of[who]--; f.of[who] == 0 {
+			delete(f.of, who)
+		}
 	}), nil
 }
 

@@ -55,7 +55,7 @@ func TestFeedMissesNone(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = f.Run(ctx) })
-		release, err := f.follow()
+		release, err := f.follow("ann")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestFeedWaitsAtAGap(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				var run sync.WaitGroup
 				run.Go(func() { _ = f.Run(ctx) })
-				release, err := f.follow()
+				release, err := f.follow("ann")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -53,7 +53,7 @@ func (s *server) tokenRoutes() []api.Route {
 			if err != nil {
 				return err
 			}
-			if err := s.Tokens.Remove(c.R.Context(), t.ID, c.Asker()); err != nil {
+			if err := s.Tokens.Revoke(c.R.Context(), t.ID, c.Asker()); err != nil {
 				return err
 			}
 			s.Log.Info("token revoked", "token", t.ID, "name", t.Name, "by", c.Who.User)
@@ -102,7 +102,7 @@ func (s *server) createToken(c *api.Call) error {
 	case confined != "" && access.ProjectID(b.Project) != confined:
 		return problem.Forbiddenf("An administrator of a project makes tokens for that project alone.")
 	}
-	t, text, err := s.Tokens.Issue(c.R.Context(), b.Name, b.Role, b.Project, time.Duration(b.ExpiresIn)*time.Second, c.Asker())
+	t, text, err := s.Tokens.IssueUnder(c.R.Context(), c.Who, b.Name, b.Role, b.Project, time.Duration(b.ExpiresIn)*time.Second, c.Asker())
 	if err != nil {
 		return err
 	}

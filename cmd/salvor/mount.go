@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 
 	"salvor/api"
@@ -67,7 +68,15 @@ func (p *program) sameSite(h http.Handler) http.Handler {
 			names = append(names, strings.ToLower(u.Hostname()))
 		}
 	}
-	return api.NamedHere(h, names)
+	if p.cfg.Origin("DEFAULT", "auth_strategy") == "" {
+		h = api.Unproxied(h)
+	}
+	return api.NamedHere(h, append(names, machineName()))
+}
+
+func machineName() string {
+	name, _ := os.Hostname()
+	return strings.ToLower(name)
 }
 
 // listed are the doors of what answers at a path; of who does not tell them there is that path.

@@ -3,6 +3,7 @@ package redfish
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -151,10 +152,24 @@ func pool(path string) (*x509.CertPool, error) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCA {
 		return nil, bad
 	}
-	pem, err := os.ReadFile(path)
+	pem, err := readLimited(path)
 	p := x509.NewCertPool()
 	if err != nil || !p.AppendCertsFromPEM(pem) {
 		return nil, bad
 	}
 	return p, nil
+}
+
+// readLimited reads a file up to its bound: a file of /proc says that it has no bytes.
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCA+1))
+	if err == nil && len(b) > maxCA {
+		err = problem.Invalidf("it has more than %d bytes", maxCA)
+	}
+	return b, err
 }
