@@ -145,11 +145,11 @@ var historyOptions = []Option{
 	idle("the timeline is always shown", option("conductor", "node_history", "true", boolean, func(c *Config) *bool { return &c.Conductor.NodeHistory },
 		"Show the timeline of nodes as node history.")),
 	option("conductor", "node_history_max_entries", "300", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryMaxEntries },
-		"The most events kept of one node; 0: no bound."),
+		"The most events kept of one node, once they are older than node_history_minimum_days; 0: no bound. Events of more than 30 days are deleted in any case, unless node_history_minimum_days is more."),
 	option("conductor", "node_history_minimum_days", "0", integer(0, 36500), func(c *Config) *int { return &c.Conductor.NodeHistoryMinimumDays },
 		"Events younger than this stay, whatever their number."),
 	option("conductor", "node_history_cleanup_interval", "86400", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.NodeHistoryCleanupInterval },
-		"How often old events are deleted; 0: never."),
+		"How often old events are deleted; 0: never. The first time is at most 10 minutes after the start."),
 	idle("events are dropped in one go", option("conductor", "node_history_cleanup_batch_count", "1000", integer(1, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryCleanupBatchCount },
 		"How many events are deleted at a time.")),
 }

@@ -226,9 +226,10 @@ type Timeline interface {
 	Events(ctx context.Context, s Subject, after int64, limit int) ([]Event, error)
 	// Latest lists a subject's newest events, at most limit, oldest first.
 	Latest(ctx context.Context, s Subject, limit int) ([]Event, error)
-	// Prune removes events older than before, keeping at most keep a subject. It returns how many. A store may let those that
+	// Prune removes events older than before, and of each subject all but the newest keep (0: no bound), of which those younger than
+	// spare stay. It returns how many. A store may let those that
 	// lie in one week with younger ones stay for that week.
-	Prune(ctx context.Context, before time.Time, keep int) (int, error)
+	Prune(ctx context.Context, before, spare time.Time, keep int) (int, error)
 }
 
 // Waker tells when new work may be there: a hint over polling.

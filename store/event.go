@@ -75,7 +75,7 @@ func (s *Store) events(ctx context.Context, subject job.Subject, text string, ar
 }
 
 // Prune is job.Timeline's; keep <= 0 does not bound the count. PostgreSQL drops what is old a week at a time. The newest event of all stays: its number is not given again.
-func (s *Store) Prune(ctx context.Context, before time.Time, keep int) (int, error) {
+func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (int, error) {
 	remove := func(table string) string {
 		return `DELETE FROM ` + table + ` WHERE (subject_kind, subject_id, seq) IN (SELECT e.subject_kind, e.subject_id, e.seq FROM ` + table + ` e `
 	}
@@ -88,7 +88,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time, keep int) (int, err
 	if err == nil && keep > 0 {
 		var more int
 		more, err = s.slices(ctx, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
-			WHERE c.last > $1 AND e.seq <= c.last - $1 LIMIT $2)`, int64(keep), pruneSlice)
+			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), micros(spare), pruneSlice)
 		n += more
 	}
 	if err != nil {

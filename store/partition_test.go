@@ -78,7 +78,7 @@ func TestTimelineByWeeks(t *testing.T) {
 	if got := strings.Join(told(t, d, where), ", "); got != want {
 		t.Errorf("have %s\nwant %s", got, want)
 	}
-	n, err := s.Prune(t.Context(), later.AddDate(0, 0, -30), 0)
+	n, err := s.Prune(t.Context(), later.AddDate(0, 0, -30), later, 0)
 	if err != nil || n != 2 {
 		t.Errorf("%d events pruned: %v", n, err)
 	}
@@ -121,7 +121,7 @@ func TestTimelineBecomesParts(t *testing.T) {
 	execRaw(t, d, fmt.Sprintf(insert, 4, now.UnixMicro(), "by a program of before"))
 	execRaw(t, d, `UPDATE event_counter SET last = 4`)
 	s := storetest.Open(t, d)
-	if n, err := s.Prune(t.Context(), now.AddDate(0, 0, -30), 0); err != nil || n != 0 {
+	if n, err := s.Prune(t.Context(), now.AddDate(0, 0, -30), now, 0); err != nil || n != 0 {
 		t.Errorf("%d events pruned, though all share a part with younger ones: %v", n, err)
 	}
 	if events, err := s.Events(t.Context(), job.Node("n"), 0, 9); err != nil || len(events) != 4 {

@@ -139,7 +139,7 @@ func TestNoScan(t *testing.T) {
 		func() error { return s.SavePower(ctx, []metal.PowerReading{{NodeID: "n"}}) },
 		func() error { return s.Retire(ctx, job.Conductor{ID: "c", Incarnation: "1"}) },
 		func() error { _, err := s.ReleaseOrphans(ctx); return err },
-		func() error { _, err := s.Prune(ctx, time.Now(), 0); return err },
+		func() error { _, err := s.Prune(ctx, time.Now(), time.Now(), 0); return err },
 	} {
 		if err := read(); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -253,31 +254,47 @@ func (p *program) warnOfInterfaces() {
 // houseTurn is how often ended jobs are dropped: asks pile up by the second.
 const houseTurn = 10 * time.Minute
 
-// keepHouse drops ended jobs, and old timeline rows once in a while.
+// keepHouse drops ended jobs, the rows of deleted servers, and old timeline rows as often as the configuration says.
 func (p *program) keepHouse(ctx context.Context) error {
-	ticker := time.NewTicker(houseTurn)
-	defer ticker.Stop()
-	var pruned time.Time
+	var turns sync.WaitGroup
+	turns.Go(func() { everyTurn(ctx, houseTurn, houseTurn, p.dropJobs) })
+	turns.Go(func() { everyTurn(ctx, houseTurn, 24*time.Hour, p.dropServers) })
+	if every := p.cfg.Conductor.NodeHistoryCleanupInterval; every > 0 {
+		turns.Go(func() { everyTurn(ctx, min(every, houseTurn), every, p.dropHistory) })
+	}
+	turns.Wait()
+	return nil
+}
+
+// everyTurn runs fn after first, and then once per period, until ctx ends.
+func everyTurn(ctx context.Context, first, period time.Duration, fn func(context.Context)) {
+	turn := time.NewTimer(first)
+	defer turn.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
+			return
+		case <-turn.C:
 		}
-		p.dropJobs(ctx)
-		if time.Since(pruned) >= p.cfg.Conductor.NodeHistoryCleanupInterval {
-			pruned = time.Now()
-			p.dropHistory(ctx)
-		}
+		fn(ctx)
+		turn.Reset(period)
 	}
 }
 
+// eventDays is how long events are kept that are within the bound of their number.
+const eventDays = 30
+
+// dropHistory keeps the newest entries of each node, all that are younger than the minimum, and nothing else beyond eventDays.
 func (p *program) dropHistory(ctx context.Context) {
-	c := p.cfg.Conductor
-	oldest := p.store.Now().AddDate(0, 0, -max(c.NodeHistoryMinimumDays, 30))
-	if _, err := p.store.Prune(ctx, oldest, c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
+	c, now := p.cfg.Conductor, p.store.Now()
+	oldest := now.AddDate(0, 0, -max(c.NodeHistoryMinimumDays, eventDays))
+	if _, err := p.store.Prune(ctx, oldest, now.AddDate(0, 0, -c.NodeHistoryMinimumDays), c.NodeHistoryMaxEntries); err != nil && ctx.Err() == nil {
 		p.log.Error("drop old timeline rows", "error", err)
 	}
+}
+
+func (p *program) dropServers(ctx context.Context) {
+	oldest := p.store.Now().AddDate(0, 0, -max(p.cfg.Conductor.NodeHistoryMinimumDays, eventDays))
 	if _, err := p.store.PruneServers(ctx, oldest); err != nil && ctx.Err() == nil {
 		p.log.Error("drop the rows of deleted servers", "error", err)
 	}

@@ -97,16 +97,25 @@ func testPrune(b *bench) {
 		}
 		return nil
 	})
-	n, err := b.s.Prune(b.ctx, now.AddDate(0, 0, -60), 0)
+	n, err := b.s.Prune(b.ctx, now.AddDate(0, 0, -60), now, 0)
 	b.ok(err)
 	if n != 0 {
 		b.Fatalf("%d events pruned of none", n)
 	}
-	n, err = b.s.Prune(b.ctx, now.AddDate(0, 0, -30), 2)
+	// What is younger than spare stays, whatever its number.
+	n, err = b.s.Prune(b.ctx, now.AddDate(0, 0, -60), now.AddDate(0, 0, -30), 9)
+	b.ok(err)
+	if n != 1 {
+		b.Fatalf("%d pruned by their number; want the oldest of a's ten", n)
+	}
+	if n, err = b.s.Prune(b.ctx, now.AddDate(0, 0, -60), now.AddDate(0, 0, -50), 2); err != nil || n != 0 {
+		b.Fatalf("%d, %v pruned of those that are to stay whatever their number", n, err)
+	}
+	n, err = b.s.Prune(b.ctx, now.AddDate(0, 0, -30), now.Add(time.Hour), 2)
 	b.ok(err)
 	left, err := b.s.Events(b.ctx, job.Node("a"), 0, 100)
 	b.ok(err)
-	if n != 11 || len(left) != 2 || left[0].Seq != 9 {
+	if n != 10 || len(left) != 2 || left[0].Seq != 9 {
 		b.Fatalf("%d pruned, left %+v", n, left)
 	}
 	// The counter goes on.
