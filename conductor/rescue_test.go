@@ -243,7 +243,7 @@ func TestAtTheDoor(t *testing.T) {
 	}
 }
 
-// TestFailedRescueShowsThePower: it failed after the machine was turned off and before it was on again.
+// TestFailedRescueShowsThePower: it failed after the machine was turned off and before a ramdisk was booted, so the machine is on again.
 func TestFailedRescueShowsThePower(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)
@@ -253,7 +253,7 @@ func TestFailedRescueShowsThePower(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := b.until(t, metal.RescueFailed)
-	if n.PowerState != metal.PowerOff || b.power != metal.PowerOff {
+	if n.PowerState != metal.PowerOn || b.power != metal.PowerOn {
 		t.Errorf("power is %s and shown as %s", b.power, n.PowerState)
 	}
 }
