@@ -36,7 +36,7 @@ var busyKinds = []busy{
 	{name: "adopt", from: metal.Manageable, ask: asks(metal.Adopt), state: metal.AdoptFailed},
 	{name: "inspect", from: metal.Manageable, ask: asks(metal.Inspect), state: metal.InspectFailed},
 	{name: "provide", from: metal.Manageable, ask: asks(metal.Provide), state: metal.CleanFailed},
-	{name: "deploy", from: metal.Available, ask: asks(metal.Deploy), state: metal.DeployFailed},
+	{name: "deploy", from: metal.Available, ask: asks(metal.Deploy), state: metal.DeployFailed, twice: true},
 	{name: "rescuing", from: metal.Active, ask: asks(metal.ToRescue), state: metal.RescueFailed, twice: true},
 	{name: "unrescuing", from: metal.Rescue, ask: asks(metal.Unrescue), state: metal.UnrescueFailed, twice: true},
 	{name: "servicing", from: metal.Active, ask: func(t *testing.T, b *bench) { b.serve(t) }, state: metal.ServiceFailed, twice: true},

@@ -305,7 +305,11 @@ func (c *Conductor) failed(ctx context.Context, tx job.Tx, j *job.Job) error {
 		if err != nil {
 			return err
 		}
-		if words := heard.RefusedWords(n.BootNumber); words != "" {
+		boot := n.BootNumber
+		if n.Plan == nil { // the boot that was waited for is void since this transaction began, and its number with it
+			boot--
+		}
+		if words := heard.RefusedWords(boot); words != "" {
 			why += "; " + words
 		}
 	}

@@ -105,15 +105,21 @@ func (c *Conductor) cleanUpRamdisk(ctx context.Context, r *job.Run, m *machine) 
 	if m.boot == nil {
 		return job.Fail(m.lacks("boot"))
 	}
-	set := m.node
-	if road := set.RamdiskRoad(); set.Plan == nil && road != "" {
-		set = set.Clone() // the boot is void already, and the driver looks for what it left
-		set.Plan = &metal.BootPlan{Road: road}
-	}
-	return job.From(m.boot.CleanUpRamdisk(ctx, set), c.edit(ctx, m.node.ID, func(n *metal.Node) {
+	return job.From(m.boot.CleanUpRamdisk(ctx, withVoidBoot(m.node)), c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		n.VoidBoot()
 		n.RamdiskCleared()
 	}))
+}
+
+// withVoidBoot gives the node as drivers clean up after it: if its ramdisk's boot is void already, they look for what that boot left.
+func withVoidBoot(n *metal.Node) *metal.Node {
+	road := n.RamdiskRoad()
+	if n.Plan != nil || road == "" {
+		return n
+	}
+	n = n.Clone()
+	n.Plan = &metal.BootPlan{Road: road}
+	return n
 }
 
 // prepareInstance sets the boot of the node's own system: the saved one, or the

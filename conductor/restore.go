@@ -107,7 +107,7 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	}
 	if r.Memo[preparedNote] != "" && m.boot != nil {
 		// The undo of the preparation may have failed, and then the machine would boot our ramdisk.
-		if err := m.boot.CleanUpRamdisk(ctx, m.node); err != nil {
+		if err := m.boot.CleanUpRamdisk(ctx, withVoidBoot(m.node)); err != nil {
 			return job.From(err)
 		}
 		boot, err := foundBoot(r, m.node)
