@@ -151,9 +151,6 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	if cfg.Default.AuthStrategy == config.NoAuth && cfg.Site.Centre == "" {
-		log.Warn("[DEFAULT]auth_strategy is noauth: everybody who reaches the API is an administrator of every machine")
-	}
 	if cfg.Site.Centre != "" {
 		return serveSite(ctx, cfg, log)
 	}
@@ -162,6 +159,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
 		return err
 	}
 	defer p.close()
+	if cfg.Default.AuthStrategy == config.NoAuth {
+		log.Warn("[DEFAULT]auth_strategy is noauth: everybody who reaches the API is an administrator of every machine")
+	}
 	return p.run(ctx)
 }
 

@@ -27,7 +27,7 @@ func TestCVE_2026_46447_KernelParametersInBootScripts(t *testing.T) {
 				continue // refused at the door
 			}
 			n := m.reach("rescue", "rescue failed", "rescue wait")
-			if n["provision_state"] != "rescue failed" || m.bmc.Image() != "" {
+			if n["provision_state"] == "rescue wait" || m.bmc.Image() != "" {
 				t.Errorf("%s %q: %v, the BMC was given %q", where, bad, n["provision_state"], m.bmc.Image())
 			}
 			w.want(200, "PATCH", "/v1/nodes/"+m.id, []object{{"op": "remove", "path": where + "/kernel_append_params"}})
@@ -62,7 +62,7 @@ func TestCVE_2026_44919_FileAndDeviceURLs(t *testing.T) {
 		}
 		m.set("/driver_info/rescue_ramdisk", w.images+"/initramfs")
 		n := m.reach("rescue", "rescue failed", "rescue wait")
-		if n["provision_state"] == "rescue failed" {
+		if n["provision_state"] != "rescue wait" {
 			continue
 		}
 		// A boot may be prepared with a URL that the machine itself fetches; what we fetch goes into the medium.

@@ -164,7 +164,11 @@ func (m *machine) reach(verb string, states ...string) object {
 	if verb == "rescue" {
 		body["rescue_password"] = "canary-of-the-rescue"
 	}
-	m.w.want(202, "PUT", "/v1/nodes/"+m.id+"/states/provision", body)
+	if a := m.w.ask("PUT", "/v1/nodes/"+m.id+"/states/provision", latest, body); a.status == 400 && len(states) > 1 {
+		return m.show() // it is refused before the machine is touched
+	} else if a.status != 202 {
+		m.w.Fatalf("%s: %d %s", verb, a.status, a.body)
+	}
 	var n object
 	m.w.until(verb, func() bool {
 		n = m.show()

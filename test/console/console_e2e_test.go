@@ -216,12 +216,19 @@ func testHosts(t *testing.T, w *world, b *browser) {
 	w.hostIs("vm1", "down")
 	p.sees("1 down")
 	w.eventually("vm1 is fenced", func() error { // the word counts once the lease has lapsed
-		var got struct{ Fenced any }
+		var got struct {
+			Fenced         any
+			Contradictions []struct{ Code string }
+		}
 		w.ask(client.Native, http.MethodGet, "/hosts/vm1", nil, &got)
 		if got.Fenced != nil {
 			return nil
 		}
-		return fmt.Errorf("it is not: %v", w.api.Ask(w.Context(), client.Native, http.MethodPost, "/hosts/vm1/fence", nil, object{"attest": "the cable is pulled"}, nil))
+		var disputes []string // its neighbours reach the address of a simulated host
+		if len(got.Contradictions) > 0 {
+			disputes = append(disputes, got.Contradictions[0].Code)
+		}
+		return fmt.Errorf("it is not: %v", w.api.Ask(w.Context(), client.Native, http.MethodPost, "/hosts/vm1/fence", nil, object{"attest": "the cable is pulled", "disputes": disputes}, nil))
 	})
 	p.sees("1 fenced")
 	looks(p, "hosts")

@@ -88,11 +88,12 @@ var operations = []operation{
 	{"adopt", (*machine).manage, provision("adopt"), 1, "adopt failed", "adopt", "read power", afterAdopt, "active", always},
 	{"power on", (*machine).activeOff, power("power on"), 1, "active", "change power state", "set power on", again, "active", ordering},
 	{"power off", (*machine).active, power("power off"), 1, "active", "change power state", "set power off", again, "active", ordering},
-	{"rescue, power off", (*machine).active, provision("rescue"), 1, "rescue failed", "rescue", "set power off", afterFail, "rescue", ordering},
-	{"rescue, save the boot", (*machine).active, provision("rescue"), 2, "rescue failed", "rescue", "read boot device", afterFail, "rescue", always},
-	{"rescue, prepare", (*machine).active, provision("rescue"), 3, "rescue failed", "rescue", "insert media", afterFail, "rescue", inserts},
-	{"rescue, power on", (*machine).active, provision("rescue"), 4, "rescue failed", "rescue", "set power on", afterFail, "rescue", ordering},
-	{"rescue, clean up", (*machine).active, provision("rescue"), 5, "rescue failed", "rescue", "eject media", afterFail, "rescue", ordering},
+	{"rescue, read power", (*machine).active, provision("rescue"), 1, "rescue failed", "rescue", "read power", afterFail, "rescue", always},
+	{"rescue, power off", (*machine).active, provision("rescue"), 2, "rescue failed", "rescue", "set power off", afterFail, "rescue", ordering},
+	{"rescue, save the boot", (*machine).active, provision("rescue"), 3, "rescue failed", "rescue", "read boot device", afterFail, "rescue", always},
+	{"rescue, prepare", (*machine).active, provision("rescue"), 4, "rescue failed", "rescue", "insert media", afterFail, "rescue", inserts},
+	{"rescue, power on", (*machine).active, provision("rescue"), 5, "rescue failed", "rescue", "set power on", afterFail, "rescue", ordering},
+	{"rescue, clean up", (*machine).active, provision("rescue"), 6, "rescue failed", "rescue", "eject media", afterFail, "rescue", ordering},
 	{"unrescue, power off", (*machine).rescued, provision("unrescue"), 1, "unrescue failed", "unrescue", "set power off", afterFail, "active", ordering},
 	{"unrescue, clean up", (*machine).rescued, provision("unrescue"), 2, "unrescue failed", "unrescue", "eject media", afterFail, "active", always},
 	{"unrescue, prepare", (*machine).rescued, provision("unrescue"), 3, "unrescue failed", "unrescue", "set boot device", afterFail, "active", ordering},
@@ -101,11 +102,14 @@ var operations = []operation{
 
 // takesBack tells of operations that have touched the BMC by then, and take that back.
 func (op operation) takesBack() bool {
-	return op.name == "rescue, prepare" || op.name == "rescue, power on" || op.name == "rescue, clean up"
+	return strings.HasPrefix(op.name, "rescue, ") && op.name != "rescue, read power"
 }
 
-// sticks tells whether an operation cannot be taken back while the fault lasts.
+// sticks tells whether an operation cannot be taken back while the fault lasts. A machine that never went off needs no writing to be on.
 func (op operation) sticks(f fault) bool {
+	if op.name == "rescue, power off" && f.name == readOnly.name {
+		return false
+	}
 	return op.takesBack() && (f.name == denied.name || f.name == vanished.name || f.name == readOnly.name)
 }
 

@@ -54,7 +54,7 @@ func TestBrokenWire(t *testing.T) {
 		t.Parallel()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(w.server.URL, "http://"))
 		must(t, err)
-		_, err = io.WriteString(conn, head("POST /v1/nodes HTTP/1.1", "Content-Length: 500")+`{"driver":`)
+		_, err = io.WriteString(conn, strings.Replace(head("POST /v1/nodes HTTP/1.1", "Content-Length: 500"), "Host: x\r\n", "Host: 127.0.0.1\r\n", 1)+`{"driver":`)
 		must(t, err)
 		must(t, conn.(*net.TCPConn).CloseWrite())
 		status, err := statusOf(conn)

@@ -81,7 +81,7 @@ func (s *site) atOnce(t testing.TB, n int, call func(i int) error) {
 func (c *crowd) empty(t testing.TB) time.Duration {
 	t.Helper()
 	c.source.bmc.SetOn(false)
-	if err := c.fence(""); err != nil {
+	if err := c.fence(object{}); err != nil {
 		t.Fatalf("fence: %v", err)
 	}
 	began := time.Now()

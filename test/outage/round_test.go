@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,9 +186,9 @@ func (r *round) play(t *testing.T) error {
 	}
 	r.pause(500 * time.Millisecond)
 	r.story.strike(r)
-	fenced := r.fence("")
+	fenced := r.fence(object{})
 	for again := 0; fenced != nil && r.story.blocked == "" && again < 4; again++ {
-		fenced = r.fence("") // who is killed while it listens has to listen anew
+		fenced = r.fence(object{}) // who is killed while it listens has to listen anew
 	}
 	if r.story.blocked != "" {
 		if fenced == nil || !strings.Contains(fenced.Error(), r.story.blocked) {
@@ -326,12 +327,27 @@ func (r *round) host(b *box) (h hostView, err error) {
 // goesOn is how a host says that it is being fenced already.
 var goesOn = regexp.MustCompile(`a host fence is going on \(job ([0-9a-f-]{36})\)`)
 
+// contradictions are the codes of live evidence that an attestation is refused by.
+var contradictions = regexp.MustCompile(`neighbours-reach-it|joined-again|bmc-reads-on`)
+
+// attest fences the source by a person's word. Its simulated neighbours always reach its address, and its BMC may lie: the person knows
+// better. Evidence comes and goes with a control plane that is killed, so the person asks anew with what the refusal lists.
+func (r *round) attest(words string) error {
+	var disputes []string
+	return until(r.ctx, r.source.name+" is fenced by a person's word", patience, func() error {
+		err := r.fence(object{"attest": words, "disputes": disputes})
+		disputes = contradictions.FindAllString(fmt.Sprint(err), -1)
+		slices.Sort(disputes)
+		disputes = slices.Compact(disputes)
+		if err != nil && strings.Contains(err.Error(), "ask without disputes") {
+			disputes = nil
+		}
+		return err
+	})
+}
+
 // fence asks for the proof that the source is off, and waits for it, or for why there is none.
-func (r *round) fence(attest string) error {
-	wish := object{}
-	if attest != "" {
-		wish["attest"] = attest
-	}
+func (r *round) fence(wish object) error {
 	var begun struct{ Job string }
 	err := r.ask(client.Native, http.MethodPost, "/hosts/"+r.source.id+"/fence", wish, &begun)
 	// The control plane may have died between the job and its answer; asked again it names the job.
@@ -415,7 +431,7 @@ func (r *round) blocked() error {
 	}); err != nil {
 		return err
 	}
-	if err := r.fence("its cable was pulled"); err != nil {
+	if err := r.attest("its cable was pulled"); err != nil {
 		return fmt.Errorf("attest: %w", err)
 	}
 	if err := r.evacuate(); err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
 
+	rest "salvor/client"
 	"salvor/host"
 	"salvor/sim"
 )
@@ -109,7 +111,15 @@ func TestEvacuation(t *testing.T) {
 	if a := c.try("server", "evacuate", "web1"); a.Status == 0 || !strings.Contains(a.Err, "salvor fence vm1") {
 		t.Errorf("an evacuation without proof: %+v", a)
 	}
-	// The operator's word counts once the lease has lapsed.
+	// Force-down is no proof where live evidence contradicts it: neighbours reach the address of a simulated host without its agent.
+	native, err := rest.New(rest.Config{Endpoint: p.server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("vm1 is attested as off", func() error {
+		return native.Ask(t.Context(), rest.Native, http.MethodPost, "/hosts/vm1/fence", nil,
+			map[string]any{"attest": "the plug is pulled", "disputes": []string{"neighbours-reach-it"}}, nil)
+	})
 	p.eventually("web1 is evacuated", func() error {
 		// Debian's client asks, and then stumbles over the answer that every Nova gives: it looks for a server in it.
 		if a := c.try("server", "evacuate", "web1"); a.Status != 0 && !strings.Contains(a.Err, "to_dict") {
