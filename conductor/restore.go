@@ -105,7 +105,8 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
 		return c.believePower(ctx, r, m)
 	}
-	if r.Memo[preparedNote] != "" && m.boot != nil {
+	prepared := r.Memo[preparedNote] != "" && m.boot != nil
+	if prepared {
 		// The undo of the preparation may have failed, and then the machine would boot our ramdisk.
 		if err := m.boot.CleanUpRamdisk(ctx, withVoidBoot(m.node)); err != nil {
 			return job.From(err)
@@ -121,6 +122,10 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOn), c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		n.PowerState, n.TargetPower = metal.PowerOn, ""
 		noteOwnSystem(n, true)
+		if prepared {
+			n.VoidRamdisk()
+			n.RamdiskCleared()
+		}
 	}))
 }
 
