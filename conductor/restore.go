@@ -105,6 +105,9 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
 		return c.believePower(ctx, r, m)
 	}
+	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {
+		return job.From(err)
+	}
 	prepared := r.Memo[preparedNote] != "" && m.boot != nil
 	if prepared {
 		// The undo of the preparation may have failed, and then the machine would boot our ramdisk.
@@ -129,6 +132,33 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	}))
 }
 
+// leaveRamdiskNetwork tries once more what an earlier undo may have failed at: the machine's own system must not start on the
+// network of a ramdisk.
+func (c *Conductor) leaveRamdiskNetwork(ctx context.Context, r *job.Run, m *machine) error {
+	if r.Stuck() == "" || m.network == nil {
+		return nil
+	}
+	net := driver.CleaningNet
+	switch r.Kind {
+	case "rescue":
+		net = driver.Rescuing
+	case "deploy":
+		net = driver.Provisioning
+	case "inspect":
+		net = driver.Inspection
+	}
+	if err := m.network.Detach(ctx, m.node, m.ports, net); err != nil || !rebuilds(r) {
+		return err
+	}
+	return m.network.Attach(ctx, m.node, m.ports, driver.Tenant)
+}
+
+// rebuilds tells whether the job builds the system of an active node again.
+func rebuilds(r *job.Run) bool {
+	var args metal.ProvisionArgs
+	return r.Kind == "deploy" && json.Unmarshal(r.Args, &args) == nil && args.Rebuild
+}
+
 // leaveProvisioning takes the machine off the provisioning network; a system that was to be built again gets its tenant's back.
 func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.network == nil {
@@ -137,8 +167,7 @@ func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machin
 	if err := m.network.Detach(ctx, m.node, m.ports, driver.Provisioning); err != nil {
 		return job.From(err)
 	}
-	var args metal.ProvisionArgs
-	if err := json.Unmarshal(r.Args, &args); err != nil || !args.Rebuild || r.Memo[bootedNote] != "" {
+	if !rebuilds(r) || r.Memo[bootedNote] != "" {
 		return job.Done()
 	}
 	return c.attach(driver.Tenant)(ctx, r, m)

@@ -2,9 +2,12 @@ package conductor
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
+	"salvor/driver"
 	"salvor/metal"
+	"salvor/problem"
 )
 
 // lateMedia is badMedia whose first clean-up is refused.
@@ -42,5 +45,48 @@ func TestRestoredMachineHoldsNoRamdisk(t *testing.T) {
 				t.Errorf("not put back: %s", b.picture(t))
 			}
 		})
+	}
+}
+
+// stuckNetwork refuses to leave a network, the first times.
+type stuckNetwork struct {
+	*bench
+	net   driver.Net
+	times *int
+}
+
+func (s stuckNetwork) Detach(ctx context.Context, n *metal.Node, ports []*metal.Port, net driver.Net) error {
+	s.mu.Lock()
+	refuse := net == s.net && *s.times > 0 && s.running == ""
+	if refuse {
+		*s.times--
+	}
+	s.mu.Unlock()
+	if refuse {
+		return problem.Invalidf("the switch refuses to let go")
+	}
+	return s.bench.Detach(ctx, n, ports, net)
+}
+
+// TestTheSystemStartsOnNoNetworkOfTheRamdisk: a machine that cannot leave the network of its ramdisk stays off; one that can at last runs on.
+func TestTheSystemStartsOnNoNetworkOfTheRamdisk(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers {
+		for _, times := range []int{1, 10} {
+			t.Run(fmt.Sprint(w.name, times), func(t *testing.T) {
+				t.Parallel()
+				b := workingBench(t, w)
+				b.con.drivers["bench"].Boot["bench"] = badMedia{b}
+				b.con.drivers["bench"].Network["bench"] = stuckNetwork{b, w.net, &times}
+				b.run(t)
+				w.ask(t, b)
+				n := b.until(t, w.failed)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.running != "" && (b.networks[w.net] || b.networks[driver.Tenant] != w.tenant) || (times == 0) != (b.running == "system") || !n.Maintenance {
+					t.Errorf("runs %q on %v, maintenance %t", b.running, b.networks, n.Maintenance)
+				}
+			})
+		}
 	}
 }
