@@ -24,7 +24,7 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 		Kind: kind, Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly},
+			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly, Checks: true},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},

@@ -17,8 +17,8 @@ func (c *Conductor) deploy() job.Definition {
 		Kind: "deploy", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
-			{Name: "choose the road", Do: c.act(c.road(c.deploysByRamdisk)), NoUndo: checksOnly},
+			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
+			{Name: "choose the road", Do: c.act(c.road(c.deploysByRamdisk)), NoUndo: checksOnly, Checks: true},
 			{Name: "power off", Do: c.act(c.noteFound(c.keepOff)), Undo: c.act(c.restorePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave former volumes", Do: c.act(c.leaveFormerVolumes), NoUndo: again, Deadline: c.bmcDeadline()},

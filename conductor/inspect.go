@@ -21,7 +21,7 @@ func (c *Conductor) inspect() job.Definition {
 		Kind: "inspect", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Checks: true, Deadline: c.bmcDeadline()},
 			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},

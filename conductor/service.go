@@ -18,8 +18,8 @@ func (c *Conductor) service() job.Definition {
 		Kind: "service", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
-			{Name: "choose the road", Do: c.act(c.road(servesByRamdisk)), NoUndo: checksOnly},
+			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
+			{Name: "choose the road", Do: c.act(c.road(servesByRamdisk)), NoUndo: checksOnly, Checks: true},
 			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.turnOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
 			{Name: "note the boot", Do: c.act(ifRamdisk(c.noteBoot)), NoUndo: "reading changes nothing", Deadline: c.bmcDeadline()},
 			{Name: "clean up an earlier ramdisk", Do: c.act(ifRamdisk(c.dropRamdisk)), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},

@@ -16,7 +16,7 @@ func (c *Conductor) unrescue() job.Definition {
 		Kind: "unrescue", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Deadline: c.readDeadline()},
+			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
 			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
