@@ -34,7 +34,7 @@ func (c *Conductor) deploy() job.Definition {
 			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the provisioning network", Do: c.act(ifRamdisk(c.detach(driver.Provisioning))), NoUndo: again, Deadline: networkDeadline},
 			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
-			{Name: "plan the boot", Do: c.act(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
+			{Name: "plan the boot", Do: c.act(c.replacesSystem(c.onVolumes(c.planVolumes, c.planInstance))), NoUndo: again},
 			{Name: "prepare the instance", Do: c.act(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "power on", Do: c.act(c.finishDeploy), NoUndo: again, Deadline: c.bmcDeadline()},
 		},

@@ -17,7 +17,7 @@ import (
 const (
 	powerFoundNote = "power found" // by the first action that switches the machine off
 	preparedNote   = "prepared"    // the boot device may have been changed
-	bootedNote     = "booted"      // a ramdisk of ours may have been started
+	bootedNote     = "booted"      // a ramdisk of ours may have been started, or the machine's own system is no longer what it was
 )
 
 // noteFound notes the power as it was found before the machine is switched off. A machine that runs a ramdisk of ours already
@@ -54,6 +54,16 @@ func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) erro
 	}
 	r.Note(bootedNote, "yes")
 	return r.Commit(ctx, c.edit(ctx, m.node.ID, func(n *metal.Node) { noteOwnSystem(n, false) }))
+}
+
+// replacesSystem has a deed done that takes the machine's own system, or the way to it, apart.
+func (c *Conductor) replacesSystem(do deed) deed {
+	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+		if err := c.noteBooted(ctx, r, m); err != nil {
+			return job.From(err)
+		}
+		return do(ctx, r, m)
+	}
 }
 
 func noteOwnSystem(n *metal.Node, own bool) {

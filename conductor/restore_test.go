@@ -90,3 +90,43 @@ func TestTheSystemStartsOnNoNetworkOfTheRamdisk(t *testing.T) {
 		}
 	}
 }
+
+// badVolumes is an initiator that takes no volume.
+type badVolumes struct{ volumeBoot }
+
+func (badVolumes) PrepareVolumes(context.Context, *metal.Node, metal.VolumePlan) error { return refusal }
+
+// TestAHalfBuiltSystemIsNotStarted: a rebuild without a ramdisk that fails after it took the former system apart leaves the machine off.
+func TestAHalfBuiltSystemIsNotStarted(t *testing.T) {
+	t.Parallel()
+	plan := func(own metal.BootPlan) func(*metal.Node) {
+		own.Road, own.Path, own.BootNumber, own.Persistent = metal.RoadIPXE, "own", 3, true
+		return func(n *metal.Node) { n.BootNumber, n.Plan = 3, &own }
+	}
+	noTenant := func(b *bench) { b.refuses[driver.Tenant] = refusal }
+	for name, c := range map[string]struct {
+		volumes bool
+		was     func(*metal.Node)
+		spoil   func(b *bench)
+	}{
+		"former plan of volumes": {true, plan(metal.BootPlan{Volumes: true}), noTenant},
+		"former plan":            {false, plan(metal.BootPlan{}), noTenant},
+		"former volumes":         {false, func(n *metal.Node) { markVolumes(n, true); n.Interfaces = map[string]string{"boot": "volumes"} }, noTenant},
+		"new plan":               {true, func(*metal.Node) {}, func(b *bench) { b.con.drivers["bench"].Boot["volumes"] = badVolumes{volumeBoot{b}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Active)
+			if c.volumes {
+				b = newVolumeBench(t, metal.Active)
+			}
+			change(t, b, c.was)
+			c.spoil(b)
+			b.run(t)
+			b.start(t, metal.Rebuild)
+			if n := b.until(t, metal.DeployFailed); b.power != metal.PowerOff || n.PowerState != metal.PowerOff {
+				t.Errorf("%s", b.picture(t))
+			}
+		})
+	}
+}
