@@ -83,6 +83,9 @@ func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *machine
 	if m.node.Plan == nil && !m.node.HoldsRamdisk() {
 		return job.Done()
 	}
+	if r.Memo[powerFoundNote] == "" && m.node.HoldsRamdisk() {
+		r.Note(bootedNote, "before") // what told it goes now
+	}
 	if p := m.node.Plan; r.Kind == "deploy" && p != nil && (p.Persistent || p.Volumes) {
 		return c.replacesSystem(c.cleanUpRamdisk)(ctx, r, m) // the boot of the former system goes
 	}
