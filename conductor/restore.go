@@ -177,7 +177,8 @@ func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machin
 	if err := m.network.Detach(ctx, m.node, m.ports, driver.Provisioning); err != nil {
 		return job.From(err)
 	}
-	if !rebuilds(r) || r.Memo[bootedNote] != "" {
+	// A job of the former release notes nothing of the boot.
+	if !rebuilds(r) || r.Memo[bootedNote] != "" || r.Memo[mayRunNote] != "" || r.Memo[powerFoundNote] == "" {
 		return job.Done()
 	}
 	return c.attach(driver.Tenant)(ctx, r, m)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"salvor/driver"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -94,7 +96,9 @@ func TestTheSystemStartsOnNoNetworkOfTheRamdisk(t *testing.T) {
 // badVolumes is an initiator that takes no volume.
 type badVolumes struct{ volumeBoot }
 
-func (badVolumes) PrepareVolumes(context.Context, *metal.Node, metal.VolumePlan) error { return refusal }
+func (badVolumes) PrepareVolumes(context.Context, *metal.Node, metal.VolumePlan) error {
+	return refusal
+}
 
 // TestAHalfBuiltSystemIsNotStarted: a rebuild without a ramdisk that fails after it took the former system apart leaves the machine off.
 func TestAHalfBuiltSystemIsNotStarted(t *testing.T) {
@@ -125,6 +129,51 @@ func TestAHalfBuiltSystemIsNotStarted(t *testing.T) {
 			b.run(t)
 			b.start(t, metal.Rebuild)
 			if n := b.until(t, metal.DeployFailed); b.power != metal.PowerOff || n.PowerState != metal.PowerOff {
+				t.Errorf("%s", b.picture(t))
+			}
+		})
+	}
+}
+
+// TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated: its job notes nothing of the boot, and the machine could not be switched off.
+func TestARebuildOfTheFormerReleaseKeepsItsRamdiskIsolated(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.DeployWait)
+	b.running, b.media, b.networks = "ramdisk", "left", map[driver.Net]bool{driver.Provisioning: true}
+	change(t, b, func(n *metal.Node) {
+		n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+	})
+	j := &job.Job{Kind: "deploy", Version: 1, Class: job.Operation, Subject: job.Node(b.node), Args: []byte(`{"rebuild": true}`), Action: "await the ramdisk", Memo: map[string]string{roadNote: byRamdisk}}
+	if err := b.store.Do(t.Context(), func(tx job.Tx) error { return b.store.Insert(tx, j) }); err != nil {
+		t.Fatal(err)
+	}
+	b.refuse(refusal)
+	b.run(t)
+	for end := time.Now().Add(time.Minute); b.open(t)[0].State != job.Waiting && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	b.isolated(t, b.until(t, metal.DeployFailed), `"start the ramdisk" could not be taken back`)
+}
+
+// TestCleaningAfterARamdiskThatStayed: the mark of a void boot is gone when the machine is switched off, and it was not found in its own system.
+func TestCleaningAfterARamdiskThatStayed(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers[2:4] {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, w)
+			b.running, b.media = "ramdisk", "left"
+			change(t, b, func(n *metal.Node) {
+				n.BootNumber, n.Plan = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 3}
+				n.VoidRamdisk()
+			})
+			b.refuses[w.net] = refusal
+			b.run(t)
+			w.ask(t, b)
+			if n := b.until(t, w.failed); b.power != metal.PowerOff || n.PowerState != metal.PowerOff {
 				t.Errorf("%s", b.picture(t))
 			}
 		})
