@@ -84,6 +84,9 @@ func (c *Conductor) notePrepared(ctx context.Context, r *job.Run, m *machine) er
 		if err != nil && !problem.Is(err, problem.Unsupported) {
 			return err
 		}
+		if !boot.Persistent {
+			boot = rescue.Boot{Mode: boot.Mode} // a one-time override is not how a system boots
+		}
 		text, err := json.Marshal(boot)
 		if err != nil {
 			return err
