@@ -278,3 +278,29 @@ func TestMendedCredentialsWakeTheJob(t *testing.T) {
 		})
 	}
 }
+
+// TestMendedAddressBeforeAnyChange: checks that pass without the BMC do not keep the address of a dead one from being mended.
+func TestMendedAddressBeforeAnyChange(t *testing.T) {
+	t.Parallel()
+	for _, k := range busyKinds {
+		switch k.name {
+		case "rescuing", "unrescuing", "deploy", "servicing":
+		default:
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, k.from)
+			b.refuse(problem.Unavailablef("nothing listens there"))
+			b.run(t)
+			k.ask(t, b)
+			b.inVain(t, 3)
+			if j := record.Lead(b.open(t)); j.Action != "power off" {
+				t.Fatalf("at %q", j.Action)
+			}
+			if err := b.patch(t, "bench_address", "https://right"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

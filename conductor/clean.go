@@ -24,19 +24,19 @@ func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run
 		Kind: kind, Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly},
+			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly, Checks: true},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpLeftovers), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
-			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline},
+			{Name: "join the cleaning network", Do: c.act(ifRamdisk(c.attach(driver.CleaningNet))), Undo: c.act(ifRamdisk(c.detach(driver.CleaningNet))), Deadline: networkDeadline, Elsewhere: true},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planRamdisk())), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "await the ramdisk", Do: c.act(ifRamdisk(c.awaitRamdisk(c.CleanTimeout))), NoUndo: "waiting changes nothing"},
 			{Name: "settle the steps", Do: c.act(c.settleSteps), NoUndo: "forgotten with the operation"},
-			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: none, Deadline: stepDeadline},
+			{Name: "work off the steps", Do: c.act(c.workOff), NoUndo: none, Deadline: stepDeadline, Elsewhere: true},
 			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: none, Deadline: c.bmcDeadline()},
 			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: none, Deadline: c.bmcDeadline()},
-			{Name: "leave the cleaning network", Do: c.act(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline},
+			{Name: "leave the cleaning network", Do: c.act(c.detach(driver.CleaningNet)), NoUndo: none, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "release", Do: c.act(c.release), NoUndo: none, Deadline: c.readDeadline()},
 		},
 	}
@@ -82,6 +82,12 @@ func (c *Conductor) timeout(kind job.Kind) time.Duration {
 func (c *Conductor) cleanUpLeftovers(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if m.node.Plan == nil && !m.node.HoldsRamdisk() {
 		return job.Done()
+	}
+	if r.Memo[powerFoundNote] == "" && m.node.HoldsRamdisk() {
+		r.Note(bootedNote, "before") // what told it goes now
+	}
+	if p := m.node.Plan; r.Kind == "deploy" && p != nil && (p.Persistent || p.Volumes) {
+		return c.replacesSystem(c.cleanUpRamdisk)(ctx, r, m) // the boot of the former system goes
 	}
 	return c.cleanUpRamdisk(ctx, r, m)
 }

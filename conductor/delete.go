@@ -17,9 +17,9 @@ func (c *Conductor) delete() job.Definition {
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "leave the volumes", Do: c.act(c.leaveVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "leave the provisioning network", Do: c.act(c.leaveSteps), NoUndo: again, Deadline: networkDeadline},
-			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline},
-			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline},
+			{Name: "leave the provisioning network", Do: c.act(c.leaveSteps), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},
 		},
 	}

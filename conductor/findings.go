@@ -87,7 +87,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 			writes = append(writes, func(tx job.Tx) error { return c.Store.SavePort(tx, p) })
 		}
 	}
-		if m.node.CarriesToken() { // then the findings were taken with it; else anybody may have brought them, and storage lets in whom a connector names
+	if m.node.CarriesToken() { // then the findings were taken with it; else anybody may have brought them, and storage lets in whom a connector names
 		writes = append(writes, c.takePorts(ctx, f, m, found.Touched), c.takeConnectors(ctx, f, m))
 	}
 	return job.Done(writes...)

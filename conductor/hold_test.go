@@ -123,3 +123,23 @@ func TestWaitsAreNotLocked(t *testing.T) {
 		t.Errorf("aborted: %s", b.picture(t))
 	}
 }
+
+// bootsOnce is a BMC with an override for the next boot only.
+type bootsOnce struct{ *bench }
+
+func (bootsOnce) BootDevice(context.Context, *metal.Node) (rescue.Boot, error) {
+	return rescue.Boot{Device: "pxe", Mode: "uefi"}, nil
+}
+
+// TestServiceGivesNoOneTimeOverrideBack, not even where the boot is noted late because an earlier ramdisk had stayed.
+func TestServiceGivesNoOneTimeOverrideBack(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.ServiceFailed)
+	b.con.drivers["bench"].Management["bench"] = bootsOnce{b}
+	change(t, b, func(n *metal.Node) { n.BootNumber, n.Plan = 1, &metal.BootPlan{Path: "earlier", BootNumber: 1} })
+	b.run(t)
+	b.withSteps(t, metal.Service, "")
+	if b.pokes(t, metal.Active); b.device != (rescue.Boot{Mode: "uefi"}) {
+		t.Errorf("boots by %+v", b.device)
+	}
+}

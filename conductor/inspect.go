@@ -21,9 +21,9 @@ func (c *Conductor) inspect() job.Definition {
 		Kind: "inspect", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Deadline: c.bmcDeadline()},
+			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Checks: true, Deadline: c.bmcDeadline()},
 			{Name: "power off", Do: c.act(ifRamdisk(c.noteFound(c.keepOff))), Undo: c.act(ifRamdisk(c.restorePower)), Deadline: c.bmcDeadline()},
-			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline},
+			{Name: "join the inspection network", Do: c.act(ifRamdisk(c.attach(driver.Inspection))), Undo: c.act(ifRamdisk(c.detach(driver.Inspection))), Deadline: networkDeadline, Elsewhere: true},
 			{Name: "plan the boot", Do: c.act(ifRamdisk(c.planInspection)), NoUndo: "voided with the ramdisk"},
 			{Name: "prepare the ramdisk", Do: c.act(ifRamdisk(c.prepareRamdisk)), Undo: c.act(ifRamdisk(c.cleanUpRamdisk)), Deadline: c.bmcDeadline()},
 			{Name: "start the ramdisk", Do: c.act(ifRamdisk(c.turnOn)), Undo: c.act(ifRamdisk(c.stopRamdisk)), Deadline: c.bmcDeadline()},
@@ -31,7 +31,7 @@ func (c *Conductor) inspect() job.Definition {
 			{Name: "take the findings", Do: c.act(ifRamdisk(c.takeFindings)), NoUndo: "what was found stays true"},
 			{Name: "stop the ramdisk", Do: c.act(ifRamdisk(c.keepOff)), NoUndo: reading, Deadline: c.bmcDeadline()},
 			{Name: "clean up after the ramdisk", Do: c.act(ifRamdisk(c.cleanUpRamdisk)), NoUndo: reading, Deadline: c.bmcDeadline()},
-			{Name: "leave the inspection network", Do: c.act(ifRamdisk(c.detach(driver.Inspection))), NoUndo: reading, Deadline: networkDeadline},
+			{Name: "leave the inspection network", Do: c.act(ifRamdisk(c.detach(driver.Inspection))), NoUndo: reading, Deadline: networkDeadline, Elsewhere: true},
 			{Name: "believe it", Do: c.act(c.finishInspect), NoUndo: reading},
 		},
 	}

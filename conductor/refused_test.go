@@ -40,12 +40,33 @@ func TestTimeoutTellsOfRefusedHeartbeats(t *testing.T) {
 	}
 	b.maintenance(t, false)
 	n = b.until(t, metal.RescueFailed)
-	for _, words := range []string{"Timeout reached", "2 heartbeats were refused, the last one because", "10.0.0.9", "2 heartbeats were refused because the token"} {
+	for _, words := range []string{"Timeout reached", "2 heartbeats were refused, the last one because", "10.0.0.9", "2 calls were refused because the token"} {
 		if !strings.Contains(n.LastError, words) {
 			t.Errorf("last_error %q does not contain %q", n.LastError, words)
 		}
 	}
 	if strings.Contains(n.LastError, "stranger") {
 		t.Errorf("last_error %q quotes a stranger", n.LastError)
+	}
+}
+
+// TestFindingsWithoutTheTokenAreCounted: a ramdisk that brings what it found without the token of its boot does not vanish without a word.
+func TestFindingsWithoutTheTokenAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Manageable)
+	b.agent = newFakeAgent()
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+	b.run(t)
+	b.start(t, metal.Inspect)
+	n := b.until(t, metal.InspectWait)
+	if _, err := b.nodes.ContinueInspection(t.Context(), metal.Sighting{NodeID: b.node}, []byte(`{}`), []byte(`{}`)); !problem.Is(err, problem.NotFound) {
+		t.Fatalf("findings without a token: %v", err)
+	}
+	if err := b.nodes.FlushHeartbeats(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heard, err := b.store.Contact(t.Context(), nil, b.node)
+	if words := heard.RefusedWords(n.BootNumber); err != nil || !strings.HasPrefix(words, "1 call was refused because the token of this boot was missing or wrong") {
+		t.Errorf("%q, %v", words, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 const (
 	powerFoundNote = "power found" // by the first action that switches the machine off
 	preparedNote   = "prepared"    // the boot device may have been changed
-	bootedNote     = "booted"      // a ramdisk of ours may have been started
+	bootedNote     = "booted"      // a ramdisk of ours may have been started, or the machine's own system is no longer what it was
 )
 
 // noteFound notes the power as it was found before the machine is switched off. A machine that runs a ramdisk of ours already
@@ -56,6 +56,16 @@ func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) erro
 	return r.Commit(ctx, c.edit(ctx, m.node.ID, func(n *metal.Node) { noteOwnSystem(n, false) }))
 }
 
+// replacesSystem has a deed done that takes the machine's own system, or the way to it, apart.
+func (c *Conductor) replacesSystem(do deed) deed {
+	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+		if err := c.noteBooted(ctx, r, m); err != nil {
+			return job.From(err)
+		}
+		return do(ctx, r, m)
+	}
+}
+
 func noteOwnSystem(n *metal.Node, own bool) {
 	if n.Rescue != nil && n.Rescue.OwnSystem != own {
 		session := *n.Rescue
@@ -73,6 +83,9 @@ func (c *Conductor) notePrepared(ctx context.Context, r *job.Run, m *machine) er
 		boot, err := m.manage.BootDevice(ctx, m.node)
 		if err != nil && !problem.Is(err, problem.Unsupported) {
 			return err
+		}
+		if !boot.Persistent {
+			boot = rescue.Boot{Mode: boot.Mode} // a one-time override is not how a system boots
 		}
 		text, err := json.Marshal(boot)
 		if err != nil {
@@ -105,7 +118,11 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
 		return c.believePower(ctx, r, m)
 	}
-	if r.Memo[preparedNote] != "" && m.boot != nil {
+	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {
+		return job.From(err)
+	}
+	prepared := r.Memo[preparedNote] != "" && m.boot != nil
+	if prepared {
 		// The undo of the preparation may have failed, and then the machine would boot our ramdisk.
 		if err := m.boot.CleanUpRamdisk(ctx, withVoidBoot(m.node)); err != nil {
 			return job.From(err)
@@ -121,7 +138,38 @@ func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) jo
 	return job.From(m.power.SetPower(ctx, m.node, metal.PowerOn), c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		n.PowerState, n.TargetPower = metal.PowerOn, ""
 		noteOwnSystem(n, true)
+		if prepared {
+			n.VoidRamdisk()
+			n.RamdiskCleared()
+		}
 	}))
+}
+
+// leaveRamdiskNetwork tries once more what an earlier undo may have failed at: the machine's own system must not start on the
+// network of a ramdisk.
+func (c *Conductor) leaveRamdiskNetwork(ctx context.Context, r *job.Run, m *machine) error {
+	if r.Stuck() == "" || m.network == nil {
+		return nil
+	}
+	net := driver.CleaningNet
+	switch r.Kind {
+	case "rescue":
+		net = driver.Rescuing
+	case "deploy":
+		net = driver.Provisioning
+	case "inspect":
+		net = driver.Inspection
+	}
+	if err := m.network.Detach(ctx, m.node, m.ports, net); err != nil || !rebuilds(r) {
+		return err
+	}
+	return m.network.Attach(ctx, m.node, m.ports, driver.Tenant)
+}
+
+// rebuilds tells whether the job builds the system of an active node again.
+func rebuilds(r *job.Run) bool {
+	var args metal.ProvisionArgs
+	return r.Kind == "deploy" && json.Unmarshal(r.Args, &args) == nil && args.Rebuild
 }
 
 // leaveProvisioning takes the machine off the provisioning network; a system that was to be built again gets its tenant's back.
@@ -132,8 +180,8 @@ func (c *Conductor) leaveProvisioning(ctx context.Context, r *job.Run, m *machin
 	if err := m.network.Detach(ctx, m.node, m.ports, driver.Provisioning); err != nil {
 		return job.From(err)
 	}
-	var args metal.ProvisionArgs
-	if err := json.Unmarshal(r.Args, &args); err != nil || !args.Rebuild || r.Memo[bootedNote] != "" {
+	// A job of the former release notes nothing of the boot.
+	if !rebuilds(r) || r.Memo[bootedNote] != "" || r.Memo[mayRunNote] != "" || r.Memo[powerFoundNote] == "" {
 		return job.Done()
 	}
 	return c.attach(driver.Tenant)(ctx, r, m)

@@ -106,11 +106,17 @@ func markVolumes(n *metal.Node, set bool) {
 
 // leaveVolumes has the machine forget its volumes, whatever became of the records.
 func (c *Conductor) leaveVolumes(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	boot, ok := m.boot.(driver.VolumeBoot)
-	if !ok || !m.info.FromVolumes(m.node) && m.node.InternalInfo[volumesMark] == nil {
+	boot, holds := holdsVolumes(m)
+	if !holds {
 		return job.Done()
 	}
 	return job.From(boot.CleanUpVolumes(ctx, m.node), c.edit(ctx, m.node.ID, func(n *metal.Node) { markVolumes(n, false) }))
+}
+
+// holdsVolumes tells whether the machine itself may hold volumes.
+func holdsVolumes(m *machine) (driver.VolumeBoot, bool) {
+	boot, ok := m.boot.(driver.VolumeBoot)
+	return boot, ok && (m.info.FromVolumes(m.node) || m.node.InternalInfo[volumesMark] != nil)
 }
 
 // leaveFormerVolumes is for a system that is built again on its disk: a target that is gone, and its secret, would stay in
@@ -119,7 +125,10 @@ func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machi
 	if v, _, err := c.volumes(ctx, m); err != nil || v.Root != nil {
 		return job.From(err)
 	}
-	return c.leaveVolumes(ctx, r, m)
+	if _, holds := holdsVolumes(m); !holds {
+		return job.Done()
+	}
+	return c.replacesSystem(c.leaveVolumes)(ctx, r, m)
 }
 
 // dropTargets clears the targets with the instance, as instance_info; connectors are the machine's own and stay.

@@ -13,8 +13,10 @@ const (
 	// abortEvery is how often a conductor asks which of its jobs are to be aborted.
 	abortEvery = time.Second / 2
 	// hastyMemo marks a job that was aborted while it tried again and again: whoever it asks does not answer, so each of its undos is
-	// tried once and gets hastyTry.
+	// tried once. With hastyBMC that is the BMC, which most undos ask, and each gets hastyTry.
 	hastyMemo = "hasty"
+	hastyBMC  = "yes"
+	hastyOnce = "once"
 	hastyTry  = 1500 * time.Millisecond
 )
 
@@ -57,8 +59,11 @@ func (r *Runner) abortOf(j *Job) string {
 // abort fails a job because somebody wants that.
 func (r *Runner) abort(ctx context.Context, op *Definition, j *Job, a *Action, cause string, log *slog.Logger) bool {
 	if j.Attempt > 0 {
-		run := Run{Job: *j}
-		run.Note(hastyMemo, "yes")
+		run, who := Run{Job: *j}, hastyBMC
+		if a.Elsewhere {
+			who = hastyOnce
+		}
+		run.Note(hastyMemo, who)
 		*j = run.Job
 	}
 	return r.settle(ctx, op, j, a, Fail(problem.Conflictf("%s", cause)), log)

@@ -176,3 +176,39 @@ func TestFewTries(t *testing.T) {
 		}
 	})
 }
+
+// TestAbortOfARetryElsewhere: an abort while somebody other than the BMC does not answer leaves the undos the time that a BMC takes, for one try each.
+func TestAbortOfARetryElsewhere(t *testing.T) {
+	for name, elsewhere := range map[string]bool{"the BMC": false, "elsewhere": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t)
+				defer h.Close()
+				var undone, tries atomic.Int64
+				ok := func(context.Context, *job.Run) job.Outcome { return job.Done() }
+				dead := func(context.Context, *job.Run) job.Outcome {
+					return job.Retry(time.Minute, problem.Unavailablef("no answer"))
+				}
+				defer h.runner("a", h.Store, false, definition("work",
+					job.Action{Name: "one", Do: ok, Undo: func(ctx context.Context, _ *job.Run) job.Outcome {
+						select {
+						case <-ctx.Done():
+							return job.Retry(0, problem.Unavailablef("cut off"))
+						case <-time.After(10 * time.Second):
+							undone.Add(1)
+							return job.Done()
+						}
+					}},
+					job.Action{Name: "two", Deadline: time.Hour, Do: ok, Undo: func(ctx context.Context, r *job.Run) job.Outcome { tries.Add(1); return dead(ctx, r) }},
+					job.Action{Name: "three", NoUndo: none, Deadline: time.Hour, Elsewhere: elsewhere, Do: dead}))()
+				id := h.insert("work")
+				h.await(id, time.Minute, func(j job.Job) bool { return j.Action == "three" && j.Attempt > 0 })
+				h.abort(id, "aborted by request")
+				j := h.await(id, time.Minute, ended)
+				if tries.Load() != 1 || (undone.Load() == 1) != elsewhere || strings.Contains(j.Stuck(), `"one"`) == elsewhere {
+					t.Errorf("undone %d, tried %d times, stuck %q", undone.Load(), tries.Load(), j.Stuck())
+				}
+			})
+		})
+	}
+}

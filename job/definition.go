@@ -17,6 +17,10 @@ type Action struct {
 	NoUndo string
 	// Deadline bounds all tries together, in alive time; 0 means DefaultDeadline.
 	Deadline time.Duration
+	// Checks: it only looks, so nothing is changed when it has succeeded.
+	Checks bool
+	// Elsewhere: what it asks is not the BMC, so its tries in vain say nothing of the BMC.
+	Elsewhere bool
 	// Since is the first version of the list that has the action, Until the last; 0: no bound. An action that is taken out
 	// of a list stays in it with Until for one release, so that jobs of the release before are worked off as they began.
 	Since, Until int

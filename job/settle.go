@@ -52,6 +52,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 	case verdictFail:
 		keep = r.failing(&next, out.err, log)
 	}
+	op.noteAdvanced(&next)
 	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
 		saved := next
 		if err := r.store.Save(tx, &saved, keep); err != nil {
@@ -125,18 +126,28 @@ func (r *Runner) forward(op *Definition, j *Job, out Outcome) bool {
 		return false
 	}
 	j.Action, j.ActionStartedAt, j.State = op.Actions[i].Name, r.now(), Running
-	if !j.Advanced() {
-		run := Run{Job: *j}
-		run.Note(advancedMemo, "yes")
-		*j = run.Job
-	}
 	return true
 }
 
-// advancedMemo marks a job of which an action has succeeded.
+// noteAdvanced marks a job that is past an action which changes something. Jobs of the former release lack the mark until here.
+func (o *Definition) noteAdvanced(j *Job) {
+	if j.Advanced() {
+		return
+	}
+	for i := range max(o.index(j.Action), 0) {
+		if !o.Actions[i].Checks {
+			run := Run{Job: *j}
+			run.Note(advancedMemo, "yes")
+			*j = run.Job
+			return
+		}
+	}
+}
+
+// advancedMemo marks a job of which an action that changes something has succeeded.
 const advancedMemo = "advanced"
 
-// Advanced tells whether an action of the job has succeeded.
+// Advanced tells whether an action of the job has succeeded that does more than look.
 func (j *Job) Advanced() bool { return j.Memo[advancedMemo] != "" }
 
 func (r *Runner) end(j *Job) {

@@ -53,3 +53,31 @@ func TestOutcomesWaitFlat(t *testing.T) {
 		}
 	})
 }
+
+// TestAdvanced: only an action that does more than look counts, also of a job that a former release brought so far without a mark.
+func TestAdvanced(t *testing.T) {
+	ok := func(context.Context, *job.Run) job.Outcome { return job.Done() }
+	vain := func(context.Context, *job.Run) job.Outcome { return job.Retry(0, problem.Unavailablef("no answer")) }
+	for name, c := range map[string]struct {
+		checks bool
+		from   string
+		want   bool
+	}{"looked": {true, "", false}, "did": {false, "", true}, "did before": {false, "two", true}, "looked before": {true, "two", false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t)
+				defer h.Close()
+				j := &job.Job{Kind: "work", Class: job.Operation, Subject: job.Node("n"), Action: c.from}
+				if err := h.Do(context.Background(), func(tx job.Tx) error { return h.Insert(tx, j) }); err != nil {
+					t.Fatal(err)
+				}
+				defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "one", NoUndo: none, Checks: c.checks, Do: ok},
+					job.Action{Name: "two", NoUndo: none, Deadline: time.Hour, Do: vain}))()
+				got := h.await(j.ID, time.Minute, func(j job.Job) bool { return j.Action == "two" && j.Attempt > 1 })
+				if got.Advanced() != c.want {
+					t.Errorf("advanced %t", got.Advanced())
+				}
+			})
+		})
+	}
+}

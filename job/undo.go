@@ -26,7 +26,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
 		began := time.Now()
 		within, end := r.abortable(ctx, j.ID)
-		if j.Memo[hastyMemo] != "" {
+		if j.Memo[hastyMemo] == hastyBMC {
 			bounded, cancel := context.WithTimeout(within, hastyTry)
 			defer cancel()
 			within = bounded

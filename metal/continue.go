@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -40,6 +41,7 @@ func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory
 			return notFound
 		}
 		if n.CarriesToken() && !seen.Token.Equal(n.AgentToken(s.key)) {
+			s.refused.add(n.ID, n.BootNumber, "", time.Time{})
 			return notFound // the machine that booted has the token: who has none is somebody else
 		}
 		if awaited, err := s.awaitsFindings(ctx, tx, n); err != nil || !awaited {

@@ -104,7 +104,7 @@ func isLogin(key string) bool {
 }
 
 // admitMend lets a change of driver_info pass while the job that locks the node tries in vain: how the login goes at any time, which BMC
-// and machine it is only before any action of the job succeeded.
+// and machine it is only before an action of the job changed anything.
 func (s *Nodes) admitMend(tx job.Tx, old, n *Node) error {
 	open, err := s.jobs.Unended(tx, job.Node(old.ID))
 	if err != nil {

@@ -40,7 +40,7 @@ func CheckAppendParams(v any) error {
 		for _, word := range strings.Fields(strings.ReplaceAll(text, DefaultParams, filler)) {
 			if ReservedParam(word) {
 				name, _, _ := strings.Cut(word, "=")
-				return problem.Invalidf("%s cannot set the kernel parameter %.60s: names that begin with ipa- or salvor, BOOTIF, initrd and -- are set by the boot method alone; remove it", AppendKey, name)
+				return problem.Invalidf("%s cannot set the kernel parameter %.60q: names that begin with ipa- or salvor, BOOTIF, initrd and -- are set by the boot method alone; remove it", AppendKey, name)
 			}
 		}
 	}

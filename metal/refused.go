@@ -21,7 +21,7 @@ type Refusals struct {
 	Refused       int
 	RefusedAt     time.Time
 	RefusedReason string
-	// Unproven counts heartbeats without that token. Anybody can send such, so nothing that they say is stored.
+	// Unproven counts heartbeats and findings without that token. Anybody can send such, so nothing that they say is stored.
 	Unproven int
 }
 
@@ -124,24 +124,24 @@ func (s *Nodes) flushRefused(ctx context.Context) error {
 	})
 }
 
-// RefusedWords tells of the refused heartbeats of a boot; empty if there were none.
+// RefusedWords tells of the refused heartbeats and findings of a boot; empty if there were none.
 func (r Refusals) RefusedWords(boot int64) string {
 	if r.RefusedBoot != boot || boot == 0 {
 		return ""
 	}
 	var words []string
 	if r.Refused > 0 {
-		words = append(words, fmt.Sprintf("%s refused, the last one because: %s", heartbeatsWere(r.Refused), r.RefusedReason))
+		words = append(words, fmt.Sprintf("%s refused, the last one because: %s", were(r.Refused, "heartbeat"), r.RefusedReason))
 	}
 	if r.Unproven > 0 {
-		words = append(words, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", heartbeatsWere(r.Unproven)))
+		words = append(words, fmt.Sprintf("%s refused because the token of this boot was missing or wrong (anybody can send such)", were(r.Unproven, "call")))
 	}
 	return strings.Join(words, "; ")
 }
 
-func heartbeatsWere(n int) string {
+func were(n int, what string) string {
 	if n == 1 {
-		return "1 heartbeat was"
+		return "1 " + what + " was"
 	}
-	return fmt.Sprintf("%d heartbeats were", n)
+	return fmt.Sprintf("%d %ss were", n, what)
 }

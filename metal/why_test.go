@@ -110,7 +110,7 @@ func TestWhy(t *testing.T) {
 		"its heartbeats are refused": {metal.RescueWait, nil, func(s *metal.Situation) {
 			s.Contact.LookupAt = noon.Add(-9 * time.Second)
 			s.Contact.Refusals = metal.Refusals{RefusedBoot: 7, Refused: 15, RefusedAt: noon, RefusedReason: "address 10.0.0.9 may not be connected to", Unproven: 1}
-		}, record.Waiting, []string{"15 heartbeats were refused, the last one because: address 10.0.0.9 may not be connected to", "1 heartbeat was refused because the token"}, ""},
+		}, record.Waiting, []string{"15 heartbeats were refused, the last one because: address 10.0.0.9 may not be connected to", "1 call was refused because the token"}, ""},
 		"heartbeats of an earlier boot were refused": {metal.RescueWait, nil, func(s *metal.Situation) {
 			s.Contact.Refusals = metal.Refusals{RefusedBoot: 6, Refused: 15, RefusedReason: "no"}
 		}, record.Waiting, nil, ""},
