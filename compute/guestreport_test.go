@@ -122,6 +122,20 @@ func TestAReceiptAnswersForOneBoot(t *testing.T) {
 	w.refuses(err, "boot-2", s.ID)
 }
 
+// A boot that is admitted ends what a former boot told, even before it lists its own guests: no guest outlives a reboot.
+func TestANewBootEndsTheReportsOfTheFormer(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.join("host-b")
+	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+	w.renew(w.host, "boot-2")
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	if _, err = w.begin(s.ID, receipt); err != nil {
+		t.Fatalf("a report of a former boot holds the move: %v", err)
+	}
+}
+
 // A planned move looks as well: the server runs at its source, and nowhere else.
 func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	w := newWorld(t)
