@@ -149,6 +149,61 @@ func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	w.no(err)
 }
 
+// A live migration is no reason to leave a server on a dead host: the guest that waits at its other end is ended when the server is
+// evacuated. It holds the attachment until then.
+func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
+	for name, handed := range map[string]bool{"its source dies": false, "its destination dies": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, there, free := w.server(alice, compute.Active), w.join("host-b"), w.join("host-c")
+			_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+			w.no(err)
+			w.run(w.jobs(s.ID)[0], job.Waiting) // for an answer of a host
+			dead, lives := w.host, there
+			w.tx(func(tx job.Tx) error {
+				open, err := w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{})
+				w.no(err)
+				m := open[0]
+				m.Kind, m.State, m.DestID = compute.LiveMigration, compute.MovePreparing, there.ID
+				if handed {
+					dead, lives = there, w.host
+					m.State, m.Clean = compute.MoveAttached, compute.CleanGuest
+					srv, err := w.store.Servers().Get(w.ctx, tx, s.ID)
+					w.no(err)
+					srv.HostID = there.ID
+					w.no(w.store.Servers().Save(tx, srv))
+				}
+				return w.store.Moves().Save(tx, m)
+			})
+			w.renew(dead, "boot-1", guests(runs(s, s.Epoch)))
+			paused := runs(s, s.Epoch)
+			paused.Power = compute.PowerPaused
+			w.renew(lives, "boot-7", guests(paused))
+			against, err := w.Hosts.Contradictions(w.ctx, dead)
+			w.no(err)
+			if len(against) != 0 {
+				t.Errorf("against its end speaks: %+v", against)
+			}
+			receipt, err := w.fence(dead, compute.PowerCut)
+			w.no(err)
+			p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: dead.ID, Consent: []string{s.ID}}, admin)
+			w.no(err)
+			if why := p.Items[0].Why; strings.Contains(why, "may run already") || strings.Contains(why, "on its way") {
+				t.Errorf("planned: %s", why)
+			}
+			m, err := w.begin(s.ID, receipt)
+			w.no(err)
+			w.tx(func(tx job.Tx) error {
+				_, err := w.Servers.ClaimMove(w.ctx, tx, m, compute.MoveArgs{DestID: free.ID}, nil)
+				return err
+			})
+			if err = w.attach(m); !problem.Is(err, problem.Unavailable) {
+				t.Errorf("attached beside a guest that is held: %v", err)
+			}
+		})
+	}
+}
+
 // TestAFormerGuestIsEndedWhereItIsSeen: its server was moved, lives elsewhere and is seen running there. The guest goes, its disk stays.
 // Nothing is ended whose server is not seen running, or that is of the same epoch.
 func TestAFormerGuestIsEndedWhereItIsSeen(t *testing.T) {
