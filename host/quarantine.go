@@ -233,6 +233,9 @@ func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
 	case s.kept != to.kept:
 		return compute.Result{}, problem.Conflictf("disk %s lies in store %s, and was to be restored in store %s", id, s.Name, to.Name)
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // its other disks may lie in other stores
+		return compute.Result{}, err
+	}
 	if err := durable.Write(path+".json", encode(proof{Server: server, Disk: d.Name, Restored: id}), 0o600); err != nil {
 		return compute.Result{}, err
 	}

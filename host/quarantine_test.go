@@ -157,7 +157,10 @@ func TestRestoreFromQuarantine(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := l.quarantineOf(t)[0].ID
-	to := compute.SpecDisk{Name: "vde", BootIndex: -1, File: l.id + "-vde", SizeGiB: 1}
+	if err := os.RemoveAll(filepath.Dir(l.own)); err != nil { // a server that has no other disk in this store
+		t.Fatal(err)
+	}
+	to := compute.SpecDisk{Name: "vde", BootIndex: -1, SizeGiB: 1}
 	restore := compute.Args{Quarantine: id, Disk: &to}
 	for what, c := range map[string]struct {
 		args compute.Args
