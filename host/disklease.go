@@ -169,7 +169,8 @@ type diskLeases struct {
 	arriving map[string]bool
 	// lost are servers whose lease another host took, until their guests are ended here.
 	lost map[string]diskLease
-	// former are disks of guests that were off when this agent began; their leases of former boots are freed.
+	// former are disks of guests that were off when this agent began, whose leases of former boots are freed, and of guests that ended
+	// while their lease could not be freed.
 	former map[string]formerLease
 	listed bool
 	// busy are the stores in which a round goes on.
@@ -362,7 +363,7 @@ func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim)
 	return d.hold(ctx, s, path, l, c)
 }
 
-// take puts a lease of this host in the place of another one. Where it broke that, it waits, and reads it again.
+// take puts a lease of this host in the place of another one, waits, and reads it again: another host may take it at the same time.
 func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, broke bool) error {
 	l := d.fresh(c)
 	began, err := d.agent.Alive()
@@ -374,17 +375,17 @@ func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, b
 	}
 	if broke {
 		d.agent.Log.Warn("the lease of a disk was taken from its former owner", "server", c.server, "disk", path, "receipt", c.receipt)
-		ended, err := d.agent.Alive()
-		if err != nil {
-			return err
-		}
-		wait := d.settle
-		if ended-began > d.settle { // another taker may have seen the former lease meanwhile
-			wait = d.watch
-		}
-		if !pause(ctx, wait) {
-			return ctx.Err()
-		}
+	}
+	ended, err := d.agent.Alive()
+	if err != nil {
+		return err
+	}
+	wait := d.settle
+	if ended-began > d.settle { // another taker may have seen the former lease meanwhile
+		wait = d.watch
+	}
+	if !pause(ctx, wait) {
+		return ctx.Err()
 	}
 	return d.hold(ctx, s, path, l, c)
 }
