@@ -245,6 +245,25 @@ func TestAFormerGuestIsEndedWhereItIsSeen(t *testing.T) {
 	}
 }
 
+// A host says of each clean-up again and again that it is done. A guest that came after it is told still.
+func TestAnOldCleanUpEndsNoNewReport(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.renew(w.host, "boot-1", guests(runs(s, 3)), func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: 3}} })
+	told := func() int {
+		all, err := w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: w.host.ID})
+		w.no(err)
+		return len(all)
+	}
+	if told() != 1 {
+		t.Error("a guest of the epoch of the clean-up is told no more")
+	}
+	w.renew(w.host, "boot-1", func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: 4}} })
+	if told() != 0 {
+		t.Error("a guest that was cleaned up is still told")
+	}
+}
+
 // TestAGuestThatShouldNotRunIsTold: with its server and its host, and in words of an operator, who sees both stuck. A server on its way
 // and a guest of a fenced boot are nobody's worry.
 func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
