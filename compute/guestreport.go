@@ -141,7 +141,7 @@ func (g GuestReport) words(h *Host) string {
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
 	}
-	return fmt.Sprintf("host %s (%s)%s tells guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+	return fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
 }
 
 func (g GuestReport) power() string {

@@ -281,7 +281,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	for first := true; ; first = false {
 		l, raw, err := d.look(ctx, s, path)
 		if now, clockErr := d.agent.Alive(); clockErr == nil && now-began > leaseGiveUp {
-			return problem.Forbiddenf("server %s may not start here: the lease of its disk %s still changes after %s, last by %s", c.server, diskOf(path), leaseGiveUp, l.owner())
+			return problem.Forbiddenf("%s: the lease of its disk %s still changes after %s, last by %s", c.refused(), diskOf(path), leaseGiveUp, l.owner())
 		}
 		switch {
 		case errors.Is(err, os.ErrNotExist):
@@ -326,19 +326,27 @@ func (d *diskLeases) mayBreak(path string, l diskLease, raw []byte, c claim, fir
 	case err != nil:
 		return false, err
 	case renewed && !first:
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
-			c.server, diskOf(path), l.owner())
+		return false, problem.Forbiddenf("%s: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
+			c.refused(), diskOf(path), l.owner())
 	case age < d.watch:
 		return false, nil
 	case c.removes:
 		return true, nil
 	case !former && c.receipt == "":
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
-			c.server, diskOf(path), l.owner(), path)
+		return false, problem.Forbiddenf("%s: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
+			c.refused(), diskOf(path), l.owner(), path)
 	case !former && l.Epoch > c.epoch:
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, which is newer than epoch %d of the order", c.server, diskOf(path), l.owner(), c.epoch)
+		return false, problem.Forbiddenf("%s: its disk %s belongs to %s, which is newer than epoch %d of the order", c.refused(), diskOf(path), l.owner(), c.epoch)
 	}
 	return true, nil
+}
+
+// refused begins the words of a refusal.
+func (c claim) refused() string {
+	if c.removes {
+		return "the disk of server " + c.server + " is not removed"
+	}
+	return "server " + c.server + " may not start here"
 }
 
 func (d *diskLeases) fresh(c claim) diskLease {
