@@ -148,8 +148,8 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 		if !record.IsUUID(c.ServerID) {
 			continue
 		}
-		if c.Error == "" { // its list may be from before that
-			if err := s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.DropGuestReport(tx, hostID, c.ServerID) }); err != nil {
+		if c.Error == "" {
+			if err := s.dropCleaned(ctx, hostID, c); err != nil {
 				return err
 			}
 		}
@@ -176,6 +176,24 @@ func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleane
 			}, text); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// dropCleaned drops the report of a guest that was cleaned up: the list that told it may be from before that. A clean-up ends no guest
+// of its own epoch or a later one, so such a guest came after it.
+func (s *Hosts) dropCleaned(ctx context.Context, hostID string, c Cleaned) error {
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{HostID: hostID, ServerID: strings.ToLower(c.ServerID)})
+	if err != nil {
+		return err
+	}
+	for _, g := range reports {
+		if g.Epoch >= c.Epoch {
+			continue
+		}
+		if err := s.jobs.Do(ctx, func(tx job.Tx) error { return s.store.DropGuestReport(tx, hostID, g.ServerID) }); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func (s *Hosts) Contradictions(ctx context.Context, h *Host) (out []Contradictio
 	add := func(code ContradictionCode, format string, args ...any) {
 		out = append(out, Contradiction{code, fmt.Sprintf(format, args...)})
 	}
-	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{OfHostID: h.ID})
+	reports, err := s.reportedElsewhere(ctx, h.ID)
 	if err != nil {
 		return nil, err
 	}

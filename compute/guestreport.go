@@ -141,7 +141,7 @@ func (g GuestReport) words(h *Host) string {
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
 	}
-	return fmt.Sprintf("host %s (%s)%s tells guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+	return fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
 }
 
 func (g GuestReport) power() string {
@@ -156,9 +156,38 @@ func heldMove(serverID, by string) string {
 	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: salvor fence HOST"
 }
 
+// moveEnds lists by server the hosts from or to which open planned moves of the filter bring it, but not the one that is left out. Until
+// the move ends, its guest may be held on both sides.
+func (c *core) moveEnds(ctx context.Context, tx job.Tx, f MoveFilter, without string) (map[string][]string, error) {
+	f.Open = true
+	moves, err := c.store.Moves().List(ctx, tx, f, record.Page{})
+	out := map[string][]string{}
+	for _, m := range moves {
+		for _, end := range []string{m.SourceID, m.DestID} {
+			if m.planned() && end != "" && end != without {
+				out[m.ServerID] = append(out[m.ServerID], end)
+			}
+		}
+	}
+	return out, err
+}
+
+// reportedElsewhere lists the guests of a host's servers that other hosts tell, but for those that a planned move holds at its other
+// end: an evacuation ends such a guest before it attaches the server anywhere.
+func (s *Hosts) reportedElsewhere(ctx context.Context, hostID string) ([]GuestReport, error) {
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{OfHostID: hostID})
+	if err != nil || len(reports) == 0 {
+		return nil, err
+	}
+	ends, err := s.moveEnds(ctx, nil, MoveFilter{HostID: hostID}, hostID)
+	return slices.DeleteFunc(reports, func(g GuestReport) bool {
+		return g.Power != PowerOn && slices.Contains(ends[g.ServerID], g.HostID)
+	}), err
+}
+
 // elsewhere tells of the servers of a host, by server, which guest of theirs another host or another boot tells.
 func (s *Hosts) elsewhere(ctx context.Context, source *Host) (map[string]string, error) {
-	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{OfHostID: source.ID})
+	reports, err := s.reportedElsewhere(ctx, source.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -122,6 +122,20 @@ func TestAReceiptAnswersForOneBoot(t *testing.T) {
 	w.refuses(err, "boot-2", s.ID)
 }
 
+// A boot that is admitted ends what a former boot told, even before it lists its own guests: no guest outlives a reboot.
+func TestANewBootEndsTheReportsOfTheFormer(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.join("host-b")
+	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+	w.renew(w.host, "boot-2")
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	if _, err = w.begin(s.ID, receipt); err != nil {
+		t.Fatalf("a report of a former boot holds the move: %v", err)
+	}
+}
+
 // A planned move looks as well: the server runs at its source, and nowhere else.
 func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	w := newWorld(t)
@@ -133,6 +147,61 @@ func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	w.renew(again, "boot-7", guests())
 	_, err = w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
 	w.no(err)
+}
+
+// A live migration is no reason to leave a server on a dead host: the guest that waits at its other end is ended when the server is
+// evacuated. It holds the attachment until then.
+func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
+	for name, handed := range map[string]bool{"its source dies": false, "its destination dies": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, there, free := w.server(alice, compute.Active), w.join("host-b"), w.join("host-c")
+			_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+			w.no(err)
+			w.run(w.jobs(s.ID)[0], job.Waiting) // for an answer of a host
+			dead, lives := w.host, there
+			w.tx(func(tx job.Tx) error {
+				open, err := w.store.Moves().List(w.ctx, tx, compute.MoveFilter{ServerID: s.ID, Open: true}, record.Page{})
+				w.no(err)
+				m := open[0]
+				m.Kind, m.State, m.DestID = compute.LiveMigration, compute.MovePreparing, there.ID
+				if handed {
+					dead, lives = there, w.host
+					m.State, m.Clean = compute.MoveAttached, compute.CleanGuest
+					srv, err := w.store.Servers().Get(w.ctx, tx, s.ID)
+					w.no(err)
+					srv.HostID = there.ID
+					w.no(w.store.Servers().Save(tx, srv))
+				}
+				return w.store.Moves().Save(tx, m)
+			})
+			w.renew(dead, "boot-1", guests(runs(s, s.Epoch)))
+			paused := runs(s, s.Epoch)
+			paused.Power = compute.PowerPaused
+			w.renew(lives, "boot-7", guests(paused))
+			against, err := w.Hosts.Contradictions(w.ctx, dead)
+			w.no(err)
+			if len(against) != 0 {
+				t.Errorf("against its end speaks: %+v", against)
+			}
+			receipt, err := w.fence(dead, compute.PowerCut)
+			w.no(err)
+			p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: dead.ID, Consent: []string{s.ID}}, admin)
+			w.no(err)
+			if why := p.Items[0].Why; strings.Contains(why, "may run already") || strings.Contains(why, "on its way") {
+				t.Errorf("planned: %s", why)
+			}
+			m, err := w.begin(s.ID, receipt)
+			w.no(err)
+			w.tx(func(tx job.Tx) error {
+				_, err := w.Servers.ClaimMove(w.ctx, tx, m, compute.MoveArgs{DestID: free.ID}, nil)
+				return err
+			})
+			if err = w.attach(m); !problem.Is(err, problem.Unavailable) {
+				t.Errorf("attached beside a guest that is held: %v", err)
+			}
+		})
+	}
 }
 
 // TestAFormerGuestIsEndedWhereItIsSeen: its server was moved, lives elsewhere and is seen running there. The guest goes, its disk stays.
@@ -173,6 +242,25 @@ func TestAFormerGuestIsEndedWhereItIsSeen(t *testing.T) {
 	w.no(err)
 	if len(left) != 0 {
 		t.Errorf("what was cleaned up is still told: %+v", left)
+	}
+}
+
+// A host says of each clean-up again and again that it is done. A guest that came after it is told still.
+func TestAnOldCleanUpEndsNoNewReport(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.renew(w.host, "boot-1", guests(runs(s, 3)), func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: 3}} })
+	told := func() int {
+		all, err := w.store.GuestReports(w.ctx, nil, compute.GuestReportFilter{HostID: w.host.ID})
+		w.no(err)
+		return len(all)
+	}
+	if told() != 1 {
+		t.Error("a guest of the epoch of the clean-up is told no more")
+	}
+	w.renew(w.host, "boot-1", func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: 4}} })
+	if told() != 0 {
+		t.Error("a guest that was cleaned up is still told")
 	}
 }
 

@@ -377,7 +377,7 @@ func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, 
 		changed := lapsed
 		if rebooted && h.BootID != r.BootID {
 			changed = true
-			if err := s.takeBoot(tx, h, r.BootID, "a new boot of the host holds the lease"); err != nil {
+			if err := s.takeBoot(ctx, tx, h, r.BootID, "a new boot of the host holds the lease"); err != nil {
 				return err
 			}
 		}
@@ -401,9 +401,21 @@ func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, 
 	return fenced, err
 }
 
-// takeBoot gives a boot of a host the lease and the orders.
-func (c *core) takeBoot(tx job.Tx, h *Host, bootID, text string) error {
+// takeBoot gives a boot of a host the lease and the orders. No guest of a former boot runs any more: their reports go.
+func (c *core) takeBoot(ctx context.Context, tx job.Tx, h *Host, bootID, text string) error {
 	h.BootID = bootID
+	former, err := c.store.GuestReports(ctx, tx, GuestReportFilter{HostID: h.ID})
+	if err != nil {
+		return err
+	}
+	for _, g := range former {
+		if g.BootID == bootID {
+			continue
+		}
+		if err := c.store.DropGuestReport(tx, h.ID, g.ServerID); err != nil {
+			return err
+		}
+	}
 	if err := c.store.MoveOrders(tx, h.ID, bootID); err != nil {
 		return err
 	}

@@ -41,7 +41,11 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	if srv.HostID == "" || srv.Task == Deleting || srv.State == Deleted {
 		return nil, problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", srv.ID)
 	}
-	if err := s.hold(ctx, tx, srv.ID, receipt); err != nil {
+	ends, err := s.moveEnds(ctx, tx, MoveFilter{ServerID: srv.ID}, srv.HostID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.hold(ctx, tx, srv.ID, receipt, ends[srv.ID]...); err != nil {
 		return nil, err
 	}
 	m.fill(srv, s.now())

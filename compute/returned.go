@@ -143,7 +143,7 @@ func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*H
 	if bootID == "" {
 		err = s.noteHost(tx, hostID, record.Asker{}, text)
 	} else {
-		err = s.takeBoot(tx, h, bootID, text)
+		err = s.takeBoot(ctx, tx, h, bootID, text)
 	}
 	if err != nil {
 		return nil, err

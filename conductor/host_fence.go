@@ -156,8 +156,9 @@ func (f *fence) enough(r *job.Run) bool {
 
 // lookAtHost takes the evidence that is there already.
 func (c *Conductor) lookAtHost(ctx context.Context, r *job.Run, f *fence) job.Outcome {
-	if f.host.Revoked {
-		return job.Fail(problem.Conflictf("fence host %s: its certificate was revoked, so whether it lives cannot be heard; let it join again first", f.host.Name))
+	if f.host.Revoked && f.args.Words == "" {
+		return job.Fail(problem.Conflictf("fence host %[1]s: its certificate was revoked, so whether it lives cannot be heard; let it join again first, or, "+
+			"once somebody has seen that it is off: salvor fence %[1]s --attest \"who saw what\"", f.host.Name))
 	}
 	_, err := c.knownReceipt(ctx, r, f)
 	return job.From(err)

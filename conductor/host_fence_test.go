@@ -260,6 +260,8 @@ func TestFence(t *testing.T) {
 		"both are there":              {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.PowerCut, compute.Attested}},
 		"a word":                      {args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.Attested}},
 		"a word about one that lives": {args: compute.FenceArgs{Words: "I pulled the plug"}, renews: true, said: []string{"attestation: the host renewed its lease"}},
+		"its certificate was revoked": {site: site{node: true}, silent: 9 * time.Second, before: revoked, said: []string{"its certificate was revoked", "salvor fence east --attest"}},
+		"revoked, and seen off":       {site: site{}, args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, before: revoked, proofs: []compute.Evidence{compute.Attested}},
 		"its watchdog":                {site: site{watchdog: "i6300esb"}, silent: 16 * time.Second, proofs: []compute.Evidence{compute.SelfFenced}},
 		"its watchdog, in a moment":   {site: site{watchdog: "i6300esb"}, silent: 14500 * time.Millisecond, proofs: []compute.Evidence{compute.SelfFenced}},
 	} {
@@ -296,6 +298,20 @@ func TestFence(t *testing.T) {
 			}
 			t.Logf("%s to the receipt", took.Round(time.Millisecond))
 		})
+	}
+}
+
+func revoked(t *testing.T, y *lot) {
+	err := y.store.Do(context.Background(), func(tx job.Tx) error {
+		h, err := y.store.Hosts().Get(context.Background(), tx, y.host.ID)
+		if err != nil {
+			return err
+		}
+		h.Revoked = true
+		return y.store.Hosts().Save(tx, h)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -132,6 +132,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		if err := a.Hypervisor.Remove(ctx, server); err != nil {
 			return err
 		}
+		a.leases.setArriving(server, false)
 		a.leases.free(ctx, server, g.Files)
 	}
 	if c.Do == string(compute.CleanDisk) {

@@ -47,6 +47,18 @@ func loseServer(t *testing.T, w *world, g *guests) *lost {
 	return l
 }
 
+// A server whose live migration to the host was given up does not arrive any more, once that is cleaned up.
+func TestACleanUpEndsAnArrival(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	l.leases.setArriving(l.id, true)
+	if err := l.clean(t.Context(), l.id, l.word(compute.CleanGuest, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if l.leases.arriving[l.id] {
+		t.Error("it arrives still")
+	}
+}
+
 func (l *lost) open(t *testing.T) {
 	t.Helper()
 	a, err := Open(l.config)

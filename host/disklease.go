@@ -169,7 +169,8 @@ type diskLeases struct {
 	arriving map[string]bool
 	// lost are servers whose lease another host took, until their guests are ended here.
 	lost map[string]diskLease
-	// former are disks of guests that were off when this agent began; their leases of former boots are freed.
+	// former are disks of guests that were off when this agent began, whose leases of former boots are freed, and of guests that ended
+	// while their lease could not be freed.
 	former map[string]formerLease
 	listed bool
 	// busy are the stores in which a round goes on.
@@ -280,7 +281,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	for first := true; ; first = false {
 		l, raw, err := d.look(ctx, s, path)
 		if now, clockErr := d.agent.Alive(); clockErr == nil && now-began > leaseGiveUp {
-			return problem.Forbiddenf("server %s may not start here: the lease of its disk %s still changes after %s, last by %s", c.server, diskOf(path), leaseGiveUp, l.owner())
+			return problem.Forbiddenf("%s: the lease of its disk %s still changes after %s, last by %s", c.refused(), diskOf(path), leaseGiveUp, l.owner())
 		}
 		switch {
 		case errors.Is(err, os.ErrNotExist):
@@ -325,19 +326,27 @@ func (d *diskLeases) mayBreak(path string, l diskLease, raw []byte, c claim, fir
 	case err != nil:
 		return false, err
 	case renewed && !first:
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
-			c.server, diskOf(path), l.owner())
+		return false, problem.Forbiddenf("%s: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
+			c.refused(), diskOf(path), l.owner())
 	case age < d.watch:
 		return false, nil
 	case c.removes:
 		return true, nil
 	case !former && c.receipt == "":
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
-			c.server, diskOf(path), l.owner(), path)
+		return false, problem.Forbiddenf("%s: its disk %s belongs to %s, and the order brings no fencing receipt; fence that host, or, if nothing runs there, remove %s",
+			c.refused(), diskOf(path), l.owner(), path)
 	case !former && l.Epoch > c.epoch:
-		return false, problem.Forbiddenf("server %s may not start here: its disk %s belongs to %s, which is newer than epoch %d of the order", c.server, diskOf(path), l.owner(), c.epoch)
+		return false, problem.Forbiddenf("%s: its disk %s belongs to %s, which is newer than epoch %d of the order", c.refused(), diskOf(path), l.owner(), c.epoch)
 	}
 	return true, nil
+}
+
+// refused begins the words of a refusal.
+func (c claim) refused() string {
+	if c.removes {
+		return "the disk of server " + c.server + " is not removed"
+	}
+	return "server " + c.server + " may not start here"
 }
 
 func (d *diskLeases) fresh(c claim) diskLease {
@@ -362,7 +371,7 @@ func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim)
 	return d.hold(ctx, s, path, l, c)
 }
 
-// take puts a lease of this host in the place of another one. Where it broke that, it waits, and reads it again.
+// take puts a lease of this host in the place of another one, waits, and reads it again: another host may take it at the same time.
 func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, broke bool) error {
 	l := d.fresh(c)
 	began, err := d.agent.Alive()
@@ -374,17 +383,17 @@ func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, b
 	}
 	if broke {
 		d.agent.Log.Warn("the lease of a disk was taken from its former owner", "server", c.server, "disk", path, "receipt", c.receipt)
-		ended, err := d.agent.Alive()
-		if err != nil {
-			return err
-		}
-		wait := d.settle
-		if ended-began > d.settle { // another taker may have seen the former lease meanwhile
-			wait = d.watch
-		}
-		if !pause(ctx, wait) {
-			return ctx.Err()
-		}
+	}
+	ended, err := d.agent.Alive()
+	if err != nil {
+		return err
+	}
+	wait := d.settle
+	if ended-began > d.settle { // another taker may have seen the former lease meanwhile
+		wait = d.watch
+	}
+	if !pause(ctx, wait) {
+		return ctx.Err()
 	}
 	return d.hold(ctx, s, path, l, c)
 }

@@ -377,14 +377,18 @@ func (d *diskLeases) freeFile(ctx context.Context, s *store, path string, l disk
 	return err
 }
 
-// drop stops renewing a lease, and marks it as free where the guest has ended.
+// drop stops renewing a lease, and marks it as free where the guest has ended. What cannot be written is tried again by freeFormer.
 func (d *diskLeases) drop(ctx context.Context, h *heldLease, free bool) {
+	var err error
 	if free {
-		if _, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseFree) }); err != nil {
+		if _, err = bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseFree) }); err != nil {
 			d.complain(err, h.path)
 		}
 	}
 	d.mu.Lock()
+	if err != nil {
+		d.former[h.path] = formerLease{server: h.server, store: h.store}
+	}
 	if d.held[h.path] == h {
 		delete(d.held, h.path)
 	}

@@ -150,6 +150,12 @@ func TestLeaseIsFreeOnceTheGuestIsOff(t *testing.T) {
 			w.ok(w.order(a, compute.SetPower, spec, compute.Args{Power: compute.PowerOff}))
 		},
 		"by itself": func(w *leaseHosts, a *leaseHost, spec *compute.Spec) { off(w, a.machine, spec.ServerID); w.round(a) },
+		"by itself, while the store could not be written": func(w *leaseHosts, a *leaseHost, spec *compute.Spec) {
+			_ = a.leases.heldAt(w.leasePath(spec)).file.Close()
+			off(w, a.machine, spec.ServerID)
+			w.round(a)
+			w.round(a)
+		},
 		"by removal": func(w *leaseHosts, a *leaseHost, spec *compute.Spec) {
 			w.ok(w.order(a, compute.Remove, spec, compute.Args{KeepDisks: true}))
 		},
@@ -315,10 +321,16 @@ func TestLateRenewalOverwritesNoNewOwner(t *testing.T) {
 // TestOneOfTwoTakers: of hosts that take one lease at the same time, one owns it and the others find that out before they start anything.
 func TestOneOfTwoTakers(t *testing.T) {
 	t.Parallel()
+	for _, state := range []string{leaseHeld, leaseFree} {
+		t.Run(state, func(t *testing.T) { t.Parallel(); takeAtOnce(t, state) })
+	}
+}
+
+func takeAtOnce(t *testing.T, state string) {
 	w := newLeaseHosts(t)
 	spec := w.spec()
 	path := w.leasePath(spec)
-	put(t, path, diskLease{Version: 1, Host: "gone", Boot: "x", Server: spec.ServerID, Nonce: "n", State: leaseHeld, Counter: fmt.Sprintf("%020d", 7)}.encode())
+	put(t, path, diskLease{Version: 1, Host: "gone", Boot: "x", Server: spec.ServerID, Nonce: "n", State: state, Counter: fmt.Sprintf("%020d", 7)}.encode())
 	const n = 4
 	results := make(chan error, n)
 	for range n {

@@ -137,18 +137,25 @@ func (s *store) sumQuarantine(ctx context.Context) (int, int, error) {
 
 func (s *store) quarantinePath(id string) string { return filepath.Join(s.Dir, quarantineDir, id) }
 
-// listQuarantine lists what is in quarantine in the stores that are there.
+// listQuarantine lists what is in quarantine in the stores that can be read; it fails where none can.
 func (w *work) listQuarantine(ctx context.Context) (compute.Result, error) {
-	out := []compute.QuarantinedDisk{}
+	out, read := []compute.QuarantinedDisk{}, 0
+	var unread error
 	for _, s := range w.stores {
-		if err := s.there(ctx); err != nil {
-			return compute.Result{}, err
+		var found []compute.QuarantinedDisk
+		err := s.there(ctx)
+		if err == nil {
+			found, err = bounded(ctx, s, s.quarantined)
 		}
-		found, err := bounded(ctx, s, s.quarantined)
 		if err != nil {
-			return compute.Result{}, problem.New(problem.KindOf(err), "list the quarantine of disk store %s: %w", s.Name, err)
+			unread = problem.New(problem.KindOf(err), "list the quarantine of disk store %s: %w", s.Name, err)
+			w.Log.Warn("a disk store is left out of the list of its quarantine", "store", s.Name, "error", err)
+			continue
 		}
-		out = append(out, found...)
+		out, read = append(out, found...), read+1
+	}
+	if read == 0 && unread != nil {
+		return compute.Result{}, unread
 	}
 	if len(out) > maxQuarantineList {
 		out = out[:maxQuarantineList]
@@ -232,6 +239,9 @@ func (w *work) restoreDisk(ctx context.Context) (compute.Result, error) {
 		return compute.Result{}, err
 	case s.kept != to.kept:
 		return compute.Result{}, problem.Conflictf("disk %s lies in store %s, and was to be restored in store %s", id, s.Name, to.Name)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // its other disks may lie in other stores
+		return compute.Result{}, err
 	}
 	if err := durable.Write(path+".json", encode(proof{Server: server, Disk: d.Name, Restored: id}), 0o600); err != nil {
 		return compute.Result{}, err

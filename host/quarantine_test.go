@@ -148,6 +148,30 @@ func TestQuarantineTakesNoNameThatIsTaken(t *testing.T) {
 	}
 }
 
+// A store that is not mounted hides what is in quarantine in it, and no more.
+func TestQuarantineOfTheStoresThatAreThere(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	l.stopped()
+	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
+		t.Fatal(err)
+	}
+	list := func() (compute.Result, error) {
+		return l.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: []byte(`{}`)}})
+	}
+	for i, s := range []*store{l.stores[1], l.stores[0]} {
+		if err := os.Remove(filepath.Join(s.Dir, markerFile)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := list()
+		if i == 0 && (err != nil || len(r.Quarantine) != 1) {
+			t.Errorf("one store is away: %+v %v", r, err)
+		}
+		if i == 1 && err == nil {
+			t.Errorf("no store is there: %+v", r)
+		}
+	}
+}
+
 // TestRestoreFromQuarantine: the disk comes back as a disk of the server that is named, once, and only while that is off.
 func TestRestoreFromQuarantine(t *testing.T) {
 	l := loseServer(t, newWorld(t), newGuests())
@@ -157,7 +181,10 @@ func TestRestoreFromQuarantine(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := l.quarantineOf(t)[0].ID
-	to := compute.SpecDisk{Name: "vde", BootIndex: -1, File: l.id + "-vde", SizeGiB: 1}
+	if err := os.RemoveAll(filepath.Dir(l.own)); err != nil { // a server that has no other disk in this store
+		t.Fatal(err)
+	}
+	to := compute.SpecDisk{Name: "vde", BootIndex: -1, SizeGiB: 1}
 	restore := compute.Args{Quarantine: id, Disk: &to}
 	for what, c := range map[string]struct {
 		args compute.Args

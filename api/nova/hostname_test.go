@@ -60,7 +60,7 @@ func TestAGuestElsewhereIs409(t *testing.T) {
 	}))
 	w.fence()
 	w.as(boss)
-	w.says(409, "POST", "/servers/"+id+"/action", "2.88", `{"evacuate": {}}`, "host rack1 ("+twin+"), boot b9, tells guest "+id)
+	w.says(409, "POST", "/servers/"+id+"/action", "2.88", `{"evacuate": {}}`, "host rack1 ("+twin+"), boot b9, reports guest "+id)
 	w.set(id, func(s *compute.Server) { s.HostID = hostTwo })
 	w.says(409, "DELETE", "/os-services/"+hostOne, "2.53", "", "fence 1 is not over")
 	w.says(409, "DELETE", "/os-services/"+twin, "2.53", "", "guest "+id)
