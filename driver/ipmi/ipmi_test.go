@@ -229,27 +229,46 @@ func meddler(t *testing.T, bmc int, change func([]byte) []byte) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = front.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		_ = front.Close()
+		<-ended
+	})
 	go func() {
-		in, out := make([]byte, 2048), make([]byte, 2048)
+		defer close(ended)
+		in := make([]byte, 2048)
 		for {
 			n, peer, err := front.ReadFromUDP(in)
 			if err != nil {
 				return
 			}
-			back, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: bmc})
-			if err != nil {
-				return
+			if answer := forward(ctx, bmc, in[:n]); answer != nil {
+				_, _ = front.WriteToUDP(change(answer), peer)
 			}
-			_, _ = back.Write(in[:n])
-			_ = back.SetReadDeadline(time.Now().Add(5 * time.Second))
-			if n, err = back.Read(out); err == nil {
-				_, _ = front.WriteToUDP(change(out[:n]), peer)
-			}
-			_ = back.Close()
 		}
 	}()
 	return front.LocalAddr().(*net.UDPAddr).Port
+}
+
+// forward sends a datagram to a BMC and gives its answer; nil: there is none within 5 s, or before the context ends.
+func forward(ctx context.Context, bmc int, b []byte) []byte {
+	conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: bmc})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	_, _ = conn.Write(b)
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	answer := make([]byte, 2048)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return nil
+	}
+	return answer[:n]
 }
 
 // What does not come from who knows the password is not believed.
