@@ -22,8 +22,13 @@ func (p *program) guard(n config.Networks) fetch.Guard {
 	return g
 }
 
+// guardOf refuses this machine's own addresses, but for a control plane whose every user is an administrator: its BMCs and images may
+// lie beside it, as those of a lab do.
 func guardOf(c *config.Config, n config.Networks) fetch.Guard {
 	g := fetch.Guard{Networks: n.Listed, Only: !n.Others, Own: fetch.OwnAddresses}
+	if c.Default.AuthStrategy == config.NoAuth && has(c, config.RoleAPI) {
+		g.Own = nil
+	}
 	if n.Others && len(n.Listed) == 0 && alone(c) {
 		g.Networks = fetch.Loopback.Networks
 	}
@@ -32,7 +37,9 @@ func guardOf(c *config.Config, n config.Networks) fetch.Guard {
 
 // callbackGuard is for agents, which run on other machines than this one.
 func (p *program) callbackGuard() fetch.Guard {
-	return p.guard(p.cfg.Agent.CallbackNetworks)
+	g := p.guard(p.cfg.Agent.CallbackNetworks)
+	g.Own = fetch.OwnAddresses
+	return g
 }
 
 // bmcControl is for BMCs, of which projects say where theirs are.

@@ -394,5 +394,11 @@ func (b *bench) broken() {
 	if g := b.is(d, compute.PowerOn); !g.Ours || g.Epoch != d.Epoch {
 		b.Errorf("the guest after the daemon's return: %+v", g)
 	}
-	b.set(d, hypervisor.Power{State: compute.PowerOff})
+	if _, err := b.Hypervisor.SetPower(b.ctx, d.ServerID, hypervisor.Power{State: compute.PowerOff}); err != nil {
+		b.Fatalf("power off: %v", err)
+	}
+	// A daemon that still looks for its guests may note that one ended, and not that it was asked to.
+	if g, found := b.guest(d); !found || g.Power != compute.PowerOff && g.Power != compute.PowerCrashed {
+		b.Errorf("the guest is %+v (found: %v), want it off", g, found)
+	}
 }
