@@ -278,6 +278,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	if err != nil {
 		return err
 	}
+	renewals := 0
 	for first := true; ; first = false {
 		l, raw, err := d.look(ctx, s, path)
 		if now, clockErr := d.agent.Alive(); clockErr == nil && now-began > leaseGiveUp {
@@ -300,8 +301,15 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 				err = d.take(ctx, s, path, c, false)
 			}
 		default:
-			var may bool
-			if may, err = d.mayBreak(path, l, raw, c, first); err == nil && !may {
+			var age time.Duration
+			var renewed, may bool
+			if age, renewed, err = d.unchanged(path, l, raw); renewed && !first {
+				renewals++
+			}
+			if err == nil {
+				may, err = d.mayBreak(path, l, c, age, renewals)
+			}
+			if err == nil && !may {
 				if !pause(ctx, d.poll) {
 					return ctx.Err()
 				}
@@ -318,14 +326,15 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 	}
 }
 
-// mayBreak tells whether a lease of another owner may be taken now; false without an error: it must be watched for longer.
-func (d *diskLeases) mayBreak(path string, l diskLease, raw []byte, c claim, first bool) (bool, error) {
-	age, renewed, err := d.unchanged(path, l, raw)
+// provingRenewals are how many renewals prove that an owner lives. One may have been on its way to the storage when its host lost power.
+const provingRenewals = 2
+
+// mayBreak tells whether a lease of another owner may be taken now; false without an error: it must be watched for longer. The lease has
+// said the same for age, and was renewed so many times while it was watched.
+func (d *diskLeases) mayBreak(path string, l diskLease, c claim, age time.Duration, renewals int) (bool, error) {
 	former := l.Host == d.agent.identity.id // a former boot of this host
 	switch {
-	case err != nil:
-		return false, err
-	case renewed && !first:
+	case renewals >= provingRenewals:
 		return false, problem.Forbiddenf("%s: its disk %s is in use by %s, which renews its lease now; end the guest there, or cut that host's power",
 			c.refused(), diskOf(path), l.owner())
 	case age < d.watch:

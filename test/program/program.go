@@ -126,8 +126,8 @@ func (s *Server) launch(listen string) error {
 	}()
 	select {
 	case address := <-found:
-		if address != "" {
-			s.URL = "http://" + address
+		if at := "http://" + address; address != "" && at != s.URL { // others may read it while the server starts again
+			s.URL = at
 		}
 		return nil
 	case <-ended:
