@@ -147,7 +147,8 @@ func (s *scene) rejoinedIdentity() {
 		if s.hostOf(s.server) != s.source {
 			return true
 		}
-		_, _ = s.try("fence", old, "--wait", "--attest", "its guest is off")
+		// Its machine lives under the new identity, and who attests knows it.
+		_, _ = s.try("fence", old, "--wait", "--attest", "its guest is off", "--dispute", "neighbours-reach-it,joined-again")
 		_, _ = s.try("evacuate", "run", old, "--wait")
 		return s.hostOf(s.server) != s.source
 	})
