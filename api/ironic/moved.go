@@ -43,7 +43,8 @@ var targetPlaces = []string{"target_portal", "target_portals", "target_iqn", "ta
 // targetMoved keeps the credentials of a volume target from going elsewhere: a patch that changes where it is gives them anew.
 func targetMoved(before, after *metal.Target, ops []patchOp) error {
 	for _, key := range targetPlaces {
-		if reflect.DeepEqual(after.Properties[key], before.Properties[key]) {
+		// What is only taken away leads nowhere else; what is put there later is a change again.
+		if after.Properties[key] == nil || reflect.DeepEqual(after.Properties[key], before.Properties[key]) {
 			continue
 		}
 		for name, kept := range after.Properties {

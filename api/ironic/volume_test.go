@@ -379,6 +379,11 @@ func TestMovedTargetKeepsNoCredential(t *testing.T) {
 			t.Errorf("%s: %d %s", patch, a.status, a.body)
 		}
 	}
+	// OpenStack's client unsets a property alone; another value after that is a move.
+	w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties/target_iqn"}]`)
+	if a := w.ask("PATCH", path, "1.32", `[{"op":"add","path":"/properties/target_iqn","value":"iqn.b"}]`); a.status != 400 || !strings.Contains(a.words(), "anew") {
+		t.Errorf("another iqn after none: %d %s", a.status, a.body)
+	}
 	w.want(200, "PATCH", path, "1.32", `[{"op":"replace","path":"/properties/target_portal","value":"203.0.113.6:3260"},
 		{"op":"replace","path":"/properties/auth_username","value":"u"},{"op":"replace","path":"/properties/auth_password","value":"hush"}]`)
 	w.want(200, "PATCH", path, "1.32", `[{"op":"remove","path":"/properties/auth_username"},{"op":"remove","path":"/properties/auth_password"},{"op":"replace","path":"/properties/target_portal","value":"203.0.113.7:3260"}]`)
