@@ -130,13 +130,13 @@ func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport)
 		if err != nil {
 			return "", err
 		}
-		words = append(words, g.words(h))
+		words = append(words, g.describe(h))
 	}
 	return strings.Join(words, "; "), nil
 }
 
-// words name the host, its boot and the guest.
-func (g GuestReport) words(h *Host) string {
+// describe names the host, its boot and the guest.
+func (g GuestReport) describe(h *Host) string {
 	boot := ""
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
@@ -361,7 +361,7 @@ func (s *Hosts) Elsewhere(ctx context.Context, srv *Server) (words []string, hos
 		if err != nil {
 			return nil, nil, err
 		}
-		words, hosts = append(words, g.words(h)), append(hosts, h)
+		words, hosts = append(words, g.describe(h)), append(hosts, h)
 	}
 	return words, hosts, nil
 }
