@@ -49,6 +49,21 @@ var busyKinds = []busy{
 	{name: "boot device", from: metal.Active, state: metal.Active, ask: func(t *testing.T, b *bench) { b.setDevice(t) }},
 }
 
+// begin makes a bench, breaks its BMC, and asks for the work.
+func (k busy) begin(t *testing.T, breakBMC func(*bench)) *bench {
+	t.Helper()
+	b := newBench(t, k.from)
+	breakBMC(b)
+	if k.name == "provide" {
+		change(t, b, func(n *metal.Node) {
+			n.BootNumber, n.Plan = 1, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 1}
+		})
+	}
+	b.run(t)
+	k.ask(t, b)
+	return b
+}
+
 func (b *bench) setDevice(t *testing.T) {
 	t.Helper()
 	q := metal.Question{Class: job.Command, Kind: "set boot device", Part: "management", Args: metal.BootDeviceArgs{Boot: rescue.Boot{Device: "pxe"}}}
@@ -103,15 +118,7 @@ func TestAbortOfARetry(t *testing.T) {
 	for _, k := range busyKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, k.from)
-			b.refuse(problem.Unavailablef("nothing listens there"))
-			if k.name == "provide" {
-				change(t, b, func(n *metal.Node) {
-					n.BootNumber, n.Plan = 1, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 1}
-				})
-			}
-			b.run(t)
-			k.ask(t, b)
+			b := k.begin(t, func(b *bench) { b.refuse(problem.Unavailablef("nothing listens there")) })
 			b.inVain(t, 3)
 			k.twice = false // each undo gets one short try
 			n, took := b.aborted(t, k)
@@ -136,17 +143,11 @@ func TestAbortOfASilence(t *testing.T) {
 	for _, k := range busyKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, k.from)
-			b.mu.Lock()
-			b.silent = true
-			b.mu.Unlock()
-			if k.name == "provide" {
-				change(t, b, func(n *metal.Node) {
-					n.BootNumber, n.Plan = 1, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 1}
-				})
-			}
-			b.run(t)
-			k.ask(t, b)
+			b := k.begin(t, func(b *bench) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.silent = true
+			})
 			b.inVain(t, 1)
 			if _, took := b.aborted(t, k); took > abortWithin {
 				t.Errorf("aborted after %s", took)
@@ -234,15 +235,7 @@ func TestMendedCredentialsWakeTheJob(t *testing.T) {
 		}
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, k.from)
-			b.refuse(problem.Unavailablef("nothing listens there"))
-			if k.name == "provide" {
-				change(t, b, func(n *metal.Node) {
-					n.BootNumber, n.Plan = 1, &metal.BootPlan{Road: metal.RoadMedia, Path: "left", BootNumber: 1}
-				})
-			}
-			b.run(t)
-			k.ask(t, b)
+			b := k.begin(t, func(b *bench) { b.refuse(problem.Unavailablef("nothing listens there")) })
 			b.inVain(t, 4)
 			j := record.Lead(b.open(t))
 			if err := b.patch(t, "bench_password", "right"); err != nil {
