@@ -64,10 +64,16 @@ type cleanResult struct {
 
 // laboratory compiles and runs tests. Whatever does not depend on a mutant is done once.
 type laboratory struct {
-	root, dir string
-	mu        sync.Mutex
-	clean     map[cleanTest]func() cleanResult
-	binaries  map[binary]func() (string, error)
+	root, dir  string
+	leastBound time.Duration
+	mu         sync.Mutex
+	clean      map[cleanTest]func() cleanResult
+	binaries   map[binary]func() (string, error)
+}
+
+// newLaboratory works on the module at root, and writes below dir alone.
+func newLaboratory(root, dir string) *laboratory {
+	return &laboratory{root: root, dir: dir, leastBound: leastBound, clean: map[cleanTest]func() cleanResult{}, binaries: map[binary]func() (string, error){}}
 }
 
 // mutate reads the file of the mutant and returns it with the mistake.
@@ -117,7 +123,7 @@ func (l *laboratory) test(ctx context.Context, m mutant) (r result) {
 			r.verdict, r.why = noCompile, err.Error()
 			return r
 		}
-		o := l.runProgram(ctx, program, cleanTest{b, m.run, m.short}, max(leastBound, slack*c.took))
+		o := l.runProgram(ctx, program, cleanTest{b, m.run, m.short}, max(l.leastBound, slack*c.took))
 		os.Remove(program)
 		if o.err != nil {
 			r.verdict, r.why, r.timedOut = killed, o.failed(), o.timedOut

@@ -112,8 +112,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	l := &laboratory{root: root, dir: dir, clean: map[cleanTest]func() cleanResult{}, binaries: map[binary]func() (string, error){}}
-	results := runAll(ctx, l, rows, o.parallel, func(r result) { fmt.Fprintln(out, r.row()) })
+	results := runAll(ctx, newLaboratory(root, dir), rows, o.parallel, func(r result) { fmt.Fprintln(out, r.row()) })
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stopped before all mutants were run: %w", err)
 	}
