@@ -16,6 +16,9 @@ var (
 
 func TestPolicy(t *testing.T) {
 	secure, old := Policy{EnforceScope: true}, Policy{OldDefaults: true}
+	// Scopes of application credentials and tokens that are bound to one project.
+	bound, boundOld := mine, Scope{Project: "b", ProjectName: "baremetal", ProjectDomain: "default", Bound: true}
+	bound.Bound = true
 	owned, leased, foreign := Target{Owner: "p1"}, Target{Owner: "p2", Lessee: "p1"}, Target{Owner: "p2", Lessee: "p3"}
 	for _, tt := range []struct {
 		policy Policy
@@ -52,6 +55,12 @@ func TestPolicy(t *testing.T) {
 		{old, "node:create", scoped(mine, "admin"), Target{}, true},
 		{old, "driver:get", scoped(mine, "admin"), Target{}, true},
 		{Policy{OldDefaults: true, EnforceScope: true}, "driver:get", scoped(mine, "admin"), Target{}, false},
+		{old, "node:create", scoped(bound, "admin"), Target{}, false},
+		{old, "driver:get", scoped(bound, "admin"), Target{}, false},
+		{old, "node:get", scoped(bound, "admin"), foreign, false},
+		{old, "node:get", scoped(bound, asAdmin...), owned, true},
+		{old, "node:create", scoped(boundOld, "baremetal_admin"), Target{}, false},
+		{old, "node:get", scoped(boundOld, "baremetal_observer"), foreign, false},
 		{old, "node:create", scoped(Scope{Project: "b", ProjectName: "baremetal", ProjectDomain: "default"}, "baremetal_admin"), Target{}, true},
 		{old, "node:create", scoped(mine, "baremetal_admin"), Target{}, false},
 		{old, "node:get", scoped(Scope{Project: "b", ProjectName: "demo", ProjectDomain: "default"}, "observer"), foreign, true},

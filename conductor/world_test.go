@@ -44,9 +44,10 @@ type bench struct {
 	ramdiskSystem bool   // the deploy interface boots a ramdisk as the system
 	systemOn      int    // boots of the node's own system
 	refuses       map[driver.Net]error
-	broken        error // what the BMC answers to every question of power
-	silent        bool  // the BMC takes connections and answers nothing
-	asked         int   // how often it was asked while silent or broken
+	broken        error              // what the BMC answers to every question of power
+	silent        bool               // the BMC takes connections and answers nothing
+	asked         int                // how often it was asked while silent or broken
+	reading       func() metal.Power // what the BMC reads instead of the power that is
 	agent         *fakeAgent
 	gear          gear
 
@@ -61,6 +62,9 @@ func (b *bench) PowerState(ctx context.Context, _ *metal.Node) (metal.Power, err
 	err := b.answers(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.reading != nil && err == nil {
+		return b.reading(), nil
+	}
 	return b.power, err
 }
 

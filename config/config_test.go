@@ -168,6 +168,8 @@ func TestErrors(t *testing.T) {
 		{"cipher", "[ipmi]\ncipher = 1\n", `auto, 2, 3`},
 		{"no form", "[api]\nport = 1\nhunter2\n", `salvor.conf:3: the line is neither`},
 		{"open section", "[api\nport = 1\n", `not an INI file`},
+		{"a word for proxies", "[limits]\ntrusted_proxies = default\n", `[limits]trusted_proxies: the value "default" is not allowed; allowed: networks (ADDRESS/BITS) and addresses`},
+		{"a word among proxies", "[limits]\ntrusted_proxies = 192.0.2.1, default\n", `[limits]trusted_proxies`},
 		{"binary", "[api]\nport = \x00\n", `not a text file`},
 		{"netboot mode", "[netboot]\ninterfaces = br:maybe\n", `br: mode "maybe"`},
 		{"netboot no range", "[netboot]\ninterfaces = br:authoritative\n", `needs a range`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,6 +73,58 @@ func TestRotationWaits(t *testing.T) {
 	keys, err := s.SealKeys(t.Context())
 	if err != nil || len(keys) != 2 || keys[0].State != store.RetiredKey && keys[1].State != store.RetiredKey {
 		t.Errorf("nobody needs the old key: %+v %v", keys, err)
+	}
+}
+
+// holders is a store in which somebody holds tokens of the old key.
+type holders struct {
+	*store.Store
+	held store.KeyUse
+}
+
+func (h *holders) OldKeyHeld(context.Context, store.SealKey) (store.KeyUse, error) {
+	return h.held, nil
+}
+
+// TestAnOldKeyStaysWhileItIsHeld: a ramdisk or an operation that began before the change keeps the old key, alone and together.
+func TestAnOldKeyStaysWhileItIsHeld(t *testing.T) {
+	for name, held := range map[string]store.KeyUse{"ramdisks": {Boots: 1}, "operations": {Operations: 1}, "both": {Boots: 2, Operations: 3}} {
+		t.Run(name, func(t *testing.T) {
+			db := storetest.OnSQLite(t)
+			s, key := storetest.Open(t, db), db.Key
+			h := &holders{Store: s, held: held}
+			r := newRing(Source{File: filepath.Join(t.TempDir(), "secrets.key")}, key, h)
+			old := key.ID()
+			next, err := key.Add(secret.GenerateKey())
+			if err == nil {
+				err = s.ProposeKey(t.Context(), next)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := func() map[string]string {
+				for range 5 {
+					r.asked = time.Time{}
+					_ = r.turn(t.Context())
+				}
+				keys, err := s.SealKeys(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				is := map[string]string{}
+				for _, k := range keys {
+					is[k.ID] = string(k.State)
+				}
+				return is
+			}
+			if is := state(); is[old] != string(store.OldKey) || is[next] != string(store.CurrentKey) || !slices.Contains(key.IDs(), old) {
+				t.Errorf("while it is held: %v; known are %v", is, key.IDs())
+			}
+			h.held = store.KeyUse{}
+			if is := state(); is[old] != string(store.RetiredKey) || slices.Contains(key.IDs(), old) {
+				t.Errorf("when nobody holds it: %v; known are %v", is, key.IDs())
+			}
+		})
 	}
 }
 

@@ -29,3 +29,31 @@ func TestPolicyFile(t *testing.T) {
 		}
 	}
 }
+
+// TestAnImageOfNobodyIsNotThatOfWhoHasNoProject: a member of the system without a project reads an image that has no owner, and may not
+// change it.
+func TestAnImageOfNobodyIsNotThatOfWhoHasNoProject(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, visibility := range []string{"public", "private"} {
+		id := w.create("admin", `{"name":"a","owner":null,"disk_format":"raw","container_format":"bare","visibility":"`+visibility+`"}`)
+		before := w.show("system member", id)
+		if before["owner"] != nil {
+			t.Fatalf("it belongs to %v", before["owner"])
+		}
+		path := "/v2/images/" + id
+		for _, tt := range []struct{ method, path, body, kind string }{
+			{"PATCH", path, `[{"op":"replace","path":"/name","value":"b"}]`, "application/openstack-images-v2.1-json-patch"},
+			{"PUT", path + "/file", "x", "application/octet-stream"},
+			{"DELETE", path, "", ""},
+		} {
+			for _, who := range []string{"system member", "p1"} {
+				if status, _, b := w.ask(who, tt.method, tt.path, strings.NewReader(tt.body), tt.kind); status != 403 && status != 404 {
+					t.Errorf("%s: %s of a %s image: %d %s, want 403 or 404", who, tt.method, visibility, status, b)
+				}
+			}
+		}
+		if after := w.show("admin", id); after["name"] != "a" || after["status"] != before["status"] {
+			t.Errorf("changed: %v", after)
+		}
+	}
+}

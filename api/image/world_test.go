@@ -22,7 +22,7 @@ import (
 	"salvor/store/storetest"
 )
 
-// people authenticates by the word in X-Auth-Token: "admin", or "PROJECT" or "PROJECT reader".
+// people authenticates by the word in X-Auth-Token: "admin", "system ROLE", or "PROJECT" or "PROJECT reader".
 type people struct{}
 
 func (people) Authenticate(r *http.Request) (access.Principal, error) {
@@ -31,6 +31,8 @@ func (people) Authenticate(r *http.Request) (access.Principal, error) {
 		return access.Principal{}, &api.Error{Status: http.StatusUnauthorized, Text: "who are you?"}
 	case "admin":
 		return access.Principal{User: "root", Role: access.Admin, Scope: access.Scope{Project: "p0"}}, nil
+	case "system":
+		return access.Principal{User: "ops", Role: access.Scoped, Scope: access.Scope{System: true, Roles: []string{role}}}, nil
 	default:
 		if role == "" {
 			role = "member"

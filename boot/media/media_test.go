@@ -247,6 +247,32 @@ func TestLayoutIsChecked(t *testing.T) {
 	}
 }
 
+// TestParametersThatALoaderWouldRead: no character that means something to isolinux, GRUB or iPXE passes, wherever it stands.
+func TestParametersThatALoaderWouldRead(t *testing.T) {
+	forbidden := "\"'`\\$;|<>{}#\x7f"
+	for c := range byte(' ') {
+		forbidden += string(rune(c))
+	}
+	for i := range len(forbidden) {
+		c := forbidden[i : i+1]
+		for _, text := range []string{c, "a=b" + c + "d=e", c + " a=b", "a=b " + c, "a=b " + c + " d=e", "a=b " + c + "d"} {
+			if err := CheckParams(text); !problem.Is(err, problem.Invalid) {
+				t.Errorf("%q passes: %v", text, err)
+			}
+		}
+	}
+	for _, text := range []string{"&", "&&", "a=b && d", "a & b"} {
+		if err := CheckParams(text); !problem.Is(err, problem.Invalid) {
+			t.Errorf("%q passes: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", DefaultParams, "u=http://h/?a=b&c=d", "a=(b)[c]!%^*+,-./:=?@_~", strings.Repeat("a", MaxParams)} {
+		if err := CheckParams(text); err != nil {
+			t.Errorf("%q is refused: %v", text, err)
+		}
+	}
+}
+
 func FuzzCheckParams(f *testing.F) {
 	for _, s := range []string{"", "a=b", "a\nKERNEL x", "a\x00", "a\"b", "x && shell", "x ${net0/mac}", "u=http://h/?a=b&c=d", "é", strings.Repeat("a", 1921)} {
 		f.Add(s)

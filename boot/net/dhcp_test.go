@@ -232,6 +232,19 @@ func TestAnotherServerWasChosen(t *testing.T) {
 	}
 }
 
+// TestAStrangerThatChoseAnotherServerGetsSilence: a NAK of ours would take the address away that the other server gave it, though it was
+// ours once.
+func TestAStrangerThatChoseAnotherServerGetsSilence(t *testing.T) {
+	b := authoritative(t)
+	a := toAddr(b.ask(t, dhcpv4.MessageTypeDiscover).YourIPAddr)
+	mustBe(t, b.ask(t, dhcpv4.MessageTypeRequest, wants(a)), dhcpv4.MessageTypeAck)
+	b.plans.node = nil
+	if resp := b.ask(t, dhcpv4.MessageTypeRequest, wants(a), chose(netip.MustParseAddr("192.0.2.2"))); resp != nil {
+		t.Error(resp.Summary())
+	}
+	mustBe(t, b.ask(t, dhcpv4.MessageTypeRequest, wants(a)), dhcpv4.MessageTypeNak)
+}
+
 func TestStrangersTakeNothingFromTheRange(t *testing.T) {
 	b := authoritative(t)
 	b.plans.node = nil
