@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,11 +68,25 @@ type laboratory struct {
 	mu         sync.Mutex
 	clean      map[cleanTest]func() cleanResult
 	binaries   map[binary]func() (string, error)
+	// combined is the overlay of all mutants that can be chosen when a program runs, and choosable their ids.
+	combined  string
+	choosable map[string]bool
 }
 
 // newLaboratory works on the module at root, and writes below dir alone.
 func newLaboratory(root, dir string) *laboratory {
 	return &laboratory{root: root, dir: dir, leastBound: leastBound, clean: map[cleanTest]func() cleanResult{}, binaries: map[binary]func() (string, error){}}
+}
+
+// prepare writes the sources that hold all mutants together.
+func (l *laboratory) prepare(rows []mutant) error {
+	sources, ids, err := together(l.root, rows)
+	if err != nil {
+		return err
+	}
+	l.choosable = ids
+	l.combined, err = l.overlay(sources)
+	return err
 }
 
 // mutate reads the file of the mutant and returns it with the mistake.
@@ -99,16 +112,11 @@ func (l *laboratory) test(ctx context.Context, m mutant) (r result) {
 		r.verdict, r.why = equivalent, m.equivalent
 		return r
 	}
-	overlay, err := l.overlay(m, changed)
-	if err != nil {
-		r.verdict, r.why = notRun, err.Error()
-		return r
-	}
 	r.verdict = survived
 	skipped := 0
 	for _, pkg := range m.packages {
-		b := binary{pkg, m.tags}
-		c := l.cleanRun(ctx, cleanTest{b, m.run, m.short})
+		t := cleanTest{binary{pkg, m.tags}, m.run, m.short}
+		c := l.cleanRun(ctx, t)
 		if c.err != nil {
 			r.verdict, r.why = red, c.err.Error()
 			return r
@@ -117,14 +125,11 @@ func (l *laboratory) test(ctx context.Context, m mutant) (r result) {
 			skipped++
 			continue
 		}
-		program := filepath.Join(l.dir, m.id+".test")
-		err := l.compile(ctx, b, program, overlay)
+		o, err := l.mutantRun(ctx, m, changed, t, max(l.leastBound, slack*c.took))
 		if err != nil {
 			r.verdict, r.why = noCompile, err.Error()
 			return r
 		}
-		o := l.runProgram(ctx, program, cleanTest{b, m.run, m.short}, max(l.leastBound, slack*c.took))
-		os.Remove(program)
 		if o.err != nil {
 			r.verdict, r.why, r.timedOut = killed, o.failed(), o.timedOut
 			return r
@@ -136,19 +141,59 @@ func (l *laboratory) test(ctx context.Context, m mutant) (r result) {
 	return r
 }
 
-// overlay writes the changed file beside the tree and the document that has go read it instead.
-func (l *laboratory) overlay(m mutant, changed string) (string, error) {
+// mutantRun runs tests with the mistake. An error means that it does not compile.
+func (l *laboratory) mutantRun(ctx context.Context, m mutant, changed string, t cleanTest, bound time.Duration) (outcome, error) {
+	if l.choosable[m.id] {
+		if program, err := l.program(ctx, t.binary); err == nil {
+			return l.runProgram(ctx, program, t, m.id, bound), nil
+		}
+	}
+	overlay, err := l.overlay(map[string]string{m.file: changed})
+	if err != nil {
+		return outcome{}, err
+	}
+	program := filepath.Join(filepath.Dir(overlay), "mutant.test")
+	if err := l.compile(ctx, t.binary, program, overlay); err != nil {
+		return outcome{}, err
+	}
+	defer os.Remove(program)
+	return l.runProgram(ctx, program, t, "", bound), nil
+}
+
+// overlay writes changed sources, by path below the root, beside the tree, and the document that has go read them instead.
+func (l *laboratory) overlay(sources map[string]string) (string, error) {
 	dir, err := os.MkdirTemp(l.dir, "overlay")
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, filepath.Base(m.file))
-	document, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(l.root, m.file): file}})
+	replace := map[string]string{}
+	for name, text := range sources {
+		file := filepath.Join(dir, fmt.Sprintf("%d-%s", len(replace), filepath.Base(name)))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(l.root, name)] = file
+	}
+	document, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
 	name := filepath.Join(dir, "overlay.json")
-	return name, errors.Join(os.WriteFile(file, []byte(changed), 0o600), os.WriteFile(name, document, 0o600))
+	return name, os.WriteFile(name, document, 0o600)
+}
+
+// program is the test program of a package with all mutants in it, of which it runs with none unless one is chosen. Where some
+// mutant does not compile it is an error.
+func (l *laboratory) program(ctx context.Context, b binary) (string, error) {
+	l.mu.Lock()
+	build, ok := l.binaries[b]
+	if !ok {
+		name := filepath.Join(l.dir, fmt.Sprintf("package%d.test", len(l.binaries)))
+		build = sync.OnceValues(func() (string, error) { return name, l.compile(ctx, b, name, l.combined) })
+		l.binaries[b] = build
+	}
+	l.mu.Unlock()
+	return build()
 }
 
 // compile builds the test program of a package.
@@ -175,33 +220,36 @@ func (l *laboratory) compile(ctx context.Context, b binary, program, overlay str
 // cleanRun runs tests without a mutant, once for all rows that name them.
 func (l *laboratory) cleanRun(ctx context.Context, t cleanTest) cleanResult {
 	l.mu.Lock()
-	program, ok := l.binaries[t.binary]
-	if !ok {
-		name := filepath.Join(l.dir, fmt.Sprintf("clean%d.test", len(l.binaries)))
-		program = sync.OnceValues(func() (string, error) { return name, l.compile(ctx, t.binary, name, "") })
-		l.binaries[t.binary] = program
-	}
 	result, ok := l.clean[t]
 	if !ok {
-		result = sync.OnceValue(func() cleanResult {
-			name, err := program()
-			if err != nil {
-				return cleanResult{err: err}
-			}
-			o := l.runProgram(ctx, name, t, cleanBound)
-			switch passed, skips := o.count("PASS"), o.count("SKIP"); {
-			case o.err != nil:
-				return cleanResult{err: fmt.Errorf("%s -run %s fails without the mutant: %s", t.pkg, t.run, o.failed())}
-			case passed+skips == 0:
-				return cleanResult{err: fmt.Errorf("%s has no test that -run %s names", t.pkg, t.run)}
-			default:
-				return cleanResult{took: o.took, skipped: passed == 0}
-			}
-		})
+		result = sync.OnceValue(func() cleanResult { return l.runClean(ctx, t) })
 		l.clean[t] = result
 	}
 	l.mu.Unlock()
 	return result()
+}
+
+func (l *laboratory) runClean(ctx context.Context, t cleanTest) cleanResult {
+	program, err := l.program(ctx, t.binary)
+	if err != nil { // a mutant in it does not compile; which one, its own compilation tells
+		dir, err := os.MkdirTemp(l.dir, "clean")
+		if err != nil {
+			return cleanResult{err: err}
+		}
+		program = filepath.Join(dir, "clean.test")
+		if err := l.compile(ctx, t.binary, program, ""); err != nil {
+			return cleanResult{err: err}
+		}
+	}
+	o := l.runProgram(ctx, program, t, "", cleanBound)
+	switch passed, skips := o.count("PASS"), o.count("SKIP"); {
+	case o.err != nil:
+		return cleanResult{err: fmt.Errorf("%s -run %s fails without the mutant: %s", t.pkg, t.run, o.failed())}
+	case passed+skips == 0:
+		return cleanResult{err: fmt.Errorf("%s has no test that -run %s names", t.pkg, t.run)}
+	default:
+		return cleanResult{took: o.took, skipped: passed == 0}
+	}
 }
 
 // outcome is what a test program wrote and how it ended.
@@ -243,9 +291,9 @@ func (o outcome) failed() string {
 	return o.err.Error()
 }
 
-// runProgram runs a test program in its package's directory. It ends at the first failure, and all
+// runProgram runs a test program in its package's directory, with the mutant if one is named. It ends at the first failure, and all
 // processes that it started end with it.
-func (l *laboratory) runProgram(ctx context.Context, program string, t cleanTest, bound time.Duration) outcome {
+func (l *laboratory) runProgram(ctx context.Context, program string, t cleanTest, mutant string, bound time.Duration) outcome {
 	args := []string{"-test.v", "-test.failfast", "-test.run", t.run, "-test.timeout", bound.String()}
 	if t.short {
 		args = append(args, "-test.short")
@@ -255,6 +303,7 @@ func (l *laboratory) runProgram(ctx context.Context, program string, t cleanTest
 	defer cancel()
 	c := exec.CommandContext(limited, program, args...)
 	c.Dir = filepath.Join(l.root, t.pkg)
+	c.Env = append(os.Environ(), mutantVariable+"="+mutant)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = 5 * time.Second

@@ -1,6 +1,6 @@
 // Command mutants shows what the tests notice. Each row of its table is a mistake that could hurt
-// a user. The command compiles the row's tests with that mistake in place of the right code, by
-// go test's -overlay, so it never writes to the tree; a test has to fail. It prints the mutants
+// a user. The command compiles the row's tests with that mistake, by go test's -overlay, so it
+// never writes to the tree; a test has to fail. It prints the mutants
 // that survive and exits with 1 when they are more than 5 %.
 package main
 
@@ -112,7 +112,11 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	results := runAll(ctx, newLaboratory(root, dir), rows, o.parallel, func(r result) { fmt.Fprintln(out, r.row()) })
+	l := newLaboratory(root, dir)
+	if err := l.prepare(rows); err != nil {
+		return err
+	}
+	results := runAll(ctx, l, rows, o.parallel, func(r result) { fmt.Fprintln(out, r.row()) })
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stopped before all mutants were run: %w", err)
 	}

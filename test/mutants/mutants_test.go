@@ -168,6 +168,25 @@ func lamp(t *testing.T) *laboratory {
 	return l
 }
 
+// TestMutantsShareAProgram: those that change functions are chosen when the program runs, whatever the function looks like.
+func TestMutantsShareAProgram(t *testing.T) {
+	const source = "package p\n\nconst most = 3\n\nfunc (l *lamp) set(on bool, names ...string) (int, error) {\n\treturn 1, nil\n}\n\nfunc bare() { bare() }\n\nfunc hidden(_ int) int { return 1 }\n"
+	rows := []mutant{{id: "M1", old: "1, nil", new: "2, nil"}, {id: "M2", old: "return 1, nil", new: "return 3, nil"}, {id: "B1", old: "{ bare() }", new: "{}"},
+		{id: "H1", old: "int { return 1 }", new: "int { return 2 }"}, {id: "C1", old: "most = 3", new: "most = 4"}}
+	text, taken, pkg, err := combine(source, rows)
+	if err != nil || pkg != "p" || !slices.Equal(taken, []string{"M1", "M2", "B1"}) {
+		t.Fatalf("%v of %s, %v", taken, pkg, err)
+	}
+	for _, part := range []string{
+		`if chosenMutant == "M1" {return l.set_M1(on, names...)}`, `if chosenMutant == "M2" {return l.set_M2(on, names...)}`, `if chosenMutant == "B1" {bare_B1(); return}`,
+		"func (l *lamp) set_M2(on bool, names ...string) (int, error) {\n\treturn 3, nil\n}", "func bare_B1() {}", "const most = 3", "func hidden(_ int) int { return 1 }",
+	} {
+		if strings.Count(text, part) != 1 {
+			t.Errorf("%q is not there once:\n%s", part, text)
+		}
+	}
+}
+
 // TestVerdicts runs real tests with real mistakes.
 func TestVerdicts(t *testing.T) {
 	l := lamp(t)
@@ -192,15 +211,28 @@ func TestVerdicts(t *testing.T) {
 		never,
 	}
 	want := []verdict{killed, survived, killed, noCompile, stale, red, red, notRun, equivalent}
-	results := runAll(context.Background(), l, rows, 2, func(result) {})
-	for i, r := range results {
-		if r.verdict != want[i] || r.timedOut != (r.id == "endless") {
-			t.Errorf("%s: %s (%s), want %s", r.id, r.verdict, r.why, want[i])
+	judge := func(l *laboratory, rows []mutant) []result {
+		if err := l.prepare(rows); err != nil {
+			t.Fatal(err)
 		}
+		results := runAll(context.Background(), l, rows, 2, func(result) {})
+		for i, r := range results {
+			if r.verdict != want[i] || r.timedOut != (r.id == "endless") {
+				t.Errorf("%s: %s (%s), want %s", r.id, r.verdict, r.why, want[i])
+			}
+		}
+		if results[0].why != "TestLit" {
+			t.Errorf("killed by %q", results[0].why)
+		}
+		return results
 	}
-	if results[0].why != "TestLit" {
-		t.Errorf("killed by %q", results[0].why)
-	}
+	results := judge(l, rows)
+	// A mutant of which no type is right spoils the common program: each is compiled by itself.
+	spoiled := slices.Clone(rows)
+	spoiled[3].new = "return 1"
+	again := newLaboratory(l.root, t.TempDir())
+	again.leastBound = l.leastBound
+	judge(again, spoiled)
 	if after, err := os.ReadFile(filepath.Join(l.root, "lamp/lamp.go")); err != nil || !bytes.Equal(before, after) {
 		t.Error("the source was written to")
 	}
