@@ -52,7 +52,7 @@ staticcheck:
 tidy-check:
 	$(GO) mod tidy -diff
 
-check test-unit test-race test-stories e2e interop chaos soak flaky bench fleet: export SALVOR_BIN = $(CURDIR)/bin
+check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet: export SALVOR_BIN = $(CURDIR)/bin
 
 # Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests.
 UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
@@ -74,6 +74,9 @@ test-stories: build ## the stories of test/, and the rest of the unit tests, und
 
 flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, beside a load of 20; PACKAGES="./job ./host" chooses
 	test/flaky.sh
+
+mutants: ## change the program in each way of test/mutants/mutants.txt, where some test must fail; MUTANTS="-id C07,K05" or "-package host" chooses
+	$(GO) run ./test/mutants $(MUTANTS)
 
 sweep: ## every crash, repetition and failure of every action of every operation
 	$(GO) test -timeout 10m ./conductor
@@ -103,13 +106,14 @@ fleet: build ## the figure: one process with a simulated fleet of NODES=100000, 
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
 
-soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines
+soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines, mutants
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor
 	FUZZTIME=10m test/fuzz.sh
 	SALVOR_SOAK=1 test/e2e.sh
+	$(GO) run ./test/mutants
 
 # What is installed and what is compiled do not wait for each other.
 demo: ## rescue a real machine from start to end; DEMO=ipmi or DEMO=uefi boots it in other ways
@@ -136,4 +140,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep fuzz e2e interop flaky states api bench fleet chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet chaos soak demo demos demo-vm demo-evacuate tools clean

@@ -38,6 +38,7 @@ type array struct {
 	mu      sync.Mutex
 	revoked map[string]bool
 	broken  error
+	refuses error         // of a revocation alone
 	hangs   chan struct{} // nil, or a sign that a revocation is under way and does not end
 }
 
@@ -58,6 +59,9 @@ func (a *array) Revoke(ctx context.Context, initiators ...string) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.refuses != nil {
+		return a.refuses
+	}
 	for _, i := range initiators {
 		a.revoked[i] = a.broken == nil
 	}
@@ -256,6 +260,7 @@ func TestFence(t *testing.T) {
 		"volumes":                     {site: site{volumes: true}, silent: 9 * time.Second, proofs: volumes},
 		"volumes and a disk":          {site: site{volumes: true, local: true}, silent: 9 * time.Second, said: []string{"storage: revoked, but disks of db lie elsewhere"}},
 		"an array that is away":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.array.broken = away }, said: []string{"the array is away"}},
+		"an array that refuses":       {site: site{volumes: true}, silent: 9 * time.Second, before: func(_ *testing.T, y *lot) { y.array.refuses = problem.Conflictf("it stays bound") }, said: []string{"it stays bound"}},
 		"both are required":           {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, silent: 9 * time.Second, said: []string{"power: proven", "attestation: nobody", `Its group "strict" requires`}},
 		"both are there":              {site: site{node: true, require: []compute.Evidence{compute.PowerCut, compute.Attested}}, args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.PowerCut, compute.Attested}},
 		"a word":                      {args: compute.FenceArgs{Words: "I pulled the plug"}, silent: 9 * time.Second, proofs: []compute.Evidence{compute.Attested}},

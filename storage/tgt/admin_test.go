@@ -272,3 +272,19 @@ func TestRevokeReadsBack(t *testing.T) {
 		t.Errorf("an unbind that was not done: %v", err)
 	}
 }
+
+// TestRevokeTellsOfAddresses: where a target admits an address, whoever is revoked comes back by another name.
+func TestRevokeTellsOfAddresses(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{everybody, "192.0.2.0/24"} {
+		open := held()
+		open[0].Allowed = append(open[0].Allowed, address)
+		s, now := play(t, played{Targets: open})
+		if err := s.Revoke(t.Context(), alice); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), v1+" admits "+address) {
+			t.Errorf("%s: %v", address, err)
+		}
+		if got := now(); slices.Contains(got.Targets[0].Allowed, alice) || len(got.Targets[0].Conns) != 0 {
+			t.Errorf("%s: the initiator was left in: %+v", address, got)
+		}
+	}
+}
