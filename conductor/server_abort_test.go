@@ -63,8 +63,11 @@ func TestAbortOfASilentHost(t *testing.T) {
 		"stop":          {active, with(compute.Act{Action: compute.Stop}), "", compute.Active},
 		"delete":        {active, with(compute.Act{Action: compute.Delete}), "", compute.Errored},
 		"attach":        {active, with(compute.Act{Action: compute.AttachVolume}), "", compute.Active},
-		"rescue":        {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "", compute.Active},
-		"rescue, far":   {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "power on", compute.Errored},
+		"rebuild": {active, func(t *testing.T, h *house) {
+			h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
+		}, "", compute.Active},
+		"rescue":      {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "", compute.Active},
+		"rescue, far": {active, func(t *testing.T, h *house) { startRescue(t, h, false) }, "power on", compute.Errored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
