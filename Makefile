@@ -108,7 +108,7 @@ chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at wor
 
 soak: build ## the long rounds: unit tests COUNT=20 times under the race detector, every way of booting with real machines, mutants
 	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 60m -count $(or $(COUNT),20) ./...
-	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run Rounds -count 1 ./test/outage
+	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -run 'Rounds|Lies' -count 1 ./test/outage
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -v -count 1 ./test/stress
 	SALVOR_SOAK=1 $(GO) test -timeout 3h -count 1 ./conductor
 	FUZZTIME=10m test/fuzz.sh

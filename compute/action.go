@@ -118,6 +118,16 @@ type RebuildArgs struct {
 	Power    Power         `json:"power"` // in the end
 	// Discard erases the old root disk, which else goes into quarantine.
 	Discard bool `json:"discard,omitempty"`
+	// Former is the server as it was; nil: the job is of a former release.
+	Former *FormerSystem `json:"former,omitempty"`
+}
+
+// FormerSystem is the state of a server before a rebuild, and the image that its root disk is of until then.
+type FormerSystem struct {
+	State       VMState           `json:"state"`
+	ImageID     string            `json:"image"`
+	DiskImageID string            `json:"disk_image"`
+	Properties  map[string]string `json:"properties"`
 }
 
 // VolumeArgs are the arguments of JobAttach and JobDetach.

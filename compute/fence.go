@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"slices"
 	"time"
 
 	"salvor/record"
@@ -57,6 +58,28 @@ type Receipt struct {
 	BackBootID string
 	// HeardAt is when the fenced boot was heard last, after that; zero: it was not, or was proven off again.
 	HeardAt time.Time
+	// OtherBootID is another boot of the host that told a guest while the receipt was open, and OtherHeardAt when such a boot was heard
+	// last; it may be up to heardEvery before that.
+	OtherBootID  string
+	OtherHeardAt time.Time
+}
+
+// otherBootOff tells whether a proof says that the host is off which is newer than all that its other boots told, and than seen.
+func (r *Receipt) otherBootOff(seen time.Time) bool {
+	return !r.OtherHeardAt.IsZero() && slices.ContainsFunc(r.Proofs, func(p Proof) bool {
+		return p.endsAllBoots() && p.At.After(seen) && p.At.After(r.OtherHeardAt.Add(heardEvery))
+	})
+}
+
+// endsAllBoots tells whether the proof says that the machine itself was off.
+func (p Proof) endsAllBoots() bool { return p.Evidence == PowerCut || p.Evidence == Attested }
+
+// LastHeardAt is when a boot of the host was heard last while the receipt was open; zero: none was.
+func (r *Receipt) LastHeardAt() time.Time {
+	if r.OtherHeardAt.After(r.HeardAt) {
+		return r.OtherHeardAt
+	}
+	return r.HeardAt
 }
 
 // Doubted tells whether the boot that was fenced spoke after that, and has not told that none of its guests runs: nothing is attached

@@ -88,14 +88,19 @@ func (s *Hosts) TakeClusterGuests(ctx context.Context, nodes []string, guests ma
 	return nil
 }
 
-// answeredFor tells whether the open receipt of its host proves that a reported guest is off: the boot that told it was fenced, and has
-// not spoken since.
+// answeredFor tells whether the open receipt of its host proves that a reported guest is off.
 func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g GuestReport) (bool, error) {
 	r, err := s.Receipt(ctx, tx, g.HostID)
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
-	return r.BootID == g.BootID && !r.Doubted(), nil
+	return r.answersFor(g), nil
+}
+
+// answersFor tells whether a receipt proves that a guest of its host is off: the boot that told it was fenced and has not spoken since,
+// or the host was proven off after another boot told it.
+func (r *Receipt) answersFor(g GuestReport) bool {
+	return !r.Doubted() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
 }
 
 // heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides

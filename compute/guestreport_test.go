@@ -122,6 +122,77 @@ func TestAReceiptAnswersForOneBoot(t *testing.T) {
 	w.refuses(err, "boot-2", s.ID)
 }
 
+// TestASecondFenceAnswersForAnotherBoot: another boot of a fenced host tells a guest and dies. A fence after that answers for it; one from
+// before its last word does not, nor does one after which it spoke again, though it lists its guests no more.
+func TestASecondFenceAnswersForAnotherBoot(t *testing.T) {
+	for name, e := range map[string]compute.Evidence{"its power is cut": compute.PowerCut, "it is attested": compute.Attested} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, free := w.server(alice, compute.Active), w.join("host-b")
+			w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+			w.no(w.forceDown(w.host, true)) // which keeps it from being admitted
+			receipt, err := w.fence(w.host, compute.PowerCut)
+			w.no(err)
+			w.pass(10 * time.Second)
+			w.renew(w.host, "boot-2", guests(runs(s, s.Epoch)))
+			w.pass(2 * time.Second)
+			old := []compute.Proof{{Evidence: e, Text: "off", At: w.now()}}
+			w.pass(2 * time.Second)
+			w.renew(w.host, "boot-2")
+			err = w.store.Do(w.ctx, func(tx job.Tx) error {
+				_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, old, "root", "")
+				return err
+			})
+			w.refuses(err, "boot-2")
+			_, err = w.begin(s.ID, receipt)
+			w.refuses(err, "boot-2", s.ID)
+			w.pass(2 * time.Second)
+			_, err = w.fence(w.host, e)
+			w.no(err)
+			again, err := w.fence(w.host, e) // an action that is repeated
+			w.no(err)
+			if len(again.Proofs) != 2 {
+				t.Errorf("proofs: %+v", again.Proofs)
+			}
+			w.renew(free, "boot-1")
+			moved, err := w.begin(s.ID, receipt)
+			w.no(err)
+			w.claim(moved)
+			w.pass(100 * time.Millisecond)
+			w.renew(w.host, "boot-2")
+			if err = w.attach(moved); !problem.Is(err, problem.Unavailable) {
+				t.Fatalf("boot-2 spoke after the second fence: %v", err)
+			}
+			w.pass(2 * time.Second)
+			_, err = w.fence(w.host, e)
+			w.no(err)
+			w.no(w.attach(moved))
+		})
+	}
+}
+
+// A third boot that tells the guest after the second fence holds the move, even before its word is stored with the receipt.
+func TestASecondFenceAnswersForNoLaterBoot(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.join("host-b")
+	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
+	w.no(w.forceDown(w.host, true))
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	w.pass(10 * time.Second)
+	w.renew(w.host, "boot-2", guests(runs(s, s.Epoch)))
+	w.pass(2 * time.Second)
+	_, err = w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	w.pass(time.Second)
+	w.tx(func(tx job.Tx) error {
+		return w.store.SaveGuestReport(tx, compute.GuestReport{HostID: w.host.ID, ServerID: s.ID, BootID: "boot-3", Epoch: s.Epoch, Power: compute.PowerOn, SeenAt: w.now()})
+	})
+	_, err = w.begin(s.ID, receipt)
+	w.refuses(err, "boot-3", s.ID)
+}
+
 // A boot that is admitted ends what a former boot told, even before it lists its own guests: no guest outlives a reboot.
 func TestANewBootEndsTheReportsOfTheFormer(t *testing.T) {
 	w := newWorld(t)

@@ -33,6 +33,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 	if err := s.roomForRebuild(ctx, tx, srv, &srv.Disks[i], img, a.Discard); err != nil {
 		return err
 	}
+	former := &FormerSystem{State: srv.State, ImageID: srv.ImageID, DiskImageID: srv.Disks[i].ImageID, Properties: srv.ImageProperties}
 	srv.takeImage(img)
 	srv.Disks = slices.Clone(srv.Disks)
 	srv.Disks[i].ImageID = img.ID
@@ -40,7 +41,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 		return err
 	}
 	args := *a
-	args.Power = PowerOn
+	args.Power, args.Former = PowerOn, former
 	if srv.State == Stopped {
 		args.Power = PowerOff
 	}
@@ -54,6 +55,21 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 		st.secret = JobSecret{Hash: hash.Reveal()}
 	}
 	return nil
+}
+
+// PutBack shows a server as it was before a rebuild that has changed nothing of it: it has its former root disk.
+func (f *FormerSystem) PutBack(srv *Server) {
+	srv.ImageID = f.ImageID
+	srv.takeProperties(f.Properties)
+	srv.Disks = slices.Clone(srv.Disks)
+	for i := range srv.Disks {
+		if d := &srv.Disks[i]; d.BootIndex == 0 && d.VolumeID == "" {
+			d.ImageID = f.DiskImageID
+		}
+	}
+	if srv.State = f.State; f.State == Active || f.State == Stopped {
+		srv.Settle(srv.Power)
+	}
 }
 
 // roomForRebuild refuses a rebuild for whose new root disk there is no room beside the old one, which goes into quarantine.

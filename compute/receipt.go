@@ -36,10 +36,10 @@ func (s *Hosts) Receipts(ctx context.Context, f ReceiptFilter, p record.Page) ([
 // record.ErrChanged.
 func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []Proof, by, words string) (*Receipt, error) {
 	r, err := s.Receipt(ctx, tx, hostID)
-	if err == nil && r.dispel(proofs) {
-		return r, s.saveReceipt(tx, r)
+	if err == nil {
+		return r, s.proveAgain(ctx, tx, r, proofs)
 	}
-	if err == nil || !problem.Is(err, problem.NotFound) {
+	if !problem.Is(err, problem.NotFound) {
 		return r, err
 	}
 	h, err := s.store.Hosts().Get(ctx, tx, hostID)
@@ -71,10 +71,43 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	return r, s.noteHost(tx, hostID, record.Asker{User: by}, "fenced: "+strings.Join(said, "; "))
 }
 
+// proveAgain adds to an open receipt what proves that the boots which spoke since are off. problem.Conflict: one of them spoke after that.
+func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *Receipt, proofs []Proof) error {
+	suffices, err := s.Suffices(ctx, tx, r)
+	if err != nil || suffices || len(proofs) == 0 {
+		return err
+	}
+	if r.Doubted() {
+		if !r.dispel(proofs) {
+			return nil
+		}
+		return s.saveReceipt(tx, r)
+	}
+	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool {
+		return !p.endsAllBoots() || !p.At.After(r.OtherHeardAt.Add(heardEvery))
+	})
+	if len(fresh) == 0 {
+		return problem.Conflictf("host %s is not proven off again: its boot %s was heard at %s, and no cut of its power and no attestation is newer than that",
+			r.HostID, r.OtherBootID, r.OtherHeardAt.UTC().Format(time.RFC3339))
+	}
+	r.Proofs = append(r.Proofs, fresh...)
+	return s.saveReceipt(tx, r)
+}
+
+// Suffices tells whether an open receipt answers for all that its host has told: its fenced boot did not speak again, and no other boot
+// told a guest that is not proven off since.
+func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *Receipt) (bool, error) {
+	if r.Doubted() {
+		return false, nil
+	}
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{HostID: r.HostID})
+	return err == nil && !slices.ContainsFunc(reports, func(g GuestReport) bool { return !r.answersFor(g) }), err
+}
+
 // dispel adds to a receipt whose boot spoke again what proves that it is off since.
 func (r *Receipt) dispel(proofs []Proof) bool {
 	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool {
-		return p.Evidence != PowerCut && p.Evidence != Attested || !p.At.After(r.HeardAt)
+		return !p.endsAllBoots() || !p.At.After(r.HeardAt)
 	})
 	if !r.Doubted() || len(fresh) == 0 {
 		return false

@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"salvor/job"
@@ -286,9 +287,15 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 	now, same := s.now(), r.BootID == receipt.BootID
 	ended := same && r.Stopped && s.leases.get(hostID).stopTold
 	stop = same && !receipt.Has(Acknowledged) && !ended
+	other := false
+	if !same {
+		if other, err = s.otherBootSpeaks(ctx, receipt, r.BootID); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case ended && !receipt.Has(Acknowledged):
-	case !same && !receipt.HeardAt.IsZero():
+	case !same && (other || !receipt.HeardAt.IsZero()):
 	case stop && now.Sub(receipt.CreatedAt) > inFlight && now.Sub(receipt.HeardAt) >= heardEvery:
 	default:
 		return stop, nil
@@ -304,7 +311,12 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 			receipt.Proofs = append(receipt.Proofs, Proof{Evidence: Acknowledged, Text: "it spoke again, was told to stop its guests, and told that none runs", At: now})
 			text = "it has told that none of its guests runs"
 		case !same:
-			receipt.HeardAt = time.Time{}
+			if receipt.HeardAt = (time.Time{}); other {
+				if receipt.OtherBootID != r.BootID {
+					text = fmt.Sprintf("another boot of the host speaks during fence %d, and tells guests: it is %s", receipt.Epoch, r.BootID)
+				}
+				receipt.OtherBootID, receipt.OtherHeardAt = r.BootID, now
+			}
 		default:
 			if receipt.HeardAt.IsZero() {
 				text = fmt.Sprintf("the boot that fence %d ended speaks: it is told to end its guests, and no server is begun elsewhere before it has told that none runs", receipt.Epoch)
@@ -316,6 +328,16 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 		}
 		return s.jobs.Append(tx, job.Event{Subject: HostSubject(hostID), Type: "contact", Severity: "warning", Text: text})
 	})
+}
+
+// otherBootSpeaks tells whether it must be stored that a boot which is not the fenced one is heard: it told guests, and it was not stored
+// within heardEvery, or the host was proven off since.
+func (s *Hosts) otherBootSpeaks(ctx context.Context, receipt *Receipt, bootID string) (bool, error) {
+	if receipt.OtherBootID == bootID && s.now().Sub(receipt.OtherHeardAt) < heardEvery && !receipt.otherBootOff(time.Time{}) {
+		return false, nil
+	}
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{HostID: receipt.HostID})
+	return err == nil && slices.ContainsFunc(reports, func(g GuestReport) bool { return g.BootID == bootID }), err
 }
 
 func oursOf(guests []Guest) map[string]bool {

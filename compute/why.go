@@ -49,6 +49,9 @@ func (s ServerSituation) Why() record.Why {
 		w.Since = time.Time{}
 	}
 	w.Work(s.Jobs, s.Crew)
+	if s.Operator && s.aborts() {
+		w.Next = append(w.Next, record.Command{Run: "salvor server abort " + srv.label(), For: "give up what waits; what its host may have done is not taken back"})
+	}
 	s.rest(&w)
 	s.session(&w)
 	if n := len(srv.Restarts); n > 0 && srv.LaunchedAt.Sub(srv.Restarts[n-1]) < RestartWindow {

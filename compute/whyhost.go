@@ -201,6 +201,9 @@ func (s *HostSituation) words(w *record.Why) {
 	if s.Receipt != nil && !s.Receipt.HeardAt.IsZero() {
 		w.Words = append(w.Words, record.Word{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
 	}
+	if s.Receipt != nil && !s.Receipt.OtherHeardAt.IsZero() {
+		w.Words = append(w.Words, record.Word{From: "host", At: s.Receipt.OtherHeardAt, Text: "boot " + s.Receipt.OtherBootID + ", which was not fenced, was heard", OK: false})
+	}
 	if s.Cluster != nil {
 		w.Words = append(w.Words, record.Word{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
 	}

@@ -85,6 +85,10 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 	return failed(err)
 }
 
+// abortedUndos is how long the undos of an aborted job wait for hosts, all together. One that lives answers sooner; what a silent one was
+// told is void with the end of the job, and what it did is not taken as undone.
+const abortedUndos = 3 * time.Second
+
 // errandName tells an errand from every other of its job.
 func errandName(r *job.Run, v compute.Verb) string {
 	if r.State == job.Undoing {
@@ -132,6 +136,9 @@ func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, progress string,
 		what += " (" + progress + ")"
 	}
 	bound := e.within + hostSlack
+	if r.State == job.Undoing && r.AbortCause != "" {
+		return pauseUndo(r, "aborted waited", what, abortedUndos, commits...)
+	}
 	if r.State == job.Undoing {
 		return pauseUndo(r, errandName(r, e.verb)+" waited", what, bound, commits...)
 	}

@@ -104,7 +104,11 @@ func (c *Conductor) listenAfterCut(ctx context.Context, r *job.Run, f *fence) jo
 	if lease.RenewedAt.After(off.Add(lateWord)) {
 		return c.contradicted(r, f, "it renewed its lease after that")
 	}
+	if f.heardAt.After(off.Add(lateWord)) {
+		return c.contradicted(r, f, "it spoke after that")
+	}
 	since, _, known := c.hear(ctx, f.host.ID)
+	since = min(since, c.Now().Sub(f.heardAt))
 	switch {
 	case known && since >= compute.Suspect:
 		f.proofs[i].At = c.Now().UTC() // a word that was under way when it was switched off speaks against nothing

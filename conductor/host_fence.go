@@ -64,6 +64,8 @@ type fence struct {
 	args   compute.FenceArgs
 	began  time.Time
 	proofs []compute.Proof
+	// heardAt is when a boot of the host was heard last while its receipt was open; such a host renews no lease. Zero: none was.
+	heardAt time.Time
 }
 
 // fencing makes an action of a deed that looks for evidence. Once there is a receipt, nothing more is asked.
@@ -75,10 +77,17 @@ func (c *Conductor) fencing(do func(context.Context, *job.Run, *fence) job.Outco
 		}
 		receipt, err := c.Compute.Hosts.Receipt(ctx, nil, f.host.ID)
 		switch {
-		case err == nil && !receipt.Doubted():
-			r.Note(fenceReceipt, receipt.ID)
-			return job.Done()
-		case err != nil && !problem.Is(err, problem.NotFound):
+		case err == nil:
+			suffices, err := c.Compute.Hosts.Suffices(ctx, nil, receipt)
+			if err != nil {
+				return job.From(err)
+			}
+			if suffices {
+				r.Note(fenceReceipt, receipt.ID)
+				return job.Done()
+			}
+			f.heardAt = receipt.LastHeardAt()
+		case !problem.Is(err, problem.NotFound):
 			return job.From(err)
 		}
 		return do(ctx, r, f)
@@ -171,7 +180,14 @@ func (c *Conductor) knownReceipt(ctx context.Context, r *job.Run, f *fence) (boo
 		if err != nil {
 			return err
 		}
-		_, err = c.Compute.Hosts.EnsureReceipt(ctx, tx, h)
+		receipt, err := c.Compute.Hosts.EnsureReceipt(ctx, tx, h)
+		if err != nil {
+			return err
+		}
+		suffices, err := c.Compute.Hosts.Suffices(ctx, tx, receipt)
+		if err == nil && !suffices {
+			err = problem.Conflictf("the receipt of host %s does not answer for what it told since", f.host.Name)
+		}
 		return err
 	})
 	if problem.Is(err, problem.Conflict) || problem.Is(err, problem.NotFound) {
@@ -203,6 +219,10 @@ func (c *Conductor) giveReceipt(ctx context.Context, r *job.Run, f *fence) job.O
 			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
 		case heard && since < compute.Suspect:
 			lacks(r, compute.Attested, "the host renewed its lease %s ago: it lives, whatever is said of it", since.Round(time.Second))
+		case c.Now().Sub(f.heardAt) < compute.Suspect && c.left(f, fenceWithin) > 0:
+			return job.Pause(fencePoll, "host "+f.host.Name+" to be silent")
+		case c.Now().Sub(f.heardAt) < compute.Suspect:
+			lacks(r, compute.Attested, "the host spoke %s ago: it lives, whatever is said of it", c.Now().Sub(f.heardAt).Round(time.Second))
 		default:
 			against, err := c.Compute.Hosts.Contradictions(ctx, f.host)
 			if err != nil {

@@ -31,6 +31,7 @@ type lot struct {
 	array    *array
 	ahead    atomic.Int64 // by how much the clock of the house is ahead
 	renews   atomic.Bool  // the host renews its lease whatever happens to the machine
+	speak    func()       // what the host says at each turn beside that; nil: nothing
 }
 
 // array is a storage that lets in whom it was told to.
@@ -132,6 +133,10 @@ func (y *lot) heard(t *testing.T) {
 func (y *lot) pass(d time.Duration) { y.ahead.Add(int64(d)) }
 
 func (y *lot) poke() {
+	if y.speak != nil {
+		y.speak()
+		y.pass(200 * time.Millisecond)
+	}
 	if !y.renews.Load() {
 		return
 	}

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"salvor/compute"
 	"salvor/job"
 	"salvor/job/jobtest"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // TestRebuildHasItsImageBeforeTheOldDiskGoes: while the image is not to be had, the server runs on from the disk that it has.
@@ -24,14 +27,17 @@ func TestRebuildHasItsImageBeforeTheOldDiskGoes(t *testing.T) {
 		}
 		return nil
 	}
-	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
+	other := &compute.Image{Record: record.Record{ID: uuid.NewString()}, Name: "other", Status: compute.ImageActive, Visibility: "public", DiskFormat: "raw",
+		Size: 1 << 20, Digest: "sha256:" + strings.Repeat("c", 64), Properties: map[string]string{"os_distro": "other"}}
+	h.tx(t, func(tx job.Tx) error { return h.store.Images().Insert(tx, other) })
+	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: other.ID}})
 	h.work(t)
 	s := h.now(t)
 	if !strings.HasPrefix(h.disks["vda"], "aged") || h.runs() != "system" || slices.Contains(h.did, compute.SetPower) {
 		t.Errorf("disk %q, runs %s, did %v: %s", h.disks["vda"], h.runs(), h.did, h.picture(t))
 	}
-	if s.State != compute.Errored || s.Fault == nil || !strings.Contains(s.Fault.Message, "another image's") {
-		t.Errorf("%s", h.picture(t))
+	if s.State != compute.Active || s.Fault == nil || !strings.Contains(s.Fault.Message, "another image's") || s.ImageID != h.image || s.Disks[0].ImageID != h.image || s.OS != "" {
+		t.Errorf("it runs on from its old disk, of image %s: image %s, disk of %s, OS %q: %s", h.image, s.ImageID, s.Disks[0].ImageID, s.OS, h.picture(t))
 	}
 	h.refuse, h.did = nil, nil
 	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image, Discard: true}})

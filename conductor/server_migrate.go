@@ -22,7 +22,7 @@ func (c *Conductor) serverMigrate() job.Definition {
 		Actions: []job.Action{
 			{Name: "choose the destination", Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
 			{Name: "prepare the destination", Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
-			{Name: "leave the source", Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
+			{Name: compute.LeaveSource, Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
 			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
 			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},
 			{Name: "end the guest at the source", Do: c.trips(c.endAtSource), NoUndo: forward, Deadline: guestDeadline(endErrand)},

@@ -14,7 +14,7 @@ import (
 func (c *Conductor) serverRebuild() job.Definition {
 	const again = "the former root disk is in quarantine; a rebuild may be asked again"
 	return job.Definition{
-		Kind: compute.JobRebuild, Version: 2, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
+		Kind: compute.JobRebuild, Version: 2, Class: job.Operation, Failed: c.rebuildFailed,
 		Actions: []job.Action{
 			{Name: "make the new root disk", Do: c.on(c.stageRoot), Undo: c.on(c.unstageRoot), Deadline: guestDeadline(diskErrand), Since: 2},
 			{Name: "power off", Do: c.on(c.cutForRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
@@ -51,6 +51,23 @@ func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.O
 	}
 	e := errand{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Cancel: true}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+}
+
+// rebuildFailed leaves a server as it was that has its former root disk still: its new one could not be made. It has a fault.
+func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
+	a, err := decode[compute.RebuildArgs](&job.Run{Job: *j})
+	if err != nil {
+		return err
+	}
+	untouched := a.Former != nil && j.Version >= 2 && !j.Advanced()
+	if untouched && j.State != job.Ended {
+		return nil // its end calls again
+	}
+	return c.serverFailed("rebuilt", func(s *compute.Server, _ bool) {
+		if untouched {
+			a.Former.PutBack(s)
+		}
+	})(ctx, tx, j)
 }
 
 func rebuildable(g *guest) error {

@@ -121,9 +121,16 @@ type heldLease struct {
 	store         *store
 
 	mu     sync.Mutex
-	file   *os.File
+	file   leaseFile
 	lease  diskLease
 	closed bool
+}
+
+// leaseFile is the file in which a lease is renewed: an *os.File.
+type leaseFile interface {
+	io.WriterAt
+	io.Closer
+	Sync() error
 }
 
 // write raises the counter in the file that was opened when the lease was taken.
@@ -139,6 +146,25 @@ func (h *heldLease) write(state string) error {
 	}
 	h.lease = next
 	return h.file.Sync()
+}
+
+// wrote tells whether l is what was written last.
+func (h *heldLease) wrote(l diskLease) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lease == l
+}
+
+// replaceFile has the lease, which says l, renewed in another file; false: it is not renewed any more.
+func (h *heldLease) replaceFile(f *os.File, l diskLease) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	_ = h.file.Close()
+	h.file, h.lease = f, l
+	return true
 }
 
 func (h *heldLease) close() {

@@ -208,6 +208,9 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 	_, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
 	// Whether it was written or not: what is there now decides whose the disk is.
 	l, _, readErr := d.look(ctx, h.store, h.path)
+	if readErr == nil && l.Nonce == h.nonce && (err != nil || !h.wrote(l)) { // err first: a write that hangs holds the lock
+		err = d.reopen(ctx, h)
+	}
 	switch {
 	case readErr == nil && l.Nonce != "" && l.Nonce != h.nonce:
 		d.lose(ctx, h, l)
@@ -216,6 +219,24 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 	case err != nil || readErr != nil:
 		d.complain(errors.Join(err, readErr), h.path)
 	}
+}
+
+// reopen renews a lease in the file that is at its path now: the one that was opened is stale, as after a remount of a share. That of
+// another owner stays.
+func (d *diskLeases) reopen(ctx context.Context, h *heldLease) error {
+	_, err := bounded(ctx, h.store, func() (bool, error) {
+		f, err := openLease(h.path, os.O_RDWR)
+		if err != nil {
+			return false, err
+		}
+		raw, err := io.ReadAll(io.NewSectionReader(f, 0, maxLease))
+		now, _ := parseLease(raw)
+		if err != nil || now.Nonce != h.nonce || now.State != leaseHeld || !h.replaceFile(f, now) {
+			return false, errors.Join(err, f.Close())
+		}
+		return true, h.write(leaseHeld)
+	})
+	return err
 }
 
 // lose ends the guest of a disk that another host took.

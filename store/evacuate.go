@@ -57,7 +57,9 @@ var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
 			Proofs                        *[]compute.Proof
 			By, Words, Closed, BackBootID *string
 			ClosedAt, HeardAt             *time.Time
-		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt}
+			OtherBootID                   *string
+			OtherHeardAt                  *time.Time
+		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt, &r.OtherBootID, &r.OtherHeardAt}
 	},
 	keys: []key[compute.Receipt]{{[]string{"host_id"}, func(r *compute.Receipt) string {
 		return "Host " + r.HostID + " is fenced already: its receipt is open."

@@ -21,6 +21,7 @@ func (s *server) servers() []api.Route {
 	return []api.Route{
 		{Method: http.MethodPost, Path: "/servers/adopt", Do: s.adopt},
 		{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify},
+		{Method: http.MethodPost, Path: "/servers/{ident}/abort", Do: s.abort},
 		{Method: http.MethodPost, Path: "/reconcile/servers", Do: s.reconcile},
 	}
 }
@@ -53,6 +54,19 @@ func (s *server) adopt(c *api.Call) error {
 		return err
 	}
 	return c.JSON(http.StatusCreated, viewServer(srv))
+}
+
+// abort gives up what goes on with a server.
+func (s *server) abort(c *api.Call) error {
+	var b struct{}
+	if err := c.ReadExactly(&b); err != nil {
+		return err
+	}
+	srv, err := s.Services.Servers.Abort(c.R.Context(), c.Arg("ident"), who(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusAccepted, viewServer(srv))
 }
 
 // reconcile compares the rescue of servers with what their clusters tell, and mends what differs if it is asked to.

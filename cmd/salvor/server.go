@@ -173,7 +173,7 @@ func newServerCommand() *cobra.Command {
 	for _, v := range serverVerbs {
 		cmd.AddCommand(v.command(e))
 	}
-	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerModify(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
+	cmd.AddCommand(newServerCreate(e), newServerDelete(e), newServerSet(e), newServerAdopt(e), newServerModify(e), newServerAbort(e), newServerVolume(e, "add"), newServerVolume(e, "remove"))
 	return cmd
 }
 

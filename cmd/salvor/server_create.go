@@ -230,6 +230,34 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 	return cmd
 }
 
+// newServerAbort gives up what goes on with servers.
+func newServerAbort(e *endpoint) *cobra.Command {
+	w := &waiting{}
+	cmd := &cobra.Command{
+		Use: "abort SERVER...", Short: "Give up what goes on with servers, as when their host is silent", Args: cobra.MinimumNArgs(1),
+		Long: `Give up what goes on with servers: the operation fails within 5 s. What a host was told and has not answered may have been done; it is not
+taken back. The server shows what is known of it, and its host does nothing more of what it was told.`,
+		Example: "  salvor server abort web1 --wait\n  salvor why server:web1",
+		RunE: e.run(func(c *call) error {
+			if err := w.check(c); err != nil {
+				return err
+			}
+			return c.each(func(ident string) error {
+				id, err := serverThing.find(c, ident)
+				if err != nil {
+					return err
+				}
+				if err := c.api.Ask(c.context(), client.Native, http.MethodPost, "/servers/"+url.PathEscape(id)+"/abort", nil, client.Record{}, nil); err != nil || !w.asked(c) {
+					return err
+				}
+				return w.server(c, id, ident, []string{"ACTIVE", "SHUTOFF", "RESCUE", "PAUSED", "SUSPENDED", "ERROR"})
+			})
+		}),
+	}
+	w.flags(cmd)
+	return cmd
+}
+
 // newServerModify is the management command of the specification.
 func newServerModify(e *endpoint) *cobra.Command {
 	cmd := &cobra.Command{

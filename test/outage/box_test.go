@@ -255,7 +255,9 @@ type box struct {
 	boot    string
 	ram     int // MiB
 	dog     *dog
-	starts  sync.WaitGroup
+	// boots are the guests that somebody started by hand, and from when on they write.
+	boots  map[string]time.Time
+	starts sync.WaitGroup
 }
 
 // newBox makes a machine that is on, and waits until it has joined.
@@ -375,7 +377,7 @@ func (b *box) write() {
 	guests, _ := b.machine.Guests(context.Background())
 	for _, g := range guests {
 		s, ok := b.machine.State(g.ID)
-		if !ok || s.Runs == nil || s.Power != compute.PowerOn {
+		if !ok || s.Runs == nil || s.Power != compute.PowerOn || time.Now().Before(b.boots[g.ID]) {
 			continue
 		}
 		run := fmt.Sprintf("%s on %s, boot %s, start %d", g.ID, b.name, b.boot[:8], s.Starts)

@@ -140,15 +140,7 @@ func TestRounds(t *testing.T) {
 			count = 1000
 		}
 	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SALVOR_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("SALVOR_SEED: %v", err)
-		}
-		seed = n
-	}
-	t.Logf("SALVOR_SEED=%d", seed)
+	seed := seedOf(t)
 	s := newSite(t, "")
 	slots := make(chan struct{}, len(outages))
 	ctx, calm := context.WithCancel(s.ctx)
@@ -178,6 +170,21 @@ func TestRounds(t *testing.T) {
 	for _, text := range s.journal.interleaved() {
 		t.Errorf("two copies of a server: %s", text)
 	}
+}
+
+// seedOf is what SALVOR_SEED says, or another seed each time.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SALVOR_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("SALVOR_SEED: %v", err)
+		}
+		seed = n
+	}
+	t.Logf("SALVOR_SEED=%d", seed)
+	return seed
 }
 
 func (r *round) play(t *testing.T) error {
@@ -336,14 +343,19 @@ func (r *round) attest(words string) error {
 	var disputes []string
 	return until(r.ctx, r.source.name+" is fenced by a person's word", patience, func() error {
 		err := r.fence(object{"attest": words, "disputes": disputes})
-		disputes = contradictions.FindAllString(fmt.Sprint(err), -1)
-		slices.Sort(disputes)
-		disputes = slices.Compact(disputes)
-		if err != nil && strings.Contains(err.Error(), "ask without disputes") {
-			disputes = nil
-		}
+		disputes = codesIn(err)
 		return err
 	})
+}
+
+// codesIn are the codes of evidence that a refusal lists.
+func codesIn(err error) []string {
+	if err == nil || strings.Contains(err.Error(), "ask without disputes") {
+		return nil
+	}
+	codes := contradictions.FindAllString(err.Error(), -1)
+	slices.Sort(codes)
+	return slices.Compact(codes)
 }
 
 // fence asks for the proof that the source is off, and waits for it, or for why there is none.

@@ -1,0 +1,94 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// Causes of aborts. The second ends an undoing, whose own cause differs.
+const (
+	abortedByRequest = "aborted by request"
+	undoneNoFurther  = "taking it back was aborted by request"
+)
+
+// Abort has the operation of a server fail that goes on, as when its host is silent. It ends within seconds. What a host was told and has
+// not answered may have been done: nothing of that is taken as undone, and its end voids the order.
+func (s *Servers) Abort(ctx context.Context, id string, who Who) (*Server, error) {
+	var out *Server
+	err := s.change(ctx, func(tx job.Tx) error {
+		srv, err := s.get(ctx, tx, id, who)
+		if err != nil {
+			return err
+		}
+		out = srv
+		if srv.Metal() {
+			return problem.Unsupportedf("server %s is a machine: abort what its node does, at the Bare Metal service that has it", srv.ID)
+		}
+		open, err := s.jobs.Unended(tx, Subject(srv.ID))
+		if err != nil {
+			return err
+		}
+		var kinds []string
+		for _, j := range open {
+			if j.Class == job.Ask {
+				continue
+			}
+			if err := s.abortable(ctx, tx, &j); err != nil {
+				return err
+			}
+			cause := abortedByRequest
+			if j.State == job.Undoing {
+				cause = undoneNoFurther
+			}
+			if err := s.jobs.Abort(tx, j, cause); err != nil {
+				return err
+			}
+			kinds = append(kinds, string(j.Kind))
+		}
+		if len(kinds) == 0 {
+			return problem.Conflictf("server %s: nothing is going on that could be aborted", srv.ID)
+		}
+		return s.jobs.Append(tx, job.Event{Subject: Subject(srv.ID), Type: "request", Severity: "info", User: who.User, RequestID: who.RequestID,
+			Text: "asked to abort its " + strings.Join(kinds, " and its ")})
+	})
+	return out, err
+}
+
+// LeaveSource is the action of JobMigrate in which the guest of a server goes from host to host.
+const LeaveSource = "leave the source"
+
+// abortable refuses the abort of a job in an action whose end only a host can tell: the guest runs at one of two hosts then.
+func (s *Servers) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
+	if j.Kind != JobMigrate || j.Action != LeaveSource {
+		return nil
+	}
+	m, err := s.moveOf(ctx, tx, j)
+	if err != nil {
+		return err
+	}
+	h, err := s.store.Hosts().Get(ctx, tx, m.SourceID)
+	if err != nil {
+		return err
+	}
+	return problem.Conflictf("server %s: its guest may be at either host while it leaves %s; wait for that host, or prove it off with: %s",
+		j.Subject.ID, h.Name, fmt.Sprintf("salvor fence %s --wait", orID(h)))
+}
+
+// aborts tells whether what is done for a server can be aborted by an operator who is told of it.
+func (s *ServerSituation) aborts() bool {
+	if s.Server.Metal() {
+		return false
+	}
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		waits := j.State == job.Waiting || j.State == job.Undoing || j.Attempt > 0 || j.WaitFor != ""
+		if j.Class != job.Ask && waits && (j.Kind != JobMigrate || j.Action != LeaveSource) {
+			return true
+		}
+	}
+	return false
+}
