@@ -9,11 +9,11 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
@@ -27,6 +27,7 @@ type postgresEngine struct {
 	db     *sql.DB
 	leases *sql.DB // one connection for leases
 	config *pgx.ConnConfig
+	lines  *vigil
 	log    *slog.Logger
 	wake   func()
 
@@ -50,8 +51,16 @@ func postgresConfig(url string) (*pgx.ConnConfig, error) {
 		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
 		return nil, problem.Invalidf("database: not a usable PostgreSQL URL; want postgres://USER:PASSWORD@HOST:PORT/NAME")
 	}
+	several := severalHosts(config)
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 10 * time.Second
+		config.ConnectTimeout = connectTime
+		if several {
+			config.ConnectTimeout = connectTimeOfSeveral
+		}
+	}
+	if several && config.ValidateConnect == nil {
+		// As target_session_attrs=read-write: no write goes to a standby.
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	for name, value := range map[string]string{"application_name": "salvor", "statement_timeout": "30000", "lock_timeout": "15000",
 		"idle_in_transaction_session_timeout": "60000"} {
@@ -73,7 +82,7 @@ func patient(config *pgx.ConnConfig) *pgx.ConnConfig {
 
 // readyPostgres brings the tables up to date where it may; of several programs at once one does.
 func readyPostgres(ctx context.Context, config *pgx.ConnConfig, auto AutoMigrate) error {
-	db := stdlib.OpenDB(*patient(config))
+	db := sql.OpenDB(connectorOf(patient(config), new(atomic.Int32)))
 	defer db.Close()
 	t, err := postgresTables(db)
 	if err != nil {
@@ -100,7 +109,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 		n = 24
 	}
 	lines := &vigil{}
-	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, 1), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
+	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, 1), config: config, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
 		_ = errors.Join(e.db.Close(), e.leases.Close())
 		return nil, e.classify(err)
@@ -135,6 +144,9 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	defer cancel()
 	for n := 1; ; n++ {
 		err := once(db, begin, run, fn)
+		if code(err) == readOnly {
+			e.lines.forget(time.Now())
+		}
 		if err == nil || n == tries || !repeatable(err) {
 			return err
 		}
@@ -229,6 +241,9 @@ func (e *postgresEngine) classify(err error) error {
 		switch pe.Code[:2] {
 		case "08", "53", "57", "55", "58": // connection, resources, operator, not ready or lock time-out, system
 			return problem.Unavailablef("database: %w", err)
+		}
+		if pe.Code == readOnly {
+			return problem.Unavailablef("database: the server takes no changes, as a standby does: %w", err)
 		}
 		return err
 	}
