@@ -234,24 +234,32 @@ func (e *postgresEngine) classify(err error) error {
 		return err
 	}
 	if repeatable(err) {
-		return problem.Unavailablef("database: busy: %w", err)
+		return unavailable("it is busy", err)
+	}
+	var ce *pgconn.ConnectError
+	if errors.As(err, &ce) { // also a refused login, or a database that is gone
+		return unavailable("it cannot be reached", err)
 	}
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
 		switch pe.Code[:2] {
 		case "08", "53", "57", "55", "58": // connection, resources, operator, not ready or lock time-out, system
-			return problem.Unavailablef("database: %w", err)
+			return unavailable("it cannot serve the request now", err)
 		}
 		if pe.Code == readOnly {
-			return problem.Unavailablef("database: the server takes no changes, as a standby does: %w", err)
+			return unavailable("it takes no changes, as a standby does", err)
 		}
 		return err
 	}
-	var ce *pgconn.ConnectError
-	if errors.As(err, &ce) || errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
-		return problem.Unavailablef("database: %w", err)
+	if errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
+		return unavailable("it does not answer", err)
 	}
 	return err
+}
+
+// unavailable is an error that clients see as public, and the log as the driver words it.
+func unavailable(public string, err error) error {
+	return problem.Unavailablef("database: %w", problem.Hide(public+"; ask again", err))
 }
 
 // direct sends statements as they are: the driver keeps prepared ones by itself.
