@@ -1,10 +1,13 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,5 +170,89 @@ func TestPasswordsOfSeveralHostsAreNotShown(t *testing.T) {
 	}
 	if got := store.Masked("postgres://u:hunter2@a:1,b:2/x"); !strings.Contains(got, "a:1,b:2/x") {
 		t.Errorf("shown as %s", got)
+	}
+}
+
+// TestAHungCommitIsAnswered: while a synchronous standby is frozen, a request is told within its bound that its change may have been made; what
+// comes after that is refused without being made, reading goes on, and the server's connections are not used up. After the thaw all goes on.
+func TestAHungCommitIsAnswered(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t, true)
+	const conns = 6
+	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty, MaxConns: conns})
+	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
+	if err := s.Register(t.Context(), me); err != nil {
+		t.Fatal(err)
+	}
+	if err := insertNode(t, s, "before"); err != nil {
+		t.Fatal(err)
+	}
+	p.FreezeReceiver()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as a request has it
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	may, not := 0, 0
+	began := time.Now()
+	for i := range 3 * conns {
+		all.Go(func() {
+			err := s.Do(ctx, func(tx job.Tx) error {
+				return s.InsertNode(tx, &metal.Node{ID: fmt.Sprint("n", i), ProvisionState: metal.Enroll})
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case problem.IsUnconfirmed(err) && problem.Is(err, problem.Unavailable):
+				may++
+			case problem.Is(err, problem.Unavailable):
+				not++
+			default:
+				t.Errorf("a change while no commit ends: %v", err)
+			}
+		})
+	}
+	all.Go(func() {
+		for range 3 { // a lease is renewed by nobody's mercy either
+			if err := s.Beat(ctx, me); !problem.Is(err, problem.Unavailable) {
+				t.Errorf("a beat while no commit ends: %v", err)
+			}
+		}
+	})
+	for range 5 {
+		asked := time.Now()
+		if _, err := s.Node(ctx, nil, "before"); err != nil || time.Since(asked) > 5*time.Second {
+			t.Errorf("a read while no commit ends: %v after %s", err, time.Since(asked))
+		}
+	}
+	all.Wait()
+	if took := time.Since(began); took > 30*time.Second || may == 0 || may > conns || not == 0 {
+		t.Errorf("after %s %d were told that it may have been made, %d that it was not", took, may, not)
+	}
+	if since, why := s.Trouble(); why == "" || since.IsZero() {
+		t.Error("the store thinks that all is well")
+	}
+	db, err := sql.Open("pgx", p.Primary.URL("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	backends := 0
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'salvor'").Scan(&backends); err != nil || backends > 3*conns {
+		t.Errorf("%d connections: %v", backends, err)
+	}
+	t.Logf("%d may have been made, %d were not, %d connections on the server, %s", may, not, backends, time.Since(began))
+	p.Standby.Thaw()
+	eventuallyInserted(t, s, "after")
+	n := 0
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM node WHERE id LIKE 'n%'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n == may || time.Now().After(end) {
+			break
+		}
+	}
+	if n != may {
+		t.Errorf("%d changes were made, %d may have been", n, may)
 	}
 }

@@ -25,7 +25,7 @@ func (m *mood) better() bool {
 
 // worse notes an error that the engine alone was to blame for, and tells whether it is the first.
 func (m *mood) worse(now func() time.Time, raw, told error) bool {
-	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) {
+	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false
 	}
 	m.mu.Lock()

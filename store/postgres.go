@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -25,15 +24,17 @@ import (
 // run again; what snapshots cannot see is ruled by constraints.
 type postgresEngine struct {
 	db     *sql.DB
-	leases *sql.DB // one connection for leases
+	leases *sql.DB       // connections for leases
+	slots  chan struct{} // holds one for each transaction that writes
 	config *pgx.ConnConfig
 	lines  *vigil
 	log    *slog.Logger
 	wake   func()
 
-	hint   chan struct{}
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	hint    chan struct{}
+	running context.Context // until close
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
 }
 
 const (
@@ -109,16 +110,15 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 		n = 24
 	}
 	lines := &vigil{}
-	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, 1), config: config, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
+	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
 		_ = errors.Join(e.db.Close(), e.leases.Close())
 		return nil, e.classify(err)
 	}
-	run, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
+	e.running, e.cancel = context.WithCancel(context.Background())
 	e.tasks.Add(2)
-	go func() { defer e.tasks.Done(); e.listen(run) }()
-	go func() { defer e.tasks.Done(); e.notify(run) }()
+	go func() { defer e.tasks.Done(); e.listen(e.running) }()
+	go func() { defer e.tasks.Done(); e.notify(e.running) }()
 	return e, nil
 }
 
@@ -135,15 +135,13 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	begin, db := ctx, e.db
-	asked := patienceOf(ctx)
-	if asked.lease {
-		db = e.leases
+	t, err := e.transaction(ctx)
+	if err != nil {
+		return err
 	}
-	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), asked.within)
-	defer cancel()
+	defer t.end()
 	for n := 1; ; n++ {
-		err := once(db, begin, run, fn)
+		err := t.once(fn)
 		if code(err) == readOnly {
 			e.lines.forget(time.Now())
 		}
@@ -151,43 +149,15 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 			return err
 		}
 		// Once fn has begun the caller's end counts no more.
-		begin = run
+		t.begin = t.run
 		pause := time.NewTimer(rand.N(time.Duration(min(n, 10)) * 3 * time.Millisecond))
 		select {
 		case <-pause.C:
-		case <-run.Done():
+		case <-t.run.Done():
 			pause.Stop()
 			return err
 		}
 	}
-}
-
-func once(db *sql.DB, begin, run context.Context, fn func(context.Context, runner) error) (err error) {
-	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
-	conn, err := db.Conn(begin)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer func() { err = endedLine(conn, err) }()
-	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	committed := false
-	defer func() {
-		if !committed {
-			_ = tx.Rollback()
-		}
-	}()
-	if err := fn(run, direct{tx}); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	committed = true
-	return nil
 }
 
 // repeatable tells the refusals of the server that a new run of the transaction can pass.
