@@ -315,21 +315,15 @@ func (c *Call) Empty(status int) error {
 func Faults(log *slog.Logger, names map[int]string, other string) Failer {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		info := Of(r.Context())
-		status := Status(err)
+		status, words := Explain(w, r, err)
 		if status == http.StatusInternalServerError {
 			log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
-		}
-		var known *Error
-		if errors.As(err, &known) {
-			for k, values := range known.Header {
-				w.Header()[k] = values
-			}
 		}
 		name := names[status]
 		if name == "" {
 			name = other
 		}
-		fault := map[string]any{"code": status, "message": Words(err, info.ID)}
+		fault := map[string]any{"code": status, "message": words}
 		if name == "error" {
 			fault["title"] = http.StatusText(status)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"salvor/problem"
 )
@@ -48,6 +49,10 @@ func Status(err error) int {
 	if errors.As(err, &e) {
 		return e.Status
 	}
+	if problem.IsUnconfirmed(err) {
+		// Clients repeat a 503 by themselves, and this one may have been done.
+		return http.StatusGatewayTimeout
+	}
 	if status, ok := statuses[problem.KindOf(err)]; ok {
 		return status
 	}
@@ -70,5 +75,31 @@ func Words(err error, requestID string) string {
 	if problem.KindOf(err) == problem.Internal && outOfTime(err) {
 		return "The request could not be worked off in its time; ask again."
 	}
-	return err.Error()
+	if problem.IsHidden(err) && requestID != "" {
+		return problem.Public(err) + "; request id " + requestID
+	}
+	return problem.Public(err)
+}
+
+// hiddenRetry is when a request that met a store which does not answer may be sent again.
+const hiddenRetry = 5 * time.Second
+
+// Explain gives status and text of the answer to a request that failed, and sets the answer's headers. What the text hides goes
+// into the request's line in the log.
+func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, words string) {
+	info := Of(r.Context())
+	status = Status(err)
+	var known *Error
+	if errors.As(err, &known) {
+		for k, values := range known.Header {
+			w.Header()[k] = values
+		}
+	}
+	if problem.IsHidden(err) {
+		info.hidden = err.Error()
+		if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
+			w.Header().Set("Retry-After", seconds(hiddenRetry))
+		}
+	}
+	return status, Words(err, info.ID)
 }

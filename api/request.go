@@ -19,6 +19,8 @@ type Request struct {
 	User access.Principal
 	// Connection ends with the client's connection, and not with the time-out of a request: for answers that are streams.
 	Connection context.Context
+	// hidden is why the request failed, where the answer does not tell all of it.
+	hidden string
 }
 
 // NewRequestID makes a request id as OpenStack spells it.

@@ -52,6 +52,9 @@ func (l serverLog) Write(b []byte) (int, error) {
 // maxLogged bounds what a client chose in a line of the log, in bytes.
 const maxLogged = 200
 
+// maxHidden bounds what the log tells of a failed request beyond what the answer tells, in bytes.
+const maxHidden = 600
+
 func clipped(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -127,6 +130,9 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			}
 			line := []any{"request_id", info.ID, "user", info.User.User, "from", peer(r), "method", clipped(r.Method, maxMethod),
 				"path", clipped(r.URL.Path, maxLogged), "status", out.status, "bytes", out.bytes, "duration", time.Since(start)}
+			if info.hidden != "" {
+				line = append(line, "error", clipped(info.hidden, maxHidden))
+			}
 			if v := visitOf(r); level == slog.LevelInfo && out.status >= http.StatusBadRequest && v != nil && !v.isProved() {
 				dropped, ok := strangers.line(time.Now())
 				if !ok {

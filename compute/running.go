@@ -80,7 +80,7 @@ func (s *Hosts) Skip(ctx context.Context, tx job.Tx, planID string, why map[stri
 	}
 	for i := range p.Items {
 		if err := why[p.Items[i].ServerID]; err != nil {
-			p.Items[i].Problem = err.Error()
+			p.Items[i].Problem = problem.Public(err)
 		}
 	}
 	return s.store.Plans().Save(tx, p)

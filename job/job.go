@@ -259,5 +259,5 @@ func (j *Job) Cause() error {
 
 // SetCause stores why the job failed, in words for the user.
 func (j *Job) SetCause(err error) {
-	j.Problem, j.ProblemKind = err.Error(), problem.KindOf(err).String()
+	j.Problem, j.ProblemKind = problem.Public(err), problem.KindOf(err).String()
 }

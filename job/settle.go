@@ -227,9 +227,9 @@ func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
 	case out.verdict == verdictRetry && next.Attempt > 1:
 		return nil // one line for the first failed try; the count is in the job
 	case out.verdict == verdictRetry:
-		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %v", word, j.Action, out.err)
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: will try again: %s", word, j.Action, problem.Public(out.err))
 	case out.verdict == verdictFail && j.State == Undoing:
-		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, j.shown(out.err))
+		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %s", word, j.Action, problem.Public(j.shown(out.err)))
 	case out.verdict == verdictFail:
 		e.Severity, e.Text = "error", fmt.Sprintf("%s%s: failed: %v", word, j.Action, next.Problem)
 	case out.verdict == verdictWait, out.verdict == verdictPause:

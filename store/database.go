@@ -11,9 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"salvor/problem"
 )
@@ -99,7 +98,7 @@ func (d *Database) openServer(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	db := stdlib.OpenDB(*patient(config))
+	db := sql.OpenDB(connectorOf(patient(config), new(atomic.Int32)))
 	d.release, d.engine = append(d.release, db.Close), &postgresEngine{}
 	db.SetMaxOpenConns(2)
 	if err := db.PingContext(ctx); err != nil {

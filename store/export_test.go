@@ -16,3 +16,6 @@ func (s *Store) Exec(ctx context.Context, text string, args ...any) error {
 		return err
 	})
 }
+
+// Masked is masked.
+func Masked(url string) string { return masked(url) }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -61,7 +60,7 @@ func (e *postgresEngine) listen(ctx context.Context) {
 }
 
 func (e *postgresEngine) hear(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, e.config.Copy())
+	conn, err := connectOne(ctx, connectorOf(e.config, &e.lines.last))
 	if err != nil {
 		return err
 	}
@@ -114,12 +113,13 @@ func endedLine(conn *sql.Conn, err error) error {
 		return nil
 	}
 	gone := conn.Raw(func(c any) error {
-		if c, ok := c.(*stdlib.Conn); ok && c.Conn().IsClosed() {
+		// A server that became read-only stays that over this connection: a new one finds the server that takes changes.
+		if c, ok := c.(*stdlib.Conn); ok && (c.Conn().IsClosed() || code(err) == readOnly) {
 			return driver.ErrBadConn
 		}
 		return nil
 	})
-	if gone != nil {
+	if gone != nil && code(err) != readOnly {
 		return errCut{err}
 	}
 	return err

@@ -14,24 +14,28 @@ type mood struct {
 	why   string
 }
 
-func (m *mood) better() {
+// better tells whether it was worse.
+func (m *mood) better() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	worse := m.why != ""
 	m.why = ""
+	return worse
 }
 
-// worse notes an error that the engine alone was to blame for, and gives it back.
-func (m *mood) worse(now func() time.Time, raw, told error) error {
-	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) {
-		return told
+// worse notes an error that the engine alone was to blame for, and tells whether it is the first.
+func (m *mood) worse(now func() time.Time, raw, told error) bool {
+	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
+		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.why == "" {
+	first := m.why == ""
+	if first {
 		m.since = now()
 	}
-	m.why = told.Error()
-	return told
+	m.why = problem.Public(told)
+	return first
 }
 
 // Trouble tells since when the database takes no changes, and why; empty: it does.

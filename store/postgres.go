@@ -4,16 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
@@ -25,14 +24,17 @@ import (
 // run again; what snapshots cannot see is ruled by constraints.
 type postgresEngine struct {
 	db     *sql.DB
-	leases *sql.DB // one connection for leases
+	leases *sql.DB       // connections for leases
+	slots  chan struct{} // holds one for each transaction that writes
 	config *pgx.ConnConfig
+	lines  *vigil
 	log    *slog.Logger
 	wake   func()
 
-	hint   chan struct{}
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	hint    chan struct{}
+	running context.Context // until close
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
 }
 
 const (
@@ -50,8 +52,16 @@ func postgresConfig(url string) (*pgx.ConnConfig, error) {
 		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
 		return nil, problem.Invalidf("database: not a usable PostgreSQL URL; want postgres://USER:PASSWORD@HOST:PORT/NAME")
 	}
+	several := severalHosts(config)
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 10 * time.Second
+		config.ConnectTimeout = connectTime
+		if several {
+			config.ConnectTimeout = connectTimeOfSeveral
+		}
+	}
+	if several && config.ValidateConnect == nil {
+		// As target_session_attrs=read-write: no write goes to a standby.
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	for name, value := range map[string]string{"application_name": "salvor", "statement_timeout": "30000", "lock_timeout": "15000",
 		"idle_in_transaction_session_timeout": "60000"} {
@@ -73,7 +83,7 @@ func patient(config *pgx.ConnConfig) *pgx.ConnConfig {
 
 // readyPostgres brings the tables up to date where it may; of several programs at once one does.
 func readyPostgres(ctx context.Context, config *pgx.ConnConfig, auto AutoMigrate) error {
-	db := stdlib.OpenDB(*patient(config))
+	db := sql.OpenDB(connectorOf(patient(config), new(atomic.Int32)))
 	defer db.Close()
 	t, err := postgresTables(db)
 	if err != nil {
@@ -100,16 +110,15 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 		n = 24
 	}
 	lines := &vigil{}
-	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, 1), config: config, log: log, wake: wake, hint: make(chan struct{}, 1)}
+	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
 		_ = errors.Join(e.db.Close(), e.leases.Close())
 		return nil, e.classify(err)
 	}
-	run, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
+	e.running, e.cancel = context.WithCancel(context.Background())
 	e.tasks.Add(2)
-	go func() { defer e.tasks.Done(); e.listen(run) }()
-	go func() { defer e.tasks.Done(); e.notify(run) }()
+	go func() { defer e.tasks.Done(); e.listen(e.running) }()
+	go func() { defer e.tasks.Done(); e.notify(e.running) }()
 	return e, nil
 }
 
@@ -126,56 +135,29 @@ func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	begin, db := ctx, e.db
-	asked := patienceOf(ctx)
-	if asked.lease {
-		db = e.leases
+	t, err := e.transaction(ctx)
+	if err != nil {
+		return err
 	}
-	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), asked.within)
-	defer cancel()
+	defer t.end()
 	for n := 1; ; n++ {
-		err := once(db, begin, run, fn)
+		err := t.once(fn)
+		if code(err) == readOnly {
+			e.lines.forget(time.Now())
+		}
 		if err == nil || n == tries || !repeatable(err) {
 			return err
 		}
 		// Once fn has begun the caller's end counts no more.
-		begin = run
+		t.begin = t.run
 		pause := time.NewTimer(rand.N(time.Duration(min(n, 10)) * 3 * time.Millisecond))
 		select {
 		case <-pause.C:
-		case <-run.Done():
+		case <-t.run.Done():
 			pause.Stop()
 			return err
 		}
 	}
-}
-
-func once(db *sql.DB, begin, run context.Context, fn func(context.Context, runner) error) (err error) {
-	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
-	conn, err := db.Conn(begin)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer func() { err = endedLine(conn, err) }()
-	tx, err := conn.BeginTx(run, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	if err != nil {
-		return err
-	}
-	committed := false
-	defer func() {
-		if !committed {
-			_ = tx.Rollback()
-		}
-	}()
-	if err := fn(run, direct{tx}); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	committed = true
-	return nil
 }
 
 // repeatable tells the refusals of the server that a new run of the transaction can pass.
@@ -222,21 +204,32 @@ func (e *postgresEngine) classify(err error) error {
 		return err
 	}
 	if repeatable(err) {
-		return problem.Unavailablef("database: busy: %w", err)
+		return unavailable("it is busy", err)
+	}
+	var ce *pgconn.ConnectError
+	if errors.As(err, &ce) { // also a refused login, or a database that is gone
+		return unavailable("it cannot be reached", err)
 	}
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
 		switch pe.Code[:2] {
 		case "08", "53", "57", "55", "58": // connection, resources, operator, not ready or lock time-out, system
-			return problem.Unavailablef("database: %w", err)
+			return unavailable("it cannot serve the request now", err)
+		}
+		if pe.Code == readOnly {
+			return unavailable("it takes no changes, as a standby does", err)
 		}
 		return err
 	}
-	var ce *pgconn.ConnectError
-	if errors.As(err, &ce) || errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
-		return problem.Unavailablef("database: %w", err)
+	if errors.Is(err, sql.ErrConnDone) || pgconn.Timeout(err) || brokenLine(err) {
+		return unavailable("it does not answer", err)
 	}
 	return err
+}
+
+// unavailable is an error that clients see as public, and the log as the driver words it.
+func unavailable(public string, err error) error {
+	return problem.Unavailablef("database: %w", problem.Hide(public+"; ask again", err))
 }
 
 // direct sends statements as they are: the driver keeps prepared ones by itself.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,11 +54,20 @@ func heedful(config *pgx.ConnConfig) {
 type vigil struct {
 	mu     sync.Mutex
 	silent time.Time
+	// last is the server that was used last, where a URL names several.
+	last atomic.Int32
+}
+
+// forget gives up all connections that were used last before then.
+func (v *vigil) forget(then time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.silent = then
 }
 
 // pool opens connections under the vigil.
 func (v *vigil) pool(config *pgx.ConnConfig, conns int) *sql.DB {
-	db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(v.lost))
+	db := sql.OpenDB(connectorOf(config, &v.last, stdlib.OptionShouldPing(v.lost)))
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -85,9 +95,7 @@ func (v *vigil) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
 		return false
 	}
 	if bounded.Err() != nil && ctx.Err() == nil {
-		v.mu.Lock()
-		v.silent = asked
-		v.mu.Unlock()
+		v.forget(asked)
 	}
 	return true
 }

@@ -159,10 +159,16 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		return last.outcome(fn(last))
 	})
 	if err != nil {
-		return s.mood.worse(s.now, err, s.engine.classify(err))
+		told := s.engine.classify(err)
+		if s.mood.worse(s.now, err, told) {
+			s.log.Warn("the database takes no changes", "error", told)
+		}
+		return told
 	}
 	committed = true
-	s.mood.better()
+	if s.mood.better() {
+		s.log.Info("the database takes changes again")
+	}
 	if last.wake {
 		s.wakeHere()
 	}

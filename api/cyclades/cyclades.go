@@ -115,7 +115,7 @@ func (c *call) links(path string) []obj {
 // faultNames are the names of errors by their status.
 var faultNames = map[int]string{
 	400: "badRequest", 401: "unauthorized", 403: "forbidden", 404: "itemNotFound", 405: "notAllowed", 409: "conflict",
-	413: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable",
+	413: "overLimit", 415: "badMediaType", 501: "notImplemented", 503: "serviceUnavailable", 504: "serviceUnavailable",
 }
 
 // fault is an error with a name of its own.
@@ -134,7 +134,8 @@ func faultf(status int, name, text string) error {
 // fail writes an error as Cyclades does.
 func fail(log *slog.Logger) api.Failer {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
-		status, name := api.Status(err), ""
+		status, words := api.Explain(w, r, err)
+		name := ""
 		if f := asFault(err); f != nil {
 			name = f.name
 		} else if name = faultNames[status]; name == "" {
@@ -144,10 +145,7 @@ func fail(log *slog.Logger) api.Failer {
 		if status == http.StatusInternalServerError {
 			log.Error("a request failed", "request_id", id, "error", err)
 		}
-		for k, v := range headerOf(err) {
-			w.Header()[k] = v
-		}
-		b, err := json.Marshal(obj{name: obj{"code": status, "message": api.Words(err, id), "details": ""}})
+		b, err := json.Marshal(obj{name: obj{"code": status, "message": words, "details": ""}})
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)
 		}

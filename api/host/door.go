@@ -118,13 +118,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 func fail(w http.ResponseWriter, r *http.Request, err error) {
-	var known *api.Error
-	if errors.As(err, &known) {
-		for k, v := range known.Header {
-			w.Header()[k] = v
-		}
-	}
-	answer(w, api.Status(err), map[string]string{"error": api.Words(err, api.Of(r.Context()).ID)})
+	status, words := api.Explain(w, r, err)
+	answer(w, status, map[string]string{"error": words})
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

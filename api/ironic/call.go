@@ -164,8 +164,7 @@ func (s *server) hostURL(r *http.Request) string {
 // fail writes an error as Ironic does: JSON inside of a JSON string.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	info := api.Of(r.Context())
-	status := api.Status(err)
-	words := api.Words(err, info.ID)
+	status, words := api.Explain(w, r, err)
 	if status == http.StatusInternalServerError {
 		s.Log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
 	}
@@ -180,11 +179,6 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 			code = "Server"
 		}
 		inner = ironic.Fault{Code: code, String: words}
-	}
-	if known != nil {
-		for k, v := range known.Header {
-			w.Header()[k] = v
-		}
 	}
 	text, _ := json.Marshal(inner) // strings and numbers: cannot fail
 	body, _ := json.Marshal(ironic.ErrorBody{Message: string(text)})

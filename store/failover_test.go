@@ -1,0 +1,258 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/secret"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// openAt opens a store on a PostgreSQL URL as the program does.
+func openAt(t *testing.T, at string, opts store.Options) *store.Store {
+	t.Helper()
+	key, err := secret.NewKey(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), at, key, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// insertNode gives the error of one small transaction.
+func insertNode(t *testing.T, s *store.Store, id string) error {
+	t.Helper()
+	return s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll}) })
+}
+
+// eventuallyInserted tries until the database takes a node, and gives how long that took. Each refusal must be one that may be asked again.
+func eventuallyInserted(t *testing.T, s *store.Store, id string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		err := insertNode(t, s, id)
+		if err == nil || problem.Is(err, problem.Conflict) { // it was taken, though the connection ended before that was told
+			return time.Since(began)
+		}
+		if !problem.Is(err, problem.Unavailable) {
+			t.Fatalf("refused otherwise than as one that may be asked again: %v", err)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("still refused: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestNoWriteGoesToAStandby: a URL that names a standby before the primary serves, and so does what is left after the primary's death.
+func TestNoWriteGoesToAStandby(t *testing.T) {
+	p := storetest.NewPair(t, true)
+	p.Database("one")
+	at := "postgres://postgres@/one?host=" + url.QueryEscape(p.Standby.Dir()+","+p.Primary.Dir()) + "&sslmode=disable"
+	s := openAt(t, at, store.Options{Migrate: store.MigrateEmpty})
+	if err := insertNode(t, s, "before"); err != nil {
+		t.Fatal(err)
+	}
+	p.Primary.Kill()
+	if err := insertNode(t, s, "lost"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("without a primary: %v", err)
+	}
+	if _, err := s.Node(t.Context(), nil, "before"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("a read from a standby that was not asked for: %v", err)
+	}
+	p.Standby.Promote()
+	t.Logf("the first write after the promotion took %s", eventuallyInserted(t, s, "after"))
+	for _, id := range []string{"before", "after"} {
+		if _, err := s.Node(t.Context(), nil, id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAReadOnlyServerIsLeft: a server that begins to refuse changes, as one that is demoted, keeps no connection; another that takes them is found.
+func TestAReadOnlyServerIsLeft(t *testing.T) {
+	p := storetest.NewPair(t, true)
+	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty})
+	if err := insertNode(t, s, "before"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("pgx", p.Primary.URL("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, text := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(30 * time.Second); ; {
+		// The server takes the setting up in its own time.
+		err := insertNode(t, s, "n"+time.Now().Format("150405.000000000"))
+		if problem.Is(err, problem.Unavailable) {
+			break
+		}
+		if time.Now().After(end) || err != nil {
+			t.Fatalf("the server takes changes on: %v", err)
+		}
+	}
+	p.Standby.Promote()
+	eventuallyInserted(t, s, "after")
+	other, err := sql.Open("pgx", p.Standby.URL("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	n := 0
+	if err := other.QueryRowContext(t.Context(), "SELECT count(*) FROM node WHERE id = 'after'").Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d rows on the server that takes changes: %v", n, err)
+	}
+}
+
+// TestADeadFirstHostCostsNoConnectionItsTime: the first server of a URL swallows everything. The next connections do not wait for it.
+func TestADeadFirstHostCostsNoConnectionItsTime(t *testing.T) {
+	d := storetest.OnPostgres(t)
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	living, _ := holed(t, d)
+	u, err := url.Parse(living.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "postgres://postgres@" + dead.Addr().String() + "," + u.Host + u.Path + "?sslmode=disable"
+	began := time.Now()
+	s := openAt(t, at, store.Options{Migrate: store.MigrateEmpty})
+	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
+	if err := s.Register(t.Context(), me); err != nil {
+		t.Fatal(err)
+	}
+	// A beat has two seconds, and its connection is a new one.
+	if err := s.Beat(t.Context(), me); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("the start beside a dead server took %s", took)
+	}
+	tool, err := store.OpenDatabase(t.Context(), at, store.Look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.Close()
+	if got := tool.URL(); !strings.Contains(got, dead.Addr().String()+","+u.Host) {
+		t.Errorf("it calls itself %s", got)
+	}
+}
+
+// TestPasswordsOfSeveralHostsAreNotShown: the URL of several servers is printed without its password.
+func TestPasswordsOfSeveralHostsAreNotShown(t *testing.T) {
+	for _, at := range []string{"postgres://u:hunter2@a:1,b:2/x", "postgres://u:hunter2@[::1]:1,[::2]:2/x", "postgres://u@/x?host=a,b&password=hunter2"} {
+		if got := store.Masked(at); strings.Contains(got, "hunter2") {
+			t.Errorf("%s is shown as %s", at, got)
+		}
+	}
+	if got := store.Masked("postgres://u:hunter2@a:1,b:2/x"); !strings.Contains(got, "a:1,b:2/x") {
+		t.Errorf("shown as %s", got)
+	}
+}
+
+// TestAHungCommitIsAnswered: while a synchronous standby is frozen, a request is told within its bound that its change may have been made; what
+// comes after that is refused without being made, reading goes on, and the server's connections are not used up. After the thaw all goes on.
+func TestAHungCommitIsAnswered(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t, true)
+	const conns = 6
+	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty, MaxConns: conns})
+	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
+	if err := s.Register(t.Context(), me); err != nil {
+		t.Fatal(err)
+	}
+	if err := insertNode(t, s, "before"); err != nil {
+		t.Fatal(err)
+	}
+	p.FreezeReceiver()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as a request has it
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	may, not := 0, 0
+	began := time.Now()
+	for i := range 3 * conns {
+		all.Go(func() {
+			err := s.Do(ctx, func(tx job.Tx) error {
+				return s.InsertNode(tx, &metal.Node{ID: fmt.Sprint("n", i), ProvisionState: metal.Enroll})
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case problem.IsUnconfirmed(err) && problem.Is(err, problem.Unavailable):
+				may++
+			case problem.Is(err, problem.Unavailable):
+				not++
+			default:
+				t.Errorf("a change while no commit ends: %v", err)
+			}
+		})
+	}
+	all.Go(func() {
+		for range 3 { // a lease is renewed by nobody's mercy either
+			if err := s.Beat(ctx, me); !problem.Is(err, problem.Unavailable) {
+				t.Errorf("a beat while no commit ends: %v", err)
+			}
+		}
+	})
+	for range 5 {
+		asked := time.Now()
+		if _, err := s.Node(ctx, nil, "before"); err != nil || time.Since(asked) > 5*time.Second {
+			t.Errorf("a read while no commit ends: %v after %s", err, time.Since(asked))
+		}
+	}
+	all.Wait()
+	if took := time.Since(began); took > 30*time.Second || may == 0 || may > conns || not == 0 {
+		t.Errorf("after %s %d were told that it may have been made, %d that it was not", took, may, not)
+	}
+	if since, why := s.Trouble(); why == "" || since.IsZero() {
+		t.Error("the store thinks that all is well")
+	}
+	db, err := sql.Open("pgx", p.Primary.URL("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	backends := 0
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'salvor'").Scan(&backends); err != nil || backends > 3*conns {
+		t.Errorf("%d connections: %v", backends, err)
+	}
+	t.Logf("%d may have been made, %d were not, %d connections on the server, %s", may, not, backends, time.Since(began))
+	p.Standby.Thaw()
+	eventuallyInserted(t, s, "after")
+	n := 0
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM node WHERE id LIKE 'n%'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n == may || time.Now().After(end) {
+			break
+		}
+	}
+	if n != may {
+		t.Errorf("%d changes were made, %d may have been", n, may)
+	}
+}

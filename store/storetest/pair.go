@@ -1,0 +1,319 @@
+package storetest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Pair is a PostgreSQL primary and a standby that streams from it. Each is a server of its own, on a socket in its own directory.
+// Promote swaps nothing: Primary and Standby stay what they were at the start.
+type Pair struct {
+	Primary, Standby *Instance
+}
+
+// Instance is one PostgreSQL server of a test.
+type Instance struct {
+	t      testing.TB
+	name   string
+	dir    string
+	bin    string
+	as     *syscall.Credential
+	run    *exec.Cmd
+	exited chan struct{}
+}
+
+// standbyName is what the standby calls itself when it streams.
+const standbyName = "standby"
+
+// NewPair starts both servers; the end of the test stops them. With synchronous, a commit on the primary waits until the standby has it.
+// Tests under -short are skipped where there is no PostgreSQL.
+func NewPair(t testing.TB, synchronous bool) *Pair {
+	t.Helper()
+	p := &Pair{Primary: newInstance(t, "primary"), Standby: newInstance(t, standbyName)}
+	p.Primary.command("initdb", "-D", p.Primary.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
+	p.Primary.Start()
+	p.Standby.command("pg_basebackup", "-D", p.Standby.data(), "-U", "postgres", "-R", "--no-sync", "-c", "fast",
+		"-d", "host="+p.Primary.dir+" application_name="+standbyName)
+	p.Standby.Start()
+	p.awaitStreaming()
+	if synchronous {
+		p.Primary.exec("ALTER SYSTEM SET synchronous_standby_names = '" + standbyName + "'")
+		p.Primary.exec("SELECT pg_reload_conf()")
+		p.await("a synchronous standby", p.Primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
+	}
+	return p
+}
+
+// Database makes an empty database on the primary, waits until the standby has it, and gives its URL with both servers.
+func (p *Pair) Database(name string) string {
+	p.Primary.t.Helper()
+	p.Primary.exec("CREATE DATABASE " + name)
+	p.await("the new database on the standby", p.Standby, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')")
+	return p.URL(name)
+}
+
+// URL names a database on both servers, the primary first.
+func (p *Pair) URL(database string) string {
+	return "postgres://postgres@/" + database + "?host=" + url.QueryEscape(p.Primary.dir+","+p.Standby.dir) + "&sslmode=disable"
+}
+
+// FreezeReceiver stops the process of the standby that receives the primary's log: the standby answers on, and falls behind. Thaw of the
+// standby ends it. With a synchronous standby commits then hang.
+func (p *Pair) FreezeReceiver() {
+	p.Primary.t.Helper()
+	pid := 0
+	p.Standby.query(&pid, "SELECT pid FROM pg_stat_wal_receiver")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		p.Primary.t.Fatalf("freeze the receiver of the standby: %v", err)
+	}
+}
+
+func (p *Pair) awaitStreaming() {
+	p.await("a standby that streams", p.Primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
+}
+
+func (p *Pair) await(what string, on *Instance, question string) {
+	p.Primary.t.Helper()
+	for end := time.Now().Add(startTime); ; time.Sleep(20 * time.Millisecond) {
+		var yes bool
+		if on.query(&yes, question); yes {
+			return
+		}
+		if time.Now().After(end) {
+			p.Primary.t.Fatalf("PostgreSQL for tests: there never was %s: %s", what, on.log())
+		}
+	}
+}
+
+// startTime bounds the start and the end of a server, and what a pair waits for.
+const startTime = 60 * time.Second
+
+func newInstance(t testing.TB, name string) *Instance {
+	t.Helper()
+	bin, err := findServer()
+	if errors.Is(err, errNoServer) && testing.Short() {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &Instance{t: t, name: name, bin: bin}
+	if i.as, err = serverUser(); err != nil {
+		t.Fatal(err)
+	}
+	if i.dir, err = os.MkdirTemp(fastDir(), "salvor-pg"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		i.Kill()
+		if t.Failed() {
+			t.Logf("log of the %s:\n%s", name, i.log())
+		}
+		_ = os.RemoveAll(i.dir)
+	})
+	if i.as != nil {
+		if err := os.Chown(i.dir, int(i.as.Uid), int(i.as.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return i
+}
+
+// Dir is the directory of the server's socket.
+func (i *Instance) Dir() string { return i.dir }
+
+// URL names a database on this server alone.
+func (i *Instance) URL(database string) string {
+	return "postgres://postgres@/" + database + "?host=" + url.QueryEscape(i.dir) + "&sslmode=disable"
+}
+
+func (i *Instance) data() string { return filepath.Join(i.dir, "data") }
+
+// log is the end of what the server wrote.
+func (i *Instance) log() string {
+	all, _ := os.ReadFile(filepath.Join(i.dir, "log"))
+	return string(all[max(0, len(all)-4000):])
+}
+
+// command runs one of PostgreSQL's programs as the server's user.
+func (i *Instance) command(program string, args ...string) {
+	i.t.Helper()
+	cmd := exec.Command(filepath.Join(i.bin, program), args...)
+	cmd.Dir, cmd.SysProcAttr = i.dir, &syscall.SysProcAttr{Credential: i.as}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		i.t.Fatalf("PostgreSQL for tests: %s: %v: %s", program, err, out)
+	}
+}
+
+// Start starts the server, again after Kill or Stop, and waits until it answers. Its files keep each commit through the kill of its processes.
+func (i *Instance) Start() {
+	i.t.Helper()
+	for end := time.Now().Add(startTime); ; time.Sleep(100 * time.Millisecond) {
+		i.launch()
+		err := i.ready()
+		if err == nil {
+			return
+		}
+		// What a killed server had started may live a moment longer, and a new one is not let in beside that.
+		if time.Now().After(end) {
+			i.t.Fatalf("PostgreSQL for tests: the %s: %v: %s", i.name, err, i.log())
+		}
+	}
+}
+
+// launch starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.
+func (i *Instance) launch() {
+	i.t.Helper()
+	log, err := os.OpenFile(filepath.Join(i.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	run := exec.Command(filepath.Join(i.bin, "postgres"), "-D", i.data(), "-k", i.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+		"-c", "full_page_writes=off", "-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "wal_sender_timeout=0", "-c", "wal_receiver_timeout=0",
+		"-c", "wal_retrieve_retry_interval=200ms", "-c", "hot_standby_feedback=on")
+	run.Dir, run.Stdout, run.Stderr = i.dir, log, log
+	run.SysProcAttr = &syscall.SysProcAttr{Credential: i.as, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	started, exited := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		err := run.Start()
+		_ = log.Close()
+		started <- err
+		if err == nil {
+			_ = run.Wait()
+		}
+		close(exited)
+	}()
+	if err := <-started; err != nil {
+		i.t.Fatal(err)
+	}
+	i.run, i.exited = run, exited
+}
+
+func (i *Instance) ready() error {
+	for end := time.Now().Add(startTime); ; time.Sleep(20 * time.Millisecond) {
+		err := i.try(func(ctx context.Context, db *sql.DB) error { return db.PingContext(ctx) })
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-i.exited:
+			return errors.New("it ended at once")
+		default:
+		}
+	}
+}
+
+// Kill ends all processes of the server at once, as the loss of its machine would, also frozen ones.
+func (i *Instance) Kill() {
+	if i.run == nil {
+		return
+	}
+	for _, pid := range i.freeze() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-i.exited
+	i.run = nil
+}
+
+// Stop ends the server in order, though its clients are at work.
+func (i *Instance) Stop() {
+	i.t.Helper()
+	_ = i.run.Process.Signal(syscall.SIGINT)
+	select {
+	case <-i.exited:
+		i.run = nil
+	case <-time.After(startTime):
+		i.t.Fatalf("PostgreSQL for tests: the %s does not end: %s", i.name, i.log())
+	}
+}
+
+// Promote makes a primary of the standby and waits until it takes changes.
+func (i *Instance) Promote() {
+	i.t.Helper()
+	done := false
+	if i.query(&done, "SELECT pg_promote(true, 60)"); !done {
+		i.t.Fatalf("PostgreSQL for tests: the %s is not promoted: %s", i.name, i.log())
+	}
+}
+
+// Freeze stops all processes of the server where they stand: connections stay open and nothing is answered.
+func (i *Instance) Freeze() { i.freeze() }
+
+// Thaw lets all processes of the server go on, whatever froze them.
+func (i *Instance) Thaw() {
+	for _, pid := range i.processes() {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+}
+
+// freeze gives the processes that it stopped. The postmaster is the first, so that it starts no more of them.
+func (i *Instance) freeze() []int {
+	_ = syscall.Kill(i.run.Process.Pid, syscall.SIGSTOP)
+	all := i.processes()
+	for _, pid := range all {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	return all
+}
+
+// processes are the postmaster and its children.
+func (i *Instance) processes() []int {
+	parent := i.run.Process.Pid
+	all := []int{parent}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended
+		}
+		// PID (NAME) STATE PARENT ...
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+func (i *Instance) exec(text string) {
+	i.t.Helper()
+	if err := i.try(func(ctx context.Context, db *sql.DB) error { _, err := db.ExecContext(ctx, text); return err }); err != nil {
+		i.t.Fatalf("PostgreSQL for tests: the %s: %s: %v", i.name, text, err)
+	}
+}
+
+// query asks the server for one value.
+func (i *Instance) query(to any, text string) {
+	i.t.Helper()
+	if err := i.try(func(ctx context.Context, db *sql.DB) error { return db.QueryRowContext(ctx, text).Scan(to) }); err != nil {
+		i.t.Fatalf("PostgreSQL for tests: the %s: %s: %v", i.name, text, err)
+	}
+}
+
+// try does something on a connection of its own to the server.
+func (i *Instance) try(do func(ctx context.Context, db *sql.DB) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	db, err := sql.Open("pgx", i.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return do(ctx, db)
+}
