@@ -147,7 +147,7 @@ func (d Dialect) enter(c *Call, route *Route, wrong error) (err error) {
 	if c.Who, err = d.Auth.Authenticate(c.R); err != nil {
 		return err
 	}
-	Of(c.R.Context()).User = c.Who
+	c.R = RequestedBy(c.R, c.Who)
 	return wrong
 }
 
@@ -319,12 +319,7 @@ func Faults(log *slog.Logger, names map[int]string, other string) Failer {
 		if status == http.StatusInternalServerError {
 			log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
 		}
-		var known *Error
-		if errors.As(err, &known) {
-			for k, values := range known.Header {
-				w.Header()[k] = values
-			}
-		}
+		SetHeaders(w.Header(), err)
 		name := names[status]
 		if name == "" {
 			name = other

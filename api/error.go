@@ -57,6 +57,19 @@ func Status(err error) int {
 	return http.StatusInternalServerError
 }
 
+// SetHeaders sets the headers that belong to an error: its own, and Retry-After where asking again later may help.
+func SetHeaders(h http.Header, err error) {
+	var known *Error
+	if errors.As(err, &known) {
+		for k, values := range known.Header {
+			h[k] = values
+		}
+	}
+	if after := problem.RetryAfterOf(err); after > 0 {
+		h.Set("Retry-After", seconds(after))
+	}
+}
+
 // outOfTime tells whether the request's own time ended, or its client went away.
 func outOfTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)

@@ -50,6 +50,8 @@ type Store struct {
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
 	mood     mood
+	// readQueue and writeQueue hold requests of users; nothing else waits in them.
+	readQueue, writeQueue *fairQueue
 }
 
 var (
@@ -64,6 +66,8 @@ type engine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
 	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
 	reader() runner
+	// seats are how many requests of users may read, and write, at once. Some connections are left for all other work.
+	seats() (reads, writes int)
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
@@ -104,6 +108,8 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
+	reads, writes := s.engine.seats()
+	s.readQueue, s.writeQueue = newFairQueue(reads), newFairQueue(writes)
 	e, server := s.engine.(*postgresEngine)
 	if server {
 		s.readTime = readTime(e.config)
@@ -150,7 +156,12 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 			last.rolledBack()
 		}
 	}()
-	err := s.engine.do(ctx, func(ctx context.Context, run runner) error {
+	release, err := s.writeQueue.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = s.engine.do(ctx, func(ctx context.Context, run runner) error {
 		if last != nil {
 			last.rolledBack()
 		}

@@ -103,6 +103,11 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 			ctx, done = context.WithTimeout(ctx, s.readTime)
 			defer done()
 		}
+		release, err := s.readQueue.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
 		return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
 	}
 	tx, err := s.tx(t)

@@ -224,11 +224,3 @@ func asFault(err error) *fault {
 	}
 	return nil
 }
-
-func headerOf(err error) http.Header {
-	var e *api.Error
-	if errors.As(err, &e) {
-		return e.Header
-	}
-	return nil
-}

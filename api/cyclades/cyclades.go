@@ -144,9 +144,7 @@ func fail(log *slog.Logger) api.Failer {
 		if status == http.StatusInternalServerError {
 			log.Error("a request failed", "request_id", id, "error", err)
 		}
-		for k, v := range headerOf(err) {
-			w.Header()[k] = v
-		}
+		api.SetHeaders(w.Header(), err)
 		b, err := json.Marshal(obj{name: obj{"code": status, "message": api.Words(err, id), "details": ""}})
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)

@@ -118,12 +118,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 func fail(w http.ResponseWriter, r *http.Request, err error) {
-	var known *api.Error
-	if errors.As(err, &known) {
-		for k, v := range known.Header {
-			w.Header()[k] = v
-		}
-	}
+	api.SetHeaders(w.Header(), err)
 	answer(w, api.Status(err), map[string]string{"error": api.Words(err, api.Of(r.Context()).ID)})
 }
 

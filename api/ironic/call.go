@@ -49,7 +49,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		info.User = user
+		r = api.RequestedBy(r, user)
 	}
 	if found == nil || found.need == access.Open && !found.shows {
 		if err := api.Admit(r, ""); err != nil {
@@ -181,11 +181,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		inner = ironic.Fault{Code: code, String: words}
 	}
-	if known != nil {
-		for k, v := range known.Header {
-			w.Header()[k] = v
-		}
-	}
+	api.SetHeaders(w.Header(), err)
 	text, _ := json.Marshal(inner) // strings and numbers: cannot fail
 	body, _ := json.Marshal(ironic.ErrorBody{Message: string(text)})
 	if known != nil && known.Guard {
