@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/access"
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
@@ -33,6 +34,8 @@ type Options struct {
 	Migrate AutoMigrate
 	// Versions are the versions of the operations' lists, which new jobs are given.
 	Versions map[job.Kind]int
+	// BacklogLimit is how many jobs of one group may wait for a conductor before new operations of users are refused; 0: no bound.
+	BacklogLimit int
 }
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
@@ -52,6 +55,7 @@ type Store struct {
 	mood     mood
 	// readQueue and writeQueue hold requests of users; nothing else waits in them.
 	readQueue, writeQueue *fairQueue
+	backlog               backlog
 }
 
 var (
@@ -87,7 +91,7 @@ type engine interface {
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, woken: make(chan struct{}, 1)}
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlog{limit: opts.BacklogLimit}, woken: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -156,6 +160,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 			last.rolledBack()
 		}
 	}()
+	_, requested := access.RequesterOf(ctx)
 	release, err := s.writeQueue.acquire(ctx)
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		if last != nil {
 			last.rolledBack()
 		}
-		last = &Tx{store: s, ctx: ctx, run: run}
+		last = &Tx{store: s, ctx: ctx, run: run, requested: requested}
 		defer func() { last.done = true }()
 		return last.outcome(fn(last))
 	})

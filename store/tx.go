@@ -28,6 +28,8 @@ type Tx struct {
 	keyed bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
 	failed error
+	// requested: a user's request asks for it.
+	requested bool
 	// restore puts the caller's records back as they were if nothing is committed.
 	restore []func()
 	done    bool
