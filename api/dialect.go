@@ -39,6 +39,8 @@ type Dialect struct {
 	PublicEndpoint string
 	// Policy may deny what its file has rules for.
 	Policy access.Policy
+	// Machines: the requests carry heartbeats and boots of machines, which wait in no queue of users.
+	Machines bool
 	// Before is asked before each route, the open ones too; nil: nothing is.
 	Before func(*Call) error
 }
@@ -147,7 +149,9 @@ func (d Dialect) enter(c *Call, route *Route, wrong error) (err error) {
 	if c.Who, err = d.Auth.Authenticate(c.R); err != nil {
 		return err
 	}
-	Of(c.R.Context()).User = c.Who
+	if Of(c.R.Context()).User = c.Who; !d.Machines {
+		c.R = RequestedBy(c.R, c.Who)
+	}
 	return wrong
 }
 

@@ -62,6 +62,19 @@ func Status(err error) int {
 	return http.StatusInternalServerError
 }
 
+// setHeaders sets the headers that belong to an error: its own, and Retry-After where asking again later may help.
+func setHeaders(h http.Header, err error) {
+	var known *Error
+	if errors.As(err, &known) {
+		for k, values := range known.Header {
+			h[k] = values
+		}
+	}
+	if after := problem.RetryAfterOf(err); after > 0 {
+		h.Set("Retry-After", seconds(after))
+	}
+}
+
 // outOfTime tells whether the request's own time ended, or its client went away.
 func outOfTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
@@ -89,12 +102,7 @@ const hiddenRetry = 5 * time.Second
 func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, words string) {
 	info := Of(r.Context())
 	status = Status(err)
-	var known *Error
-	if errors.As(err, &known) {
-		for k, values := range known.Header {
-			w.Header()[k] = values
-		}
-	}
+	setHeaders(w.Header(), err)
 	if problem.IsHidden(err) {
 		info.hidden = err.Error()
 		if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {

@@ -34,6 +34,16 @@ func Of(ctx context.Context) *Request {
 	return &Request{}
 }
 
+// RequestedBy notes who asks, and that what the request asks of the database takes its turn among those of other clients.
+func RequestedBy(r *http.Request, who access.Principal) *http.Request {
+	Of(r.Context()).User = who
+	source := peer(r)
+	if v := visitOf(r); v != nil {
+		source = v.source.String()
+	}
+	return r.WithContext(access.WithRequester(r.Context(), access.Requester{User: who.Owner(), Source: source}))
+}
+
 // with gives the request a context with a fresh Request in it.
 func with(ctx context.Context, r *http.Request) (*http.Request, *Request) {
 	info := &Request{ID: NewRequestID(), Connection: r.Context()}

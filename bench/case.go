@@ -186,16 +186,17 @@ func (w *world) lookups() error {
 }
 
 func (w *world) heartbeats() error {
-	beat := func(c *wire, i int) error {
-		b := &w.booting[i%len(w.booting)]
-		body := `{"callback_url":"https://127.0.0.1:9999","agent_version":"9.1","agent_token":"` + b.token + `"}`
-		_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
+	if err := w.all("heartbeat, first", len(w.booting), w.beat); err != nil {
 		return err
 	}
-	if err := w.all("heartbeat, first", len(w.booting), beat); err != nil {
-		return err
-	}
-	return w.while("heartbeat", w.crew, w.opts.time, beat)
+	return w.while("heartbeat", w.crew, w.opts.time, w.beat)
+}
+
+func (w *world) beat(c *wire, i int) error {
+	b := &w.booting[i%len(w.booting)]
+	body := `{"callback_url":"https://127.0.0.1:9999","agent_version":"9.1","agent_token":"` + b.token + `"}`
+	_, err := c.ask("POST", "/v1/heartbeat/"+b.node, body, 202)
+	return err
 }
 
 func (w *world) manyNodes() error {

@@ -19,20 +19,21 @@ import (
 
 // options are the choices of a run.
 type options struct {
-	endpoint, versus string
-	auth, versusAuth string
-	pid, versusPID   int
-	program          string
-	version, deploy  string
-	asJSON, keep     bool
-	concurrency      int
-	nodes, ramdisks  int
-	rounds           int
-	time             time.Duration
-	only             string
-	fleet, as        int
-	agents           float64
-	turn             time.Duration
+	endpoint, versus      string
+	auth, versusAuth      string
+	pid, versusPID        int
+	program               string
+	version, deploy       string
+	asJSON, keep          bool
+	concurrency           int
+	nodes, ramdisks       int
+	rounds                int
+	time                  time.Duration
+	only                  string
+	fleet, as             int
+	agents                float64
+	turn                  time.Duration
+	overload, connections int
 }
 
 func main() {
@@ -69,6 +70,8 @@ func parse(args []string, errs io.Writer) (options, error) {
 	f.IntVar(&o.as, "as", 0, "have heartbeats and readings of the power come as often as those of a fleet of so many nodes (default as many as there are)")
 	f.Float64Var(&o.agents, "agents", 1, "share of a fleet that has agents; they heartbeat that much more often")
 	f.DurationVar(&o.turn, "turn", 120*time.Second, "how long a fleet is left alone to measure what heartbeats and power sync cost")
+	f.IntVar(&o.overload, "overload", 0, "measure instead the salvor that was built while so many rescues are asked of it at once")
+	f.IntVar(&o.connections, "overload-connections", 500, "connections of the one client that asks for them")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -110,6 +113,13 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	var reports []report
 	if o.fleet > 0 {
 		r, err := measureFleet(ctx, o, progress)
+		if err != nil {
+			return err
+		}
+		return show(o, []report{r}, out)
+	}
+	if o.overload > 0 {
+		r, err := measureOverload(ctx, o, progress)
 		if err != nil {
 			return err
 		}

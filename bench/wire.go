@@ -21,6 +21,14 @@ type target struct {
 	base    string // path before /v1
 	tls     bool
 	header  string // of every request: version and credentials
+	source  string // address that connections come from; empty: any
+}
+
+// from is the target as another client sees it, whose connections come from an address of its own.
+func (t *target) from(source string) *target {
+	other := *t
+	other.source = source
+	return &other
 }
 
 // access is how a server lets us in.
@@ -57,6 +65,8 @@ type wire struct {
 	in   *bufio.Reader
 	out  []byte
 	body []byte
+	// retryAfter is what the newest answer says of when to ask again; 0: nothing.
+	retryAfter time.Duration
 }
 
 const (
@@ -66,7 +76,11 @@ const (
 )
 
 func (w *wire) dial() error {
-	conn, err := net.DialTimeout("tcp", w.t.address, dialTime)
+	dialer := net.Dialer{Timeout: dialTime}
+	if w.t.source != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(w.t.source)}
+	}
+	conn, err := dialer.Dial("tcp", w.t.address)
 	if err != nil {
 		return err
 	}
@@ -153,6 +167,7 @@ func (w *wire) read() (int, []byte, error) {
 		return 0, nil, fmt.Errorf("no HTTP status: %.60q", line)
 	}
 	length, chunked, last := -1, false, line[7] == '0'
+	w.retryAfter = 0
 	for {
 		line, err := w.in.ReadSlice('\n')
 		if err != nil {
@@ -169,6 +184,9 @@ func (w *wire) read() (int, []byte, error) {
 			}
 		case equal(name, "transfer-encoding"):
 			chunked = equal(value, "chunked")
+		case equal(name, "retry-after"):
+			after, _ := strconv.Atoi(string(value))
+			w.retryAfter = time.Duration(after) * time.Second
 		case equal(name, "connection"):
 			last = equal(value, "close")
 		}

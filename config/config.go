@@ -128,6 +128,7 @@ type Conductor struct {
 	AllowDeletingAvailableNodes  bool
 	ConductorGroup               string
 	WorkersPoolSize              int
+	BacklogLimit                 int
 	GracefulShutdownTimeout      time.Duration
 	NodeHistory                  bool
 	NodeHistoryMaxEntries        int

@@ -118,6 +118,8 @@ var conductorOptions = []Option{
 		"The group (site) whose nodes this conductor works on. Empty: nodes without a group."),
 	option("conductor", "workers_pool_size", "300", integer(1, 10000), func(c *Config) *int { return &c.Conductor.WorkersPoolSize },
 		"The most actions that this conductor runs at a time."),
+	option("conductor", "backlog_limit", "1000", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.BacklogLimit },
+		"How many accepted operations of one conductor group may wait for a conductor to begin them. While there are more, new operations get 503 with Retry-After. Reads, heartbeats, leases, aborts, fences and evacuations go on. 0: no bound."),
 	idle("workers_pool_size bounds all work", option("conductor", "max_concurrent_deploy", "250", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentDeploy },
 		"The most nodes that are deployed at a time.")),
 	idle("workers_pool_size bounds all work", option("conductor", "max_concurrent_clean", "50", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentClean },

@@ -34,6 +34,14 @@ func InWork(ctx context.Context, j *Job) context.Context {
 	return context.WithValue(ctx, workKey{}, [3]string{j.ID, string(j.Kind), j.RequestID})
 }
 
+type stepKey struct{}
+
+// ForSteps marks a context as one of the work on claimed jobs.
+func ForSteps(ctx context.Context) context.Context { return context.WithValue(ctx, stepKey{}, true) }
+
+// IsStep tells whether a context is one of the work on a claimed job: leases, claims and heartbeats go before it.
+func IsStep(ctx context.Context) bool { return ctx.Value(stepKey{}) != nil }
+
 // WorkOf gives the id and the kind of the job of a context, and the id of the request that asked for it; empty: there is none.
 func WorkOf(ctx context.Context) (id, kind, requestID string) {
 	work, _ := ctx.Value(workKey{}).([3]string)

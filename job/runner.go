@@ -127,7 +127,7 @@ func (r *Runner) Join(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ticks, r.lastBeat = ticks, began
-	r.epoch, r.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	r.epoch, r.abandon = context.WithCancel(ForSteps(context.WithoutCancel(ctx)))
 	return nil
 }
 

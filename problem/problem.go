@@ -6,6 +6,7 @@ package problem
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind is the class of an error.
@@ -111,6 +112,26 @@ func MostTries(err error) int {
 	var f few
 	if errors.As(err, &f) {
 		return f.most
+	}
+	return 0
+}
+
+// retryAfter is an error that the asker may try to avoid by asking again later.
+type retryAfter struct {
+	error
+	after time.Duration
+}
+
+func (r retryAfter) Unwrap() error { return r.error }
+
+// RetryAfter tells after which time it is worth to ask again.
+func RetryAfter(after time.Duration, err error) error { return retryAfter{err, after} }
+
+// RetryAfterOf is the time that RetryAfter gave the error; 0 if there is none.
+func RetryAfterOf(err error) time.Duration {
+	var r retryAfter
+	if errors.As(err, &r) {
+		return r.after
 	}
 	return 0
 }

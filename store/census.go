@@ -24,6 +24,8 @@ type Census struct {
 	Silent int
 	// Orders of hosts that have no result yet.
 	Orders int
+	// Backlog is how many jobs are due that no conductor has claimed yet, of the conductor group that has most.
+	Backlog int
 }
 
 // CensusAges are the bounds of the ages of heartbeats.
@@ -42,6 +44,7 @@ func (s *Store) Census(ctx context.Context) (*Census, error) {
 		{c.scanServer, `SELECT state, COUNT(*) FROM server WHERE state <> 'deleted' GROUP BY state`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Silent) }, `SELECT COUNT(*) FROM contact WHERE power_failures > 0`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Orders) }, `SELECT COUNT(*) FROM host_order WHERE finished_at = 0`, nil},
+		{c.scanBacklog, backlogText, []any{micros(s.stamp())}},
 	} {
 		if err := s.read(ctx, nil, q.scan, q.text, q.args...); err != nil {
 			return nil, fmt.Errorf("count rows: %w", err)
@@ -74,6 +77,17 @@ func (c *Census) scanJob(r *sql.Rows) error {
 	if at := moment(created); c.Oldest[key[0]].IsZero() || at.Before(c.Oldest[key[0]]) {
 		c.Oldest[key[0]] = at
 	}
+	return nil
+}
+
+func (c *Census) scanBacklog(r *sql.Rows) error {
+	var group string
+	var n int
+	var oldest int64
+	if err := r.Scan(&group, &n, &oldest); err != nil {
+		return err
+	}
+	c.Backlog = max(c.Backlog, n)
 	return nil
 }
 

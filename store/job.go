@@ -31,6 +31,9 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 		return err
 	}
 	s.fillJob(j)
+	if err := s.admit(tx, j); err != nil {
+		return err
+	}
 	memo, err := marshalMemo(j.Memo)
 	if err != nil {
 		return err

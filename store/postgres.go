@@ -130,6 +130,12 @@ func (e *postgresEngine) close() error {
 
 func (e *postgresEngine) reader() runner { return direct{e.db} }
 
+// seats leave a third of the connections to claims, actions and heartbeats.
+func (e *postgresEngine) seats() (reads, writes int) {
+	third := e.db.Stats().MaxOpenConnections / 3
+	return third, third
+}
+
 // do runs the transaction, and again while the server finds it in another's way.
 func (e *postgresEngine) do(ctx context.Context, fn func(context.Context, runner) error) error {
 	if err := ctx.Err(); err != nil {

@@ -28,6 +28,13 @@ type sqliteEngine struct {
 	readers pooled
 }
 
+const (
+	// workReaders are connections beside those of users' requests.
+	workReaders = 2
+	// writeSeats are users' requests that may wait for the writer at once: enough to share a commit, and few enough not to fill it.
+	writeSeats = 16
+)
+
 func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
 	if path, err = sqlitePath(path); err != nil {
 		return nil, err
@@ -81,8 +88,8 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if n <= 0 {
 		n = 4
 	}
-	e.read.SetMaxOpenConns(n)
-	e.read.SetMaxIdleConns(n)
+	e.read.SetMaxOpenConns(n + workReaders)
+	e.read.SetMaxIdleConns(n + workReaders)
 	e.readers = pooled{statements{prepare: e.read.PrepareContext, once: e.read.QueryContext}}
 	return e, nil
 }
@@ -120,6 +127,10 @@ func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, runner) 
 }
 
 func (e *sqliteEngine) reader() runner { return &e.readers }
+
+func (e *sqliteEngine) seats() (reads, writes int) {
+	return e.read.Stats().MaxOpenConnections - workReaders, writeSeats
+}
 
 func (e *sqliteEngine) woke() {}
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/access"
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
@@ -33,6 +34,8 @@ type Options struct {
 	Migrate AutoMigrate
 	// Versions are the versions of the operations' lists, which new jobs are given.
 	Versions map[job.Kind]int
+	// BacklogLimit is how many jobs of one group may wait for a conductor before new operations of users are refused; 0: no bound.
+	BacklogLimit int
 }
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
@@ -50,6 +53,9 @@ type Store struct {
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
 	mood     mood
+	// readQueue and writeQueue hold requests of users; nothing else waits in them.
+	readQueue, writeQueue *fairQueue
+	backlog               backlog
 }
 
 var (
@@ -64,6 +70,8 @@ type engine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
 	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
 	reader() runner
+	// seats are how many requests of users may read, and write, at once. Some connections are left for all other work.
+	seats() (reads, writes int)
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
@@ -83,7 +91,7 @@ type engine interface {
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, woken: make(chan struct{}, 1)}
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlog{limit: opts.BacklogLimit}, woken: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -104,6 +112,8 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
+	reads, writes := s.engine.seats()
+	s.readQueue, s.writeQueue = newFairQueue(reads), newFairQueue(writes)
 	e, server := s.engine.(*postgresEngine)
 	if server {
 		s.readTime = readTime(e.config)
@@ -150,11 +160,17 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 			last.rolledBack()
 		}
 	}()
-	err := s.engine.do(ctx, func(ctx context.Context, run runner) error {
+	_, requested := access.RequesterOf(ctx)
+	release, err := s.writeQueue.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = s.engine.do(ctx, func(ctx context.Context, run runner) error {
 		if last != nil {
 			last.rolledBack()
 		}
-		last = &Tx{store: s, ctx: ctx, run: run}
+		last = &Tx{store: s, ctx: ctx, run: run, requested: requested}
 		defer func() { last.done = true }()
 		return last.outcome(fn(last))
 	})

@@ -28,6 +28,8 @@ type Tx struct {
 	keyed bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
 	failed error
+	// requested: a user's request asks for it.
+	requested bool
 	// restore puts the caller's records back as they were if nothing is committed.
 	restore []func()
 	done    bool
@@ -103,6 +105,11 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 			ctx, done = context.WithTimeout(ctx, s.readTime)
 			defer done()
 		}
+		release, err := s.readQueue.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
 		return s.engine.classify(eachRow(ctx, s.engine.reader(), scan, text, args...))
 	}
 	tx, err := s.tx(t)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"salvor/access"
+	"salvor/job"
 	"salvor/problem"
 )
 
@@ -21,7 +23,8 @@ type writer struct {
 	log   *slog.Logger
 	conn  *sql.Conn
 	run   *single
-	queue chan *entry
+	queue [classes]chan *entry
+	turns int // counts entries, for the order of the classes
 	quit  chan struct{}
 	once  sync.Once
 	ended chan struct{}
@@ -42,7 +45,35 @@ const (
 )
 
 // batch bounds how many callers share a commit, so that the first does not wait long for the last.
-const batch = 128
+const batch = 32
+
+// class says which callers the writer serves first.
+type class int
+
+const (
+	// urgent: leases, claims, heartbeats, and all else that neither a user's request nor a claimed job asks for.
+	urgent class = iota
+	// step: the work on claimed jobs.
+	step
+	// request: what users ask for.
+	request
+	classes
+)
+
+func classOf(ctx context.Context) class {
+	if _, ok := access.RequesterOf(ctx); ok {
+		return request
+	}
+	if job.IsStep(ctx) {
+		return step
+	}
+	return urgent
+}
+
+// orders are the order in which the classes are looked at, turn by turn: no class waits without end for those before it.
+var orders = [...][classes]class{
+	{urgent, step, request}, {step, urgent, request}, {urgent, step, request}, {request, urgent, step},
+}
 
 var errStopped = problem.Unavailablef("database: closed")
 
@@ -57,7 +88,10 @@ func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger) (*writer, er
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	w := &writer{log: log, conn: conn, queue: make(chan *entry, batch), quit: make(chan struct{}), ended: make(chan struct{})}
+	w := &writer{log: log, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
+	for c := range w.queue {
+		w.queue[c] = make(chan *entry, batch)
+	}
 	w.run = &single{statements{prepare: conn.PrepareContext, once: conn.QueryContext}, conn}
 	go w.loop()
 	return w, nil
@@ -77,9 +111,19 @@ func (w *writer) loop() {
 		select {
 		case <-w.quit:
 			return
-		case e := <-w.queue:
-			w.batch(e)
+		default:
 		}
+		e := w.next(0)
+		if e == nil {
+			select {
+			case <-w.quit:
+				return
+			case e = <-w.queue[urgent]:
+			case e = <-w.queue[step]:
+			case e = <-w.queue[request]:
+			}
+		}
+		w.batch(e)
 	}
 }
 
@@ -127,16 +171,20 @@ func (w *writer) complain() {
 	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuck, "goroutines", string(stacks))
 }
 
+// next gives the caller whose turn it is; nil: nobody waits, or the batch is full.
 func (w *writer) next(served int) *entry {
 	if served >= batch {
 		return nil
 	}
-	select {
-	case e := <-w.queue:
-		return e
-	default:
-		return nil
+	for _, c := range orders[w.turns%len(orders)] {
+		select {
+		case e := <-w.queue[c]:
+			w.turns++
+			return e
+		default:
+		}
 	}
+	return nil
 }
 
 func (w *writer) statement(ctx context.Context, text string) error {
@@ -151,7 +199,7 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 		return err
 	}
 	select {
-	case w.queue <- e:
+	case w.queue[classOf(ctx)] <- e:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.ended:

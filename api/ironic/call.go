@@ -49,7 +49,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		info.User = user
+		r = api.RequestedBy(r, user)
 	}
 	if found == nil || found.need == access.Open && !found.shows {
 		if err := api.Admit(r, ""); err != nil {

@@ -63,7 +63,7 @@ func NewSite(c SiteConfig) api.Listed {
 			{Method: http.MethodPost, Path: wire.SiteRamdiskPath + "/v1/heartbeat/{node}", Do: s.at(s.handOn)},
 			{Method: http.MethodPost, Path: wire.SiteRamdiskPath + "/v1/continue_inspection", Do: s.at(s.handOn)},
 		},
-		Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log,
+		Auth: c.Auth, Fail: api.Faults(c.Log, nil, "error"), Log: c.Log, Machines: true,
 	}.Handler()
 }
 

@@ -170,6 +170,17 @@ func (d *doctor) database(ctx context.Context) {
 	default:
 		d.ok(check, "%s", text)
 	}
+	if limit := d.cfg.Conductor.BacklogLimit; s.Serveable() == nil && len(s.Pending) == 0 {
+		switch n, age, err := base.Backlog(ctx); {
+		case err != nil:
+			d.say(levelFail, "backlog", "look at the database with salvor db status", "%v", err)
+		case limit > 0 && n >= limit:
+			d.say(levelWarn, "backlog", "see that enough conductors run, or raise [conductor]workers_pool_size on them; [conductor]backlog_limit bounds the backlog",
+				"%d accepted operations wait for a conductor, the oldest for %s: new ones are refused with 503", n, age.Round(time.Second))
+		case n > 0:
+			d.ok("backlog", "%d accepted operations wait for a conductor", n)
+		}
+	}
 	if at, err := base.Clock(ctx); err == nil && !at.IsZero() && time.Since(at).Abs() > 2*time.Second {
 		d.say(levelWarn, "clock", "let both clocks be kept", "it differs from the database server's by %s", time.Since(at).Round(time.Second))
 	}

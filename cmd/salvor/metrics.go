@@ -113,13 +113,15 @@ var (
 	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
 	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
 	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
+	backlogGauge    = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
+	refusedGauge    = gauge("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
 	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
 	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, conductorsGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, countGauge} {
 		to <- d
 	}
 }
@@ -153,6 +155,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 		out = append(out, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
 	}
 	c.tellRows(rows, tell)
+	out = append(out, prometheus.MustNewConstMetric(refusedGauge, prometheus.CounterValue, float64(c.program.store.RefusedOperations())))
 	hosts, err := c.program.services.Hosts.List(ctx, compute.HostFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -219,6 +222,7 @@ func (c *fleetGauges) tellRows(rows *store.Census, tell func(*prometheus.Desc, f
 		tell(serversGauge, float64(n), state)
 	}
 	tell(ordersGauge, float64(rows.Orders))
+	tell(backlogGauge, float64(rows.Backlog))
 }
 
 // metrics is the page for Prometheus.

@@ -352,7 +352,7 @@ func (p *program) stalled() string {
 func (p *program) storeOptions(url string) store.Options {
 	return store.Options{
 		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
-		Versions: conductor.Versions(),
+		Versions: conductor.Versions(), BacklogLimit: p.cfg.Conductor.BacklogLimit,
 	}
 }
 

@@ -1,0 +1,98 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"salvor/access"
+	"salvor/compute"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// TestBacklogRefusesAndLetsGo: while too many accepted operations of a group wait for a conductor, new ones of users are refused
+// with a time, and nothing else is; once a conductor has taken some, new ones are accepted again.
+func TestBacklogRefusesAndLetsGo(t *testing.T) {
+	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.OnSQLite, "postgres": storetest.OnPostgres} {
+		t.Run(name, func(t *testing.T) { backlogRefusesAndLetsGo(t, fresh(t)) })
+	}
+}
+
+func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
+	var passed atomic.Int64
+	start := time.Now().Truncate(time.Second)
+	now := func() time.Time { return start.Add(time.Duration(passed.Load())) }
+	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{BacklogLimit: 3, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	user, work := access.WithRequester(t.Context(), access.Requester{User: "ann", Source: "192.0.2.1"}), t.Context()
+	made := 0
+	insert := func(ctx context.Context, group string, class job.Class, kind job.Kind) error {
+		made++
+		return s.Do(ctx, func(tx job.Tx) error {
+			return s.Insert(tx, &job.Job{Kind: kind, Version: 1, Class: class, Group: group, Subject: job.Node(fmt.Sprint("n", made))})
+		})
+	}
+	for i := range 3 {
+		if err := insert(user, "oslo", job.Operation, "rescue"); err != nil {
+			t.Fatalf("operation %d: %v", i+1, err)
+		}
+	}
+	// What is rolled back takes no room in another group either.
+	for range 4 {
+		err := s.Do(user, func(tx job.Tx) error {
+			return errors.Join(s.Insert(tx, &job.Job{Kind: "rescue", Class: job.Operation, Group: "bergen", Subject: job.Node("b")}), problem.Conflictf("no"))
+		})
+		if !problem.Is(err, problem.Conflict) {
+			t.Fatal(err)
+		}
+	}
+	passed.Store(int64(30 * time.Second)) // three jobs in 30 s
+	for i, want := range []time.Duration{10, 20, 30, 40, 50, 60, 60} {
+		err := insert(user, "oslo", job.Operation, "rescue")
+		if !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) != want*time.Second {
+			t.Errorf("refusal %d: %v, after %s, want %d s", i+1, err, problem.RetryAfterOf(err), want)
+		}
+	}
+	if err := insert(user, "oslo", job.Command, "power"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("a change of power: %v", err)
+	}
+	for what, err := range map[string]error{
+		"a question":             insert(user, "oslo", job.Ask, "boot device"),
+		"a fence":                insert(user, "oslo", job.Operation, compute.JobFence),
+		"a cut of the power":     insert(user, "oslo", job.Command, metal.JobCut),
+		"another group":          insert(user, "bergen", job.Operation, "rescue"),
+		"a conductor's own work": insert(work, "oslo", job.Operation, "unrescue"),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if since, why := s.Trouble(); why != "" {
+		t.Errorf("a full backlog is no trouble of the database, which said %s since %s", why, since)
+	}
+	if n := s.RefusedOperations(); n != 8 {
+		t.Errorf("%d operations counted as refused, want 8", n)
+	}
+	if err := s.Register(work, job.Conductor{ID: "c", Incarnation: "c1", Hostname: "c", Groups: []string{"oslo"}}); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[job.Kind]int{"rescue": 1, "unrescue": 1, "boot device": 1, compute.JobFence: 1, metal.JobCut: 1}
+	claimed, err := s.Claim(work, "c1", now(), []string{"oslo"}, kinds, 64)
+	if err != nil || len(claimed) < 6 {
+		t.Fatalf("%d jobs claimed: %v", len(claimed), err)
+	}
+	passed.Add(int64(time.Second))
+	if err := insert(user, "oslo", job.Operation, "rescue"); err != nil {
+		t.Errorf("after a conductor took the jobs: %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"salvor/access"
+	"salvor/problem"
+)
+
+// fairQueue bounds how many requests of users use the database at once. Users take turns, and so do the sources of one
+// user: a client with 500 connections delays another client by one turn, not by 500.
+type fairQueue struct {
+	seats int // requests that may use the database at once
+	limit int // requests of one user from one source that may wait
+
+	mu    sync.Mutex
+	used  int
+	users ring[*ring[*flow]]
+}
+
+// flow holds the waiting requests of one user from one source, oldest first.
+type flow struct{ waiting []*seat }
+
+// seat is one waiting request; granted is closed when its turn comes.
+type seat struct{ granted chan struct{} }
+
+// ring gives turns to its members one after the other.
+type ring[T any] struct {
+	names   []string
+	members map[string]T
+	next    int
+}
+
+func (r *ring[T]) add(name string, make func() T) T {
+	m, ok := r.members[name]
+	if !ok {
+		if r.members == nil {
+			r.members = map[string]T{}
+		}
+		m = make()
+		r.members[name] = m
+		// The newcomer's turn comes after all who were there before.
+		r.names = append(r.names[:r.next:r.next], append([]string{name}, r.names[r.next:]...)...)
+		r.next++
+	}
+	return m
+}
+
+// turn gives the member whose turn it is.
+func (r *ring[T]) turn() (name string, member T) {
+	if r.next >= len(r.names) {
+		r.next = 0
+	}
+	name = r.names[r.next]
+	r.next++
+	return name, r.members[name]
+}
+
+func (r *ring[T]) remove(name string) {
+	for i, n := range r.names {
+		if n == name {
+			r.names = append(r.names[:i], r.names[i+1:]...)
+			if i < r.next {
+				r.next--
+			}
+			break
+		}
+	}
+	delete(r.members, name)
+}
+
+// maxWaiting bounds the waiting requests of one user from one source; more than that many connections are refused at once.
+const maxWaiting = 2000
+
+func newFairQueue(seats int) *fairQueue { return &fairQueue{seats: max(seats, 1), limit: maxWaiting} }
+
+// acquire waits for a seat. Who is no requester needs none. release must be called in every case without an error.
+func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
+	who, ok := access.RequesterOf(ctx)
+	if !ok {
+		return func() {}, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	if q.used < q.seats { // nobody waits while a seat is free
+		q.used++
+		q.mu.Unlock()
+		return q.release, nil
+	}
+	f := q.users.add(who.User, func() *ring[*flow] { return &ring[*flow]{} }).add(who.Source, func() *flow { return &flow{} })
+	if len(f.waiting) >= q.limit {
+		q.mu.Unlock()
+		return nil, problem.RetryAfter(5*time.Second, problem.Unavailablef("%d requests of this client wait for the database already; ask again in 5 s", q.limit))
+	}
+	s := &seat{granted: make(chan struct{})}
+	f.waiting = append(f.waiting, s)
+	q.mu.Unlock()
+	select {
+	case <-s.granted:
+		return q.release, nil
+	case <-ctx.Done():
+		q.leave(who, s)
+		return nil, ctx.Err()
+	}
+}
+
+// leave takes a request out of the queue that does not wait any more, or gives its seat on.
+func (q *fairQueue) leave(who access.Requester, s *seat) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-s.granted:
+		q.grant()
+		return
+	default:
+	}
+	user := q.users.members[who.User]
+	f := user.members[who.Source]
+	for i, one := range f.waiting {
+		if one == s {
+			f.waiting = append(f.waiting[:i], f.waiting[i+1:]...)
+			break
+		}
+	}
+	q.forget(who.User, who.Source)
+}
+
+func (q *fairQueue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.grant()
+}
+
+// grant gives a seat that became free to the request whose turn it is.
+func (q *fairQueue) grant() {
+	if len(q.users.names) == 0 {
+		q.used--
+		return
+	}
+	name, user := q.users.turn()
+	source, f := user.turn()
+	s := f.waiting[0]
+	f.waiting[0] = nil
+	f.waiting = f.waiting[1:]
+	q.forget(name, source)
+	close(s.granted)
+}
+
+// forget drops a flow of which nothing waits, and its user with the last one.
+func (q *fairQueue) forget(name, source string) {
+	user := q.users.members[name]
+	if len(user.members[source].waiting) > 0 {
+		return
+	}
+	if user.remove(source); len(user.members) == 0 {
+		q.users.remove(name)
+	}
+}
