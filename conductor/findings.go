@@ -76,7 +76,8 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 		r.Log.Info("inspection rule", "level", note.Level, "says", clip(note.Text))
 	}
 	edited := found.Node
-	writes := []func(job.Tx) error{c.edit(ctx, m.node.ID, func(n *metal.Node) {
+	endLease := func(tx job.Tx) error { return c.Nodes.EndLease(ctx, tx, edited) }
+	writes := []func(job.Tx) error{endLease, c.edit(ctx, m.node.ID, func(n *metal.Node) {
 		n.Properties, n.Extra, n.DriverInfo, n.InstanceInfo, n.Traits = edited.Properties, edited.Extra, edited.DriverInfo, edited.InstanceInfo, edited.Traits
 		n.ResourceClass, n.Description, n.InstanceName = edited.ResourceClass, edited.Description, edited.InstanceName
 		n.Name, n.Owner, n.Lessee, n.Shard = edited.Name, edited.Owner, edited.Lessee, edited.Shard
@@ -240,6 +241,9 @@ func (c *Conductor) takeConnectors(ctx context.Context, f findings, m *machine) 
 				continue
 			}
 			there, err := c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, ConnectorID: w.ConnectorID}, record.Page{Limit: 1})
+			if err == nil && len(there) == 0 && w.Type == "iqn" { // the node is known to storage by one name; what is on a disk does not add another
+				there, err = c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, NodeID: m.node.ID}, record.Page{Limit: 1})
+			}
 			if err != nil {
 				return err
 			}

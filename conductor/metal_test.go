@@ -47,6 +47,7 @@ type depot struct {
 	image    string
 	// initiator is the first iqn of every machine; empty: "iqn." and the machine's id.
 	initiator string
+	planted   string // a second iqn of every machine
 }
 
 // begin says how a depot begins; none: the server is yet to be made.
@@ -230,7 +231,11 @@ func (y *depot) Validate(context.Context, string, bool) error   { return nil }
 func (y *depot) Connectors(_ context.Context, id string) ([]hypervisor.Connector, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return []hypervisor.Connector{{Type: "mac", ID: "52:54:00:00:00:01"}, {Type: "iqn", ID: cmp.Or(y.initiator, "iqn."+id)}}, nil
+	names := []hypervisor.Connector{{Type: "mac", ID: "52:54:00:00:00:01"}, {Type: "iqn", ID: cmp.Or(y.initiator, "iqn."+id)}}
+	if y.planted != "" {
+		names = append(names, hypervisor.Connector{Type: "iqn", ID: y.planted})
+	}
+	return names, nil
 }
 
 func (y *depot) SetTargets(_ context.Context, id string, targets []hypervisor.Target) error {

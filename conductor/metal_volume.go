@@ -27,6 +27,17 @@ func initiator(all []hypervisor.Connector) string {
 	return ""
 }
 
+// initiators counts the names by which a machine may log in over iSCSI.
+func initiators(all []hypervisor.Connector) int {
+	n := 0
+	for _, c := range all {
+		if c.Type == "iqn" {
+			n++
+		}
+	}
+	return n
+}
+
 // noteInitiator writes into the server's row whom storage is about to let in, so that a deletion revokes that name and no other.
 func (c *Conductor) noteInitiator(ctx context.Context, r *job.Run, g *rig, iqn string) error {
 	if slices.Contains(admitted(g.server), iqn) {
@@ -79,6 +90,9 @@ func (c *Conductor) giveVolumes(ctx context.Context, r *job.Run, g *rig) job.Out
 		return job.From(err)
 	}
 	iqn := initiator(names)
+	if n := initiators(names); n > 1 {
+		return job.Fail(problem.Conflictf("its node %s has %d volume connectors of type iqn: storage lets a machine in by one name, and nobody can tell whose the others are; delete all but one: salvor volume connector list --node %s", g.machine.ID, n, g.machine.ID))
+	}
 	if iqn == "" {
 		return job.Fail(problem.Conflictf("its node %s has no volume connector of type iqn: storage would not know whom to let in; add one: salvor volume connector create --node %s --type iqn --connector-id IQN", g.machine.ID, g.machine.ID))
 	}

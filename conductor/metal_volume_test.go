@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"salvor/compute"
@@ -74,5 +75,21 @@ func TestDeletionEndsTheExportOfTheAdmittedInitiator(t *testing.T) {
 	y.work(t)
 	if s := y.now(t); s.State != compute.Deleted || len(e.exports) > 0 {
 		t.Errorf("%s, exports %v", s.State, e.exports)
+	}
+}
+
+// TestTwoInitiatorsAreRefused: storage lets nobody in for a machine that has two names, since nobody can tell whose the other one is.
+func TestTwoInitiatorsAreRefused(t *testing.T) {
+	t.Parallel()
+	y := newDepot(t, begin{none: true})
+	y.planted = "iqn.2026-11.test:planted"
+	y.create(t, true)
+	y.work(t)
+	s := y.now(t)
+	if s.State != compute.Errored || s.Fault == nil || !strings.Contains(s.Fault.Message, "2 volume connectors of type iqn") {
+		t.Errorf("%s, fault %+v", s.State, s.Fault)
+	}
+	if len(y.leaves) > 0 {
+		t.Errorf("admitted %v", y.leaves)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
@@ -259,6 +260,26 @@ func TestFindingsOfAStranger(t *testing.T) {
 	}
 	if connectors, err := b.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10}); err != nil || len(connectors) > 0 {
 		t.Errorf("connectors %v, %v", connectors, err)
+	}
+}
+
+// TestFindingsAddNoSecondInitiator: a machine that has a name for storage does not get another one from its disk.
+func TestFindingsAddNoSecondInitiator(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Manageable)
+	b.agent.findings = true
+	change(t, b, func(n *metal.Node) { n.Interfaces = map[string]string{"inspect": "ramdisk"} })
+	if err := b.store.Do(t.Context(), func(tx job.Tx) error {
+		return b.store.Connectors().Insert(tx, &metal.Connector{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e69"}, NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-11.test:operator"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t)
+	b.withSteps(t, metal.Inspect, "")
+	b.pokes(t, metal.Manageable)
+	names, err := b.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: b.node, Type: "iqn"}, record.Page{Limit: 10})
+	if err != nil || len(names) != 1 || names[0].ConnectorID != "iqn.2026-11.test:operator" {
+		t.Errorf("names for storage %v, %v", names, err)
 	}
 }
 

@@ -131,9 +131,12 @@ func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machi
 	return c.replacesSystem(c.leaveVolumes)(ctx, r, m)
 }
 
-// dropTargets clears the targets with the instance, as instance_info; connectors are the machine's own and stay.
+// dropTargets clears the targets with the instance, as instance_info, and the connectors that lessees made; the others are the machine's own and stay.
 func (c *Conductor) dropTargets(ctx context.Context, nodeID string) func(job.Tx) error {
 	return func(tx job.Tx) error {
+		if err := c.Nodes.DropLesseeConnectors(ctx, tx, nodeID, ""); err != nil {
+			return err
+		}
 		targets, err := c.Store.Targets().List(ctx, tx, metal.TargetFilter{NodeID: nodeID}, record.Page{Limit: 1000})
 		if err != nil {
 			return err

@@ -232,3 +232,23 @@ func TestFormerVolumesAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestTeardownDropsTheLesseesConnectors: the next tenant's volumes are not let in to under a name that the former one gave.
+func TestTeardownDropsTheLesseesConnectors(t *testing.T) {
+	t.Parallel()
+	b := newVolumeBench(t, metal.Active)
+	if err := b.store.Do(t.Context(), func(tx job.Tx) error {
+		return b.store.Connectors().Insert(tx, &metal.Connector{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e69"}, NodeID: b.node, Type: "iqn", ConnectorID: "iqn.2026-11.test:planted", Lessee: "p1"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b.run(t)
+	if err := b.ask(t, metal.Delete); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, metal.Available)
+	connectors, err := b.store.Connectors().List(t.Context(), nil, metal.ConnectorFilter{NodeID: b.node}, record.Page{Limit: 10})
+	if err != nil || len(connectors) != 1 || connectors[0].Lessee != "" {
+		t.Errorf("after the instance: %v, %v", connectors, err)
+	}
+}

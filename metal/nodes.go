@@ -282,6 +282,9 @@ func (s *Nodes) tryUpdate(ctx context.Context, ident string, who record.Asker, c
 		if err := s.dropAllocation(ctx, tx, n); err != nil {
 			return err
 		}
+		if err := s.EndLease(ctx, tx, n); err != nil {
+			return err
+		}
 		if n.Maintenance != now.Maintenance || n.Fault != now.Fault {
 			// As in SetMaintenance: a waiting job may have to stop, or may go on.
 			if err := s.jobs.Signal(tx, job.Node(n.ID)); err != nil {

@@ -22,7 +22,9 @@ type Connector struct {
 	NodeID      string
 	Type        string // iqn, ip, mac, wwnn, wwpn, net-id, port, portgroup, or what an operator calls it
 	ConnectorID string // unique among all of its type
-	Extra       Object
+	// Lessee is the project that made it while it leased the node; empty: the operator's or the owner's, which a lessee does not change.
+	Lessee string
+	Extra  Object
 }
 
 // ConnectorFilter narrows a list of volume connectors; zero fields do not narrow.
@@ -36,6 +38,7 @@ type Target struct {
 	VolumeID   string
 	BootIndex  int    // 0 is the root; unique among the targets of the node
 	Properties Object // of the connection, with credentials; sealed by the store
+	Lessee     string // the project that made it while it leased the node
 	Extra      Object
 }
 

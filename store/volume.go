@@ -16,9 +16,14 @@ var connectors = &kind[metal.Connector, metal.ConnectorFilter]{
 	table: "connector", word: "volume connector", head: ofRecord[metal.Connector],
 	columns: []string{"node_id", "type", "connector_id"},
 	fields:  func(v *metal.Connector) []any { return []any{&v.NodeID, &v.Type, &v.ConnectorID} },
-	body:    func(v *metal.Connector) any { return &struct{ Extra *metal.Object }{&v.Extra} },
-	fill:    func(v *metal.Connector) { fill(&v.Extra) },
-	sort:    map[string]string{"node_uuid": "node_id"},
+	body: func(v *metal.Connector) any {
+		return &struct {
+			Extra  *metal.Object
+			Lessee *string
+		}{&v.Extra, &v.Lessee}
+	},
+	fill: func(v *metal.Connector) { fill(&v.Extra) },
+	sort: map[string]string{"node_uuid": "node_id"},
 	keys: []key[metal.Connector]{{[]string{"type", "connector_id"}, func(v *metal.Connector) string {
 		return fmt.Sprintf("A volume connector with type '%s' and connector ID '%s' already exists.", v.Type, v.ConnectorID)
 	}}},
@@ -42,7 +47,10 @@ var targets = &kind[metal.Target, metal.TargetFilter]{
 	columns: []string{"node_id", "volume_type", "volume_id", "boot_index"},
 	fields:  func(v *metal.Target) []any { return []any{&v.NodeID, &v.VolumeType, &v.VolumeID, &v.BootIndex} },
 	body: func(v *metal.Target) any {
-		return &struct{ Properties, Extra *metal.Object }{&v.Properties, &v.Extra}
+		return &struct {
+			Properties, Extra *metal.Object
+			Lessee            *string
+		}{&v.Properties, &v.Extra, &v.Lessee}
 	},
 	fill:   func(v *metal.Target) { fill(&v.Properties, &v.Extra) },
 	secret: metal.VolumeSecret,

@@ -35,6 +35,10 @@ type kind[R, F any] struct {
 	removable func(*call, *R) error
 	// nodeOf is the node that a record belongs to, whose state may close it to older clients; nil: none.
 	nodeOf func(*R) string
+	// byLessee gives where a record keeps the project of the lessee who made it; nil: lessees are no other than owners.
+	byLessee func(*R) *string
+	// shared lets a lessee change what others made.
+	shared bool
 	// patched refuses what a patch made of a record; nil: none.
 	patched func(before, after *R, ops []patchOp) error
 	// hides is the rule of the policy without which a part of each record is not shown; empty: nothing is hidden.

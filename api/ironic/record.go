@@ -152,6 +152,9 @@ func (k *kind[R, F]) create(c *call) error {
 	if err := k.rescueGate(c, r); err != nil {
 		return err
 	}
+	if err := k.markLessee(c, r); err != nil {
+		return err
+	}
 	if err := k.service(c.s).Create(c.r.Context(), r, c.who); err != nil {
 		return err
 	}
@@ -218,6 +221,9 @@ func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 	if err := k.rescueGate(c, r); err != nil {
 		return err
 	}
+	if err := k.lesseeGate(c, r); err != nil {
+		return err
+	}
 	values, err := applyPatch(ops, func(name string) any { return k.fields[k.index[name]].get(r) })
 	if err != nil {
 		return err
@@ -237,6 +243,11 @@ func (k *kind[R, F]) apply(c *call, r *R, ops []patchOp) error {
 	}
 	if k.patched != nil {
 		if err := k.patched(&before, r, ops); err != nil {
+			return err
+		}
+	}
+	if k.byLessee != nil && k.nodeOf(r) != k.nodeOf(&before) {
+		if err := k.markLessee(c, r); err != nil {
 			return err
 		}
 	}
@@ -266,10 +277,13 @@ func (k *kind[R, F]) remove(c *call) error {
 	if err != nil {
 		return err
 	}
-	if k.removable != nil || k.nodeOf != nil && c.version < rescueVersion {
+	if k.removable != nil || k.byLessee != nil || k.nodeOf != nil && c.version < rescueVersion {
 		r, err := k.service(c.s).Get(c.r.Context(), ident)
 		if err == nil {
 			err = k.rescueGate(c, r)
+		}
+		if err == nil {
+			err = k.lesseeGate(c, r)
 		}
 		if err == nil && k.removable != nil {
 			err = k.removable(c, r)

@@ -24,6 +24,7 @@ var connectors = define(kind[metal.Connector, metal.ConnectorFilter]{
 	service:   func(s *server) *metal.Connectors { return s.Connectors },
 	blank:     func(*call) *metal.Connector { return &metal.Connector{} },
 	nodeOf:    func(v *metal.Connector) string { return v.NodeID },
+	byLessee:  func(v *metal.Connector) *string { return &v.Lessee },
 	removable: func(c *call, v *metal.Connector) error { return c.poweredOff("volume connector deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Connector]{
 		idField[metal.Connector](),
@@ -46,6 +47,8 @@ var targets = define(kind[metal.Target, metal.TargetFilter]{
 	service:   func(s *server) *metal.Targets { return s.Targets },
 	blank:     func(*call) *metal.Target { return &metal.Target{} },
 	nodeOf:    func(v *metal.Target) string { return v.NodeID },
+	byLessee:  func(v *metal.Target) *string { return &v.Lessee },
+	shared:    true,
 	removable: func(c *call, v *metal.Target) error { return c.poweredOff("volume target deletion", v.NodeID) },
 	fields: slices.Concat([]field[metal.Target]{
 		idField[metal.Target](),

@@ -173,7 +173,7 @@ func (s *server) getMetadata(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v)})
+	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v, c.Admin())})
 }
 
 func (s *server) mergeMetadata(c *api.Call) error { return s.writeMetadata(c, true) }
@@ -192,7 +192,7 @@ func (s *server) writeMetadata(c *api.Call, merge bool) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v)})
+	return c.JSON(http.StatusOK, object{"metadata": metadataOf(v, c.Admin())})
 }
 
 func (s *server) getKey(c *api.Call) error {
@@ -200,7 +200,7 @@ func (s *server) getKey(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	value, ok := metadataOf(v)[c.Arg("key")]
+	value, ok := metadataOf(v, c.Admin())[c.Arg("key")]
 	if !ok {
 		return noKey(v, c.Arg("key"))
 	}
@@ -234,7 +234,8 @@ func (s *server) putKey(c *api.Call) error {
 func (s *server) removeKey(c *api.Call) error {
 	key := c.Arg("key")
 	_, err := s.edit(c, func(v *compute.Volume) error {
-		if _, ok := metadataOf(v)[key]; !ok && (key != keyPassword || v.CHAPUser == "") {
+		refused := !c.Admin() && strings.HasPrefix(key, prefix) // setMetadata says so
+		if _, ok := metadataOf(v, c.Admin())[key]; !ok && !refused && (key != keyPassword || v.CHAPUser == "") {
 			return noKey(v, key)
 		}
 		gone := map[string]*string{key: nil}

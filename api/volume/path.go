@@ -56,6 +56,9 @@ func setPlace(v *compute.Volume, metadata map[string]*string, by rights) error {
 		if v.ServerID != "" {
 			return problem.Conflictf("Volume %s is attached to a server: where it is reached cannot be changed now.", v.ID)
 		}
+		if !by.admin { // not even what equals the stored one: the answer would tell
+			return problem.Forbiddenf("Only administrators say where a volume is, whose it is and how to log in there: ask one to set %s.", key)
+		}
 		text := ""
 		if value != nil {
 			text = *value
@@ -182,10 +185,13 @@ func setMetadata(v *compute.Volume, given map[string]*string, merge bool, by rig
 	return nil
 }
 
-// metadataOf shows where the volume is reached beside the metadata of users.
-func metadataOf(v *compute.Volume) map[string]string {
-	out := map[string]string{keyPortal: v.Portal, keyIQN: v.IQN, keyLUN: strconv.Itoa(v.LUN)}
-	if v.CHAPUser != "" {
+// metadataOf shows the metadata of users, and administrators where the volume is reached beside it.
+func metadataOf(v *compute.Volume, admin bool) map[string]string {
+	out := map[string]string{}
+	if admin {
+		out[keyPortal], out[keyIQN], out[keyLUN] = v.Portal, v.IQN, strconv.Itoa(v.LUN)
+	}
+	if admin && v.CHAPUser != "" {
 		out[keyUser] = v.CHAPUser
 	}
 	maps.Copy(out, v.Metadata)

@@ -32,7 +32,7 @@ func (s *server) view(c *api.Call, v *compute.Volume) object {
 	o := object{
 		"id": v.ID, "name": v.Name, "description": nullable(v.Description), "links": links(c, v), "size": v.SizeGiB, "status": string(v.Status),
 		"bootable": strconv.FormatBool(v.Bootable), "availability_zone": s.Zone, "created_at": timeText(v.CreatedAt), "updated_at": timeText(v.UpdatedAt),
-		"volume_type": typeName, "metadata": metadataOf(v), "attachments": s.attached(c, v), "user_id": nullable(v.User), "snapshot_id": nil, "source_volid": nil,
+		"volume_type": typeName, "metadata": metadataOf(v, c.Admin()), "attachments": s.attached(c, v), "user_id": nullable(v.User), "snapshot_id": nil, "source_volid": nil,
 		"replication_status": nil, "consistencygroup_id": nil, "encrypted": false, "multiattach": false, "migration_status": nil,
 		"os-vol-tenant-attr:tenant_id": v.Project,
 	}
@@ -141,7 +141,7 @@ func (s *server) filter(c *api.Call) (f compute.VolumeFilter, tests []test, err 
 		case "status":
 			f.Status = compute.VolumeStatus(value)
 		case "name~", "description", "user_id", "availability_zone", "bootable", "metadata", "id":
-			t, err := testOf(key, value, s.Zone)
+			t, err := testOf(key, value, s.Zone, c.Admin())
 			if err != nil {
 				return f, nil, err
 			}
@@ -154,7 +154,7 @@ func (s *server) filter(c *api.Call) (f compute.VolumeFilter, tests []test, err 
 	return f, tests, nil
 }
 
-func testOf(key, value, zone string) (test, error) {
+func testOf(key, value, zone string, admin bool) (test, error) {
 	switch key {
 	case "name~":
 		return func(v *compute.Volume) bool { return strings.Contains(v.Name, value) }, nil
@@ -175,7 +175,7 @@ func testOf(key, value, zone string) (test, error) {
 	}
 	pairs, err := parsePairs(value)
 	return func(v *compute.Volume) bool {
-		have := metadataOf(v)
+		have := metadataOf(v, admin)
 		for k, want := range pairs {
 			if is, ok := have[k]; !ok || is != want {
 				return false

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func TestAVolumeIsKeptAndItsPasswordIsTold(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, v[key], want)
 		}
 	}
-	if got := fmt.Sprint(v["metadata"]); got != "map[color:red salvor:chap_user:ann salvor:iqn:iqn.2001-04.com.example:disks salvor:lun:1 salvor:portal:192.0.2.7:3260]" {
+	if got := fmt.Sprint(w.json("admin", "GET", "/v3/p1/volumes/"+id, "", 200)["volume"].(object)["metadata"]); got != "map[color:red salvor:chap_user:ann salvor:iqn:iqn.2001-04.com.example:disks salvor:lun:1 salvor:portal:192.0.2.7:3260]" {
 		t.Errorf("metadata %s", got)
 	}
 	kept, err := w.volumes.Get(t.Context(), id)
@@ -175,7 +176,7 @@ func TestOnlyAdministratorsSayWhereAVolumeIs(t *testing.T) {
 	for _, key := range []string{"lun", "chap_user", "chap_password"} {
 		w.json("p1", "DELETE", path+"/metadata/salvor:"+key, "", 403)
 	}
-	w.json("p1", "PUT", path+"/metadata", `{"metadata":{"color":"blue",`+place(1)+`}}`, 200) // read and written back
+	w.json("p1", "PUT", path+"/metadata", `{"metadata":{"color":"blue"}}`, 200) // read and written back
 	if v, err := w.volumes.Get(t.Context(), id); err != nil || v.Portal != "192.0.2.7:3260" || v.CHAPPassword.Reveal() != canary || v.Metadata["color"] != "blue" {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -397,4 +398,44 @@ func TestVolumesWithoutAPlace(t *testing.T) {
 	id := w.json("admin", "POST", path, blank, 202)["volume"].(object)["id"].(string)
 	w.json("p1", "POST", path+"/"+id+"/metadata", `{"metadata":{"color":"red"}}`, 200)
 	w.json("admin", "POST", path+"/"+id+"/metadata", `{"metadata":{`+place(1)+`}}`, 200)
+}
+
+// TestTenantsDoNotSeeWhereAVolumeIs: portal, target, LUN and CHAP user are for administrators, by every road that shows metadata.
+func TestTenantsDoNotSeeWhereAVolumeIs(t *testing.T) {
+	w := newWorld(t)
+	id := w.create("p1", 1, `,"salvor:chap_user":"carol","salvor:chap_password":"`+canary+`","color":"red"`)
+	one := "/v3/p1/volumes/" + id
+	for _, ask := range [][3]string{
+		{"GET", one, ""}, {"GET", "/v3/p1/volumes/detail", ""}, {"GET", one + "/metadata", ""}, {"POST", one + "/metadata", `{"metadata":{"a":"b"}}`},
+		{"PUT", one + "/metadata", `{"metadata":{"color":"red"}}`}, {"PUT", one, `{"volume":{"name":"v"}}`},
+	} {
+		for _, who := range []string{"p1", "admin"} {
+			status, _, b := w.ask(who, ask[0], ask[1], ask[2])
+			if status != 200 || !strings.Contains(string(b), "color") {
+				t.Errorf("%s: %s %s: %d %s", who, ask[0], ask[1], status, b)
+			}
+			for _, hidden := range []string{"salvor:", "192.0.2.7", "iqn.2001", "carol"} {
+				if who == "p1" && strings.Contains(string(b), hidden) {
+					t.Errorf("%s %s shows %s to a tenant: %s", ask[0], ask[1], hidden, b)
+				}
+			}
+			if who == "admin" && !strings.Contains(string(b), "carol") {
+				t.Errorf("%s %s hides it from an administrator: %s", ask[0], ask[1], b)
+			}
+		}
+	}
+	for _, key := range []string{"portal", "iqn", "lun", "chap_user"} {
+		if status, _, b := w.ask("p1", "GET", one+"/metadata/salvor:"+key, ""); status != 404 {
+			t.Errorf("%s alone: %d %s", key, status, b)
+		}
+	}
+	// Neither a filter nor a value that equals the stored one tells of it.
+	if got := w.names("p1", "?metadata="+url.QueryEscape("{'salvor:chap_user': 'carol'}")); got != "" {
+		t.Errorf("found by its login: %s", got)
+	}
+	for _, user := range []string{"carol", "eve"} {
+		if status, _, b := w.ask("p1", "POST", one+"/metadata", `{"metadata":{"salvor:chap_user":"`+user+`"}}`); status != 403 {
+			t.Errorf("a guess of the login: %d %s", status, b)
+		}
+	}
 }

@@ -1,0 +1,43 @@
+package ironic
+
+import (
+	"salvor/access"
+	"salvor/problem"
+)
+
+// asLessee gives the project of the principal where only the lease of the node lets it change the node's volumes; empty otherwise.
+func (c *call) asLessee(node string) (string, error) {
+	if c.user.Role != access.Scoped || c.user.Scope.Project == "" {
+		return "", nil
+	}
+	n, err := c.s.Nodes.Node(c.r.Context(), node)
+	if err != nil || n.Lessee != c.user.Scope.Project || c.allows("volume:update", access.Target{Owner: n.Owner}) {
+		return "", err
+	}
+	return n.Lessee, nil
+}
+
+// markLessee notes the lessee who made a record, or brought it to its node.
+func (k *kind[R, F]) markLessee(c *call, r *R) error {
+	if k.byLessee == nil {
+		return nil
+	}
+	lessee, err := c.asLessee(k.nodeOf(r))
+	if problem.Is(err, problem.NotFound) {
+		return nil // the service refuses a node that does not exist
+	}
+	*k.byLessee(r) = lessee
+	return err
+}
+
+// lesseeGate keeps lessees from changing what the operator or the owner made.
+func (k *kind[R, F]) lesseeGate(c *call, r *R) error {
+	if k.byLessee == nil || k.shared || *k.byLessee(r) != "" {
+		return nil
+	}
+	lessee, err := c.asLessee(k.nodeOf(r))
+	if err == nil && lessee != "" {
+		err = problem.Forbiddenf("%s %s belongs to the node's operator: a lessee changes only what a lessee made. Ask the operator or the owner.", k.name, k.head(r).ID)
+	}
+	return err
+}
