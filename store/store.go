@@ -190,6 +190,9 @@ func (s *Store) prepare(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := s.proveIncarnation(tx); err != nil {
+			return err
+		}
 		return s.proveKey(tx)
 	})
 	if err != nil && problem.KindOf(err) == problem.Internal {

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+
+	"salvor/job"
+	"salvor/record"
+)
+
+const incarnationColumns = `id, counter, held_at, held_reason, held_detail`
+
+// proveIncarnation gives a database its id when it is opened for the first time.
+func (s *Store) proveIncarnation(tx *Tx) error {
+	_, err := tx.exec(`INSERT INTO incarnation (num, id, counter) VALUES (1, $1, 1) ON CONFLICT DO NOTHING`, newIncarnationID())
+	return err
+}
+
+func newIncarnationID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, error) {
+	var i record.Incarnation
+	var at sql.NullInt64
+	var code, detail string
+	err := r.Scan(&i.ID, &i.Counter, &at, &code, &detail)
+	if at.Valid {
+		i.Held = &record.Held{Since: moment(at.Int64), Code: code, Detail: detail}
+	}
+	return i, err
+}
+
+// Incarnation reads which history the database has, how far it has come, and whether it is held.
+func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
+	i, err := s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
+	if err != nil {
+		return i, fmt.Errorf("read the database's incarnation: %w", err)
+	}
+	return i, nil
+}
+
+func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...any) (i record.Incarnation, err error) {
+	err = s.read(ctx, t, func(r *sql.Rows) (err error) {
+		i, err = scanIncarnation(r)
+		return err
+	}, text, args...)
+	return i, err
+}
+
+// Raise counts one further, and gives the incarnation as it is committed.
+func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
+	return s.changeIncarnation(ctx, "raise the database's counter", `UPDATE incarnation SET counter = counter + 1 RETURNING `+incarnationColumns)
+}
+
+// Hold has everything that acts on the database stop until an operator releases it. What is held already stays as it is, with its first reason.
+func (s *Store) Hold(ctx context.Context, code, detail string) error {
+	_, err := s.changeIncarnation(ctx, "hold the database", `UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3
+		WHERE held_at IS NULL RETURNING `+incarnationColumns, micros(s.stamp()), code, detail)
+	return err
+}
+
+func (s *Store) changeIncarnation(ctx context.Context, what, text string, args ...any) (i record.Incarnation, err error) {
+	err = s.Do(ctx, func(t job.Tx) error {
+		i, err = s.incarnation(ctx, t, text, args...)
+		return err
+	})
+	if err != nil {
+		return i, fmt.Errorf("%s: %w", what, err)
+	}
+	return i, nil
+}
+
+// FormerIncarnations gives the incarnations that the database had before, with the last counter that is known of each.
+func (s *Store) FormerIncarnations(ctx context.Context) (map[string]int64, error) {
+	out := map[string]int64{}
+	err := s.read(ctx, nil, func(r *sql.Rows) error {
+		var id string
+		var counter int64
+		err := r.Scan(&id, &counter)
+		out[id] = counter
+		return err
+	}, `SELECT id, counter FROM former_incarnation`)
+	if err != nil {
+		return nil, fmt.Errorf("read the database's former incarnations: %w", err)
+	}
+	return out, nil
+}
