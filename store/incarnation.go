@@ -36,9 +36,16 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 	return i, err
 }
 
-// Incarnation reads which history the database has, how far it has come, and whether it is held.
+// Incarnation reads which history the database has, how far it has come, and whether it is held. A database that is older than this
+// process has seen it is held by that.
 func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
+	before := s.history.seen()
 	i, err := s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
+	if err == nil && s.history.read(i, before) && i.Held == nil {
+		if err = s.Hold(ctx, record.HeldWentBack, fmt.Sprintf("this process saw state %d of the database, and the database is at state %d", before.counter, i.Counter)); err == nil {
+			i, err = s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
+		}
+	}
 	if err != nil {
 		return i, fmt.Errorf("read the database's incarnation: %w", err)
 	}
@@ -60,18 +67,29 @@ func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
 
 // Hold has everything that acts on the database stop until an operator releases it. What is held already stays as it is, with its first reason.
 func (s *Store) Hold(ctx context.Context, code, detail string) error {
-	_, err := s.changeIncarnation(ctx, "hold the database", `UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3
-		WHERE held_at IS NULL RETURNING `+incarnationColumns, micros(s.stamp()), code, detail)
+	_, err := s.changeIncarnation(ctx, "hold the database", `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
+		held_reason = CASE WHEN held_at IS NULL THEN CAST($2 AS TEXT) ELSE held_reason END,
+		held_detail = CASE WHEN held_at IS NULL THEN CAST($3 AS TEXT) ELSE held_detail END RETURNING `+incarnationColumns,
+		micros(s.stamp()), code, detail)
 	return err
 }
 
 func (s *Store) changeIncarnation(ctx context.Context, what, text string, args ...any) (i record.Incarnation, err error) {
-	err = s.Do(ctx, func(t job.Tx) error {
+	var before seen
+	err = s.Do(forLease(ctx, advanceTime), func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		before = tx.seen
 		i, err = s.incarnation(ctx, t, text, args...)
 		return err
 	})
 	if err != nil {
 		return i, fmt.Errorf("%s: %w", what, err)
+	}
+	if s.history.read(i, before) && i.Held == nil {
+		return s.Incarnation(ctx)
 	}
 	return i, nil
 }

@@ -50,6 +50,7 @@ type Store struct {
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
 	mood     mood
+	history  history
 }
 
 var (
@@ -118,6 +119,10 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		_ = s.Close()
 		return nil, err
 	}
+	if _, err := s.Incarnation(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -154,7 +159,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		if last != nil {
 			last.rolledBack()
 		}
-		last = &Tx{store: s, ctx: ctx, run: run}
+		last = &Tx{store: s, ctx: ctx, run: run, seen: s.history.seen()}
 		defer func() { last.done = true }()
 		return last.outcome(fn(last))
 	})
@@ -163,6 +168,9 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	}
 	committed = true
 	s.mood.better()
+	if !patienceOf(ctx).lease {
+		s.history.changed()
+	}
 	if last.wake {
 		s.wakeHere()
 	}
