@@ -59,15 +59,17 @@ const claimTime = 10 * time.Second
 
 // Claim is job.Claims's.
 func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
-	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.Held() != nil {
 		return nil, nil
 	}
 	c := &clause{args: []any{owner, micros(now)}}
+	first := len(c.args) + 1
+	c.args = append(c.args, seen{}.acting()...) // the transaction's own take their places
 	stamp := c.arg(micros(s.stamp()))
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
 		WHERE id` + s.engine.among(`SELECT id FROM job WHERE `+claimFree+` AND due <= $2 AND `+c.in("group_name", groups)+`
-		AND `+c.known(kinds)+` ORDER BY due LIMIT `+c.count(limit)) + ` RETURNING ` + jobColumns
+		AND `+c.known(kinds)+` AND `+mayAct(first)+` ORDER BY due LIMIT `+c.count(limit)) + ` RETURNING ` + jobColumns
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	if next, err := s.NextDue(ctx, groups, kinds); err != nil || next.IsZero() || next.After(now) {
 		return nil, err
@@ -83,6 +85,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 		if err := tx.seals(); err != nil {
 			return err
 		}
+		copy(c.args[first-1:], tx.seen.acting())
 		return tx.each(s.collectJobs(&out), text, c.args...)
 	})
 	if err != nil {
@@ -94,6 +97,9 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 
 // Claimed is job.Claims's.
 func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
+	if s.Held() != nil {
+		return nil, nil
+	}
 	c := &clause{}
 	text := `SELECT ` + jobColumns + ` FROM job WHERE owner <> '' AND owner = ` + c.arg(owner) + ` ORDER BY due LIMIT ` + c.count(limit)
 	out, err := s.jobs(ctx, nil, text, c.args...)
@@ -173,10 +179,11 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 		due = CASE WHEN `+signalled+` OR `+aborted+` OR CAST($4 AS TEXT) = 'ready' AND retry_now <> 0 THEN CAST($5 AS BIGINT) ELSE CAST($6 AS BIGINT) END, updated_at = CAST($5 AS BIGINT),
 		retry_now = CASE WHEN CAST($4 AS TEXT) = 'running' THEN retry_now ELSE 0 END, owner = $7, fence = fence + 1, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
 		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
-		WHERE id = $1 AND owner = $2 AND fence = $3`,
+		WHERE id = $1 AND owner = $2 AND fence = $3 AND `+mayAct(22),
 		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),
 		owner, j.Action, j.Attempt, j.Crashes, memo, sealed, string(j.Result), j.Problem, j.ProblemKind,
-		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), micros(j.ActionStartedAt), micros(ended))
+		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), micros(j.ActionStartedAt), micros(ended),
+		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", j.ID, err)
 	}
@@ -207,7 +214,7 @@ func (s *Store) unlock(tx *Tx, subject job.Subject) error {
 
 // Expired is job.Claims's.
 func (s *Store) Expired(ctx context.Context, groups []string, kinds map[job.Kind]int, after job.Job, limit int) ([]job.Job, error) {
-	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.Held() != nil {
 		return nil, nil
 	}
 	c := &clause{args: []any{expires(&after), after.ID}}
@@ -227,7 +234,7 @@ func (c *clause) known(kinds map[job.Kind]int) string {
 
 // NextDue is job.Claims's.
 func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind]int) (time.Time, error) {
-	if len(groups) == 0 || len(kinds) == 0 {
+	if len(groups) == 0 || len(kinds) == 0 || s.Held() != nil {
 		return time.Time{}, nil
 	}
 	c := &clause{}

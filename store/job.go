@@ -26,6 +26,9 @@ const jobColumns = `id, kind, version, class, subject_kind, subject_id, group_na
 
 // Insert is job.Queue's.
 func (s *Store) Insert(t job.Tx, j *job.Job) error {
+	if err := s.Held().Refusal(); err != nil {
+		return err
+	}
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

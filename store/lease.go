@@ -66,18 +66,26 @@ func (s *Store) register(tx *Tx, c job.Conductor) error {
 
 // Beat is job.Leases's.
 func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
+	var counter int64
 	err := s.Do(forLease(ctx, beatTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`UPDATE conductor SET counter = counter + 1, updated_at = $3 WHERE id = $1 AND incarnation = $2`,
-			c.ID, c.Incarnation, micros(s.stamp()))
-		if err == nil && n == 0 {
+		counter = 0
+		err = tx.each(func(r *sql.Rows) error { return r.Scan(&counter) }, `UPDATE conductor SET counter = counter + 1, updated_at = $3
+			WHERE id = $1 AND incarnation = $2 RETURNING counter`, c.ID, c.Incarnation, micros(s.stamp()))
+		if err == nil && counter == 0 {
 			return job.ErrFenced
+		}
+		if err == nil {
+			err = s.readBeat(tx, c.Owner(), counter)
 		}
 		return err
 	})
+	if err == nil {
+		s.history.beat(c.Owner(), counter)
+	}
 	if err != nil {
 		return fmt.Errorf("beat of conductor %s: %w", c.ID, err)
 	}
@@ -185,6 +193,9 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 
 // Advance is job.Clock's.
 func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
+	if s.Held() != nil {
+		return nil // what waits for an operator is not late
+	}
 	err := s.Do(within(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {

@@ -56,6 +56,7 @@ type Store struct {
 	// readQueue and writeQueue hold requests of users; nothing else waits in them.
 	readQueue, writeQueue *fairQueue
 	backlog               backlog
+	history               history
 }
 
 var (
@@ -128,6 +129,10 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		_ = s.Close()
 		return nil, err
 	}
+	if _, err := s.Incarnation(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -170,7 +175,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		if last != nil {
 			last.rolledBack()
 		}
-		last = &Tx{store: s, ctx: ctx, run: run, requested: requested}
+		last = &Tx{store: s, ctx: ctx, run: run, requested: requested, seen: s.history.seen()}
 		defer func() { last.done = true }()
 		return last.outcome(fn(last))
 	})
@@ -184,6 +189,9 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	committed = true
 	if s.mood.better() {
 		s.log.Info("the database takes changes again")
+	}
+	if !patienceOf(ctx).lease {
+		s.history.changed()
 	}
 	if last.wake {
 		s.wakeHere()
@@ -211,6 +219,9 @@ func (s *Store) prepare(ctx context.Context) error {
 			if _, err := tx.exec(`INSERT INTO provision_state (name) VALUES ($1) ON CONFLICT DO NOTHING`, string(state.State)); err != nil {
 				return err
 			}
+		}
+		if err := s.proveIncarnation(tx); err != nil {
+			return err
 		}
 		return s.proveKey(tx)
 	})

@@ -18,6 +18,8 @@ type Tx struct {
 	// ctx bounds the statements; it is never a caller's, whose end would take the whole batch with it.
 	ctx context.Context
 	run runner
+	// seen is what this process knew of the database's history before the transaction began.
+	seen seen
 	// wake: the commit makes a job claimable.
 	wake bool
 	// ordered: the commit gives a host an order to fetch.

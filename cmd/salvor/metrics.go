@@ -116,12 +116,13 @@ var (
 	backlogGauge    = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
 	refusedGauge    = gauge("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
 	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
+	heldGauge       = gauge("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
 	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
 		to <- d
 	}
 }
@@ -144,6 +145,11 @@ func (c *fleetGauges) Collect(to chan<- prometheus.Metric) {
 	for _, m := range c.last {
 		to <- m
 	}
+	held := 0.0
+	if c.program.store.Held() != nil {
+		held = 1
+	}
+	to <- prometheus.MustNewConstMetric(heldGauge, prometheus.GaugeValue, held)
 }
 
 func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {

@@ -93,6 +93,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"expired", testExpired}, {"prune jobs", testPruneJobs}, {"woken", testWoken},
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
+		{"incarnation", testIncarnation},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

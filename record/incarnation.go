@@ -1,0 +1,79 @@
+package record
+
+import (
+	"fmt"
+	"time"
+
+	"salvor/problem"
+)
+
+// Incarnation names one history of the database, and how far it has come.
+type Incarnation struct {
+	// ID is random. It changes only when an operator releases a held database.
+	ID string
+	// Counter rises at each start, at each backup and while programs write.
+	Counter int64
+	// Held is why nothing acts on the database; nil: everything acts.
+	Held *Held
+}
+
+// The codes of Held.
+const (
+	HeldBackup   = "backup"    // the database was made by a backup
+	HeldWentBack = "went-back" // a witness knows a later state of this history
+	HeldReplaced = "replaced"  // a witness knows another database
+	HeldCopied   = "copied"    // the database was copied to another place, which goes on with its work
+)
+
+// Held says since when and why a database is held: nothing acts on it until an operator releases it.
+type Held struct {
+	Since time.Time
+	Code  string
+	// Detail tells a person what was found.
+	Detail string
+}
+
+// heldWords say what a code means, after "the database".
+var heldWords = map[string]string{
+	HeldBackup:   "was restored from a backup",
+	HeldWentBack: "went back to an earlier state",
+	HeldReplaced: "is not the one that was served here before",
+	HeldCopied:   "was copied to another place, which may go on with its work",
+}
+
+// HeldNext is the command that tells an operator what to decide.
+const HeldNext = "salvor db restored"
+
+// Words say why the database is held, without what only operators may read.
+func (h *Held) Words() string {
+	words, known := heldWords[h.Code]
+	if !known {
+		words = "may be older than the machines (" + h.Code + ")"
+	}
+	return "the database " + words
+}
+
+// Refusal is the error of what changes something while the database is held; nil where it is not.
+func (h *Held) Refusal() error {
+	if h == nil {
+		return nil
+	}
+	return problem.Unavailablef("Nothing is changed now: %s. An administrator must first decide about its open jobs; see: %s", h.Words(), HeldNext)
+}
+
+// Witness is what something outside of the database remembers of it: an incarnation, and how far it had come.
+type Witness struct {
+	ID      string `json:"incarnation"`
+	Counter int64  `json:"counter"`
+}
+
+// Judge compares the database with a witness. former are the incarnations that the database had before. An empty code: they agree.
+func (i Incarnation) Judge(w Witness, from string, former map[string]int64) (code, detail string) {
+	switch _, past := former[w.ID]; {
+	case w.ID == i.ID && w.Counter > i.Counter:
+		return HeldWentBack, fmt.Sprintf("%s remembers state %d of the database, and the database is at state %d", from, w.Counter, i.Counter)
+	case w.ID == i.ID || w.ID == "" || past:
+		return "", ""
+	}
+	return HeldReplaced, fmt.Sprintf("%s remembers the database %.12s, which this one (%.12s) has never been", from, w.ID, i.ID)
+}

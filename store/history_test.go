@@ -1,0 +1,255 @@
+package store_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/store"
+	"salvor/store/storetest"
+)
+
+// onBoth runs a test on a fresh database of each engine.
+func onBoth(t *testing.T, test func(t *testing.T, d storetest.Database)) {
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, storetest.OnSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, storetest.OnPostgres(t)) })
+}
+
+var (
+	aKind  = map[job.Kind]int{"work": 1}
+	inNone = []string{""}
+)
+
+// working opens a store with a conductor that has claimed one of two jobs.
+func working(t *testing.T, d storetest.Database) (*store.Store, job.Conductor, job.Job) {
+	t.Helper()
+	s := storetest.Open(t, d)
+	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "north-7"}
+	err := s.Register(t.Context(), me)
+	if err == nil {
+		err = s.Do(t.Context(), func(tx job.Tx) error {
+			return errors.Join(s.Insert(tx, &job.Job{ID: "a", Kind: "work", Subject: job.Node("a")}), s.Insert(tx, &job.Job{ID: "b", Kind: "work", Subject: job.Node("b")}))
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Claim(t.Context(), me.Owner(), time.Now().Add(time.Minute), inNone, aKind, 1)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("claimed %v, %v", got, err)
+	}
+	return s, me, got[0]
+}
+
+// idle holds that a conductor can neither claim a job nor write a step of the one that it has.
+func idle(t *testing.T, s *store.Store, me job.Conductor, j job.Job) {
+	t.Helper()
+	if got, err := s.Claim(t.Context(), me.Owner(), time.Now().Add(time.Minute), inNone, aKind, 9); err != nil || len(got) != 0 {
+		t.Errorf("jobs were claimed: %v, %v", got, err)
+	}
+	j.Action = "next"
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &j, true) }); !errors.Is(err, job.ErrFenced) {
+		t.Errorf("a step was written: %v", err)
+	}
+}
+
+// TestHeldDatabaseRunsNothing: of a database that another process held, this one claims no job and writes no step before it knows of
+// that, and takes no new job once it does.
+func TestHeldDatabaseRunsNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s, me, j := working(t, d)
+		if err := s.Exec(t.Context(), `UPDATE incarnation SET held_at = 1, held_reason = 'backup', held_detail = 'by another process'`); err != nil {
+			t.Fatal(err)
+		}
+		if s.Held() != nil {
+			t.Fatal("this process knows already")
+		}
+		idle(t, s, me, j)
+		if _, err := s.Incarnation(t.Context()); err != nil || s.Held() == nil {
+			t.Fatalf("held: %v, %v", s.Held(), err)
+		}
+		idle(t, s, me, j)
+		err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("c")}) })
+		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor db restored") {
+			t.Errorf("a new job: %v", err)
+		}
+		if due, err := s.NextDue(t.Context(), inNone, aKind); err != nil || !due.IsZero() {
+			t.Errorf("a job is due at %v, %v", due, err)
+		}
+	})
+}
+
+// TestOlderStateIsNoticed: a database whose counter is behind what this process has seen is held, and nothing was done by it before.
+func TestOlderStateIsNoticed(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s, me, j := working(t, d)
+		for range 3 {
+			if _, err := s.Raise(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Exec(t.Context(), `UPDATE incarnation SET counter = counter - 1`); err != nil {
+			t.Fatal(err)
+		}
+		idle(t, s, me, j)
+		i, err := s.Incarnation(t.Context())
+		if err != nil || i.Held == nil || i.Held.Code != record.HeldWentBack || !strings.Contains(i.Held.Detail, "state 4") {
+			t.Errorf("held: %+v, %v", i.Held, err)
+		}
+	})
+}
+
+// TestOlderLeaseIsNoticed: a conductor whose lease in the database is older than its own newest beat does nothing, and its next beat
+// holds the database. So the loss of a few seconds is noticed in which the counter did not rise.
+func TestOlderLeaseIsNoticed(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s, me, j := working(t, d)
+		for range 3 {
+			if err := s.Beat(t.Context(), me); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i, err := s.Incarnation(t.Context()); err != nil || i.Held != nil {
+			t.Fatalf("held by beats in order: %+v, %v", i.Held, err)
+		}
+		if err := s.Exec(t.Context(), `UPDATE conductor SET counter = counter - 2`); err != nil {
+			t.Fatal(err)
+		}
+		idle(t, s, me, j)
+		if err := s.Beat(t.Context(), me); err != nil {
+			t.Fatal(err)
+		}
+		i, err := s.Incarnation(t.Context())
+		if err != nil || i.Held == nil || i.Held.Code != record.HeldWentBack || !strings.Contains(i.Held.Detail, "conductor c") {
+			t.Errorf("held: %+v, %v", i.Held, err)
+		}
+	})
+}
+
+// TestWitnesses: a witness that is ahead holds the database, and so does one of a database that this one never was. One that is behind,
+// one of a former incarnation, and any of an empty database do not.
+func TestWitnesses(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s := storetest.Open(t, d)
+		i, err := s.Raise(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare := func(id string, counter int64) string {
+			t.Helper()
+			if err := s.Compare(t.Context(), record.Witness{ID: id, Counter: counter}, "witness.json"); err != nil {
+				t.Fatal(err)
+			}
+			now, err := s.Incarnation(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Exec(t.Context(), `UPDATE incarnation SET held_at = NULL`); err != nil {
+				t.Fatal(err)
+			}
+			if now.Held == nil {
+				return ""
+			}
+			return now.Held.Code
+		}
+		if code := compare("another", 9); code != "" {
+			t.Errorf("an empty database is held: %s", code)
+		}
+		err = s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) })
+		if err == nil {
+			err = s.Exec(t.Context(), `INSERT INTO former_incarnation (id, counter, ended_at) VALUES ('former', 5, 1)`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			id      string
+			counter int64
+			want    string
+		}{
+			{i.ID, i.Counter - 1, ""}, {i.ID, i.Counter, ""}, {i.ID, i.Counter + 1, record.HeldWentBack},
+			{"former", 9, ""}, {"another", 1, record.HeldReplaced}, {"", 0, ""},
+		} {
+			if code := compare(c.id, c.counter); code != c.want {
+				t.Errorf("a witness of %q at %d: %q, want %q", c.id, c.counter, code, c.want)
+			}
+		}
+	})
+}
+
+// incarnationAt reads the incarnation of a database that nobody serves.
+func incarnationAt(t *testing.T, url string) record.Incarnation {
+	t.Helper()
+	d, err := store.OpenDatabase(t.Context(), url, store.Look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	i, err := d.Incarnation(t.Context())
+	if err != nil || i.ID == "" {
+		t.Fatalf("%s: %+v, %v", url, i, err)
+	}
+	return i
+}
+
+// TestBackupIsHeld: the file of a backup says itself that it is one, and its source has come further than it. A copy of it stays held.
+func TestBackupIsHeld(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s := storetest.Open(t, d)
+		before := s.Known()
+		from := opened(t, d.URL, store.Look)
+		backup := "sqlite:" + filepath.Join(t.TempDir(), "backup.db")
+		if _, err := from.Backup(t.Context(), strings.TrimPrefix(backup, "sqlite:"), nil); err != nil {
+			t.Fatal(err)
+		}
+		source, made := incarnationAt(t, d.URL), incarnationAt(t, backup)
+		if source.Held != nil || source.ID != before.ID || source.Counter != before.Counter+1 {
+			t.Errorf("the source before %+v, afterwards %+v", before, source)
+		}
+		if made.ID != source.ID || made.Held == nil || made.Held.Code != record.HeldBackup {
+			t.Fatalf("the backup: %+v, %+v", made, made.Held)
+		}
+		restored := storetest.OnSQLite(t)
+		if _, err := opened(t, backup, store.Own).Copy(t.Context(), opened(t, restored.URL, store.Make), nil); err != nil {
+			t.Fatal(err)
+		}
+		if i := incarnationAt(t, restored.URL); i.Held == nil || i.Held.Code != record.HeldBackup {
+			t.Errorf("a copy of the backup: %+v", i.Held)
+		}
+	})
+}
+
+// TestCopiedSourceIsHeld: the destination goes on with the history of the source, and the source does not.
+func TestCopiedSourceIsHeld(t *testing.T) {
+	onBoth(t, func(t *testing.T, to storetest.Database) {
+		from := storetest.OnSQLite(t)
+		to.Key = from.Key
+		s := storetest.Open(t, from)
+		was, err := s.Raise(t.Context())
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, destination := opened(t, from.URL, store.Own), opened(t, to.URL, store.Make)
+		if _, err := source.Copy(t.Context(), destination, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(source.Close(), destination.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if i := incarnationAt(t, to.URL); i != was {
+			t.Errorf("the destination: %+v, want %+v", i, was)
+		}
+		i := incarnationAt(t, from.URL)
+		if i.Held == nil || i.Held.Code != record.HeldCopied || !strings.Contains(i.Held.Detail, "salvor db copy") {
+			t.Errorf("the source: %+v", i.Held)
+		}
+	})
+}
