@@ -172,6 +172,8 @@ type Database struct {
 	Connection secret.Value
 	// AutoMigrate is always, empty or never once a configuration is loaded.
 	AutoMigrate string
+	// WitnessFile is a file outside of the state directory that remembers how far the database had come; empty: there is none.
+	WitnessFile string
 	// MaxPoolSize bounds the connections; 0: as the engine has it.
 	MaxPoolSize int
 }

@@ -13,6 +13,7 @@ import (
 
 	"salvor/durable"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Copied is what a copy of one table came to.
@@ -49,7 +50,8 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 	if err := d.makeWeeks(ctx, to); err != nil {
 		return nil, err
 	}
-	return d.pour(ctx, to, pouring{still: true}, tell)
+	held := record.Held{Since: time.Now(), Code: record.HeldCopied, Detail: "salvor db copy copied it to " + to.url + " at " + time.Now().UTC().Format(time.RFC3339)}
+	return d.pour(ctx, to, pouring{still: true, markSource: &held}, tell)
 }
 
 // Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
@@ -95,7 +97,11 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 	if err := to.upTo(ctx, s.Version); err != nil {
 		return nil, err
 	}
-	done, err = d.pour(ctx, to, pouring{}, tell)
+	if err := d.raise(ctx); err != nil {
+		return nil, err
+	}
+	held := record.Held{Since: time.Now(), Code: record.HeldBackup, Detail: "salvor db backup made it of " + d.url + " at " + time.Now().UTC().Format(time.RFC3339)}
+	done, err = d.pour(ctx, to, pouring{markCopy: &held}, tell)
 	return done, err
 }
 
@@ -196,6 +202,8 @@ type pouring struct {
 	still    bool
 	from, to *snapshot
 	tell     func(c Copied, done bool)
+	// markCopy holds the copy from its beginning, markSource the source from the end of the copying on; nil: it stays as it is.
+	markCopy, markSource *record.Held
 }
 
 // snapshot is one transaction over the tables of a database.
@@ -232,8 +240,16 @@ func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(
 	if err != nil {
 		return nil, to.classify(d.classify(err))
 	}
+	if err := p.from.hold(ctx, p.markSource); err != nil {
+		return nil, d.classify(fmt.Errorf("database: note in the source that it was copied: %w", err))
+	}
 	if err := into.Commit(); err != nil {
 		return nil, to.classify(fmt.Errorf("database: %w", err))
+	}
+	if p.markSource != nil {
+		if err := from.Commit(); err != nil {
+			return nil, d.classify(fmt.Errorf("database: all is copied, but the source %s does not say so: never serve it again: %w", d.url, err))
+		}
 	}
 	if to.Engine() == postgresDialect.name {
 		_, _ = to.tables.db.ExecContext(ctx, "ANALYZE") // plans for what came in; without it the server does that by itself in a while
@@ -255,9 +271,40 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 		if err != nil {
 			return nil, fmt.Errorf("database: copy %s: %w", table, err)
 		}
+		if table == incarnationTable && p.markCopy != nil {
+			if c, err = p.markedCopy(ctx, c); err != nil {
+				return nil, fmt.Errorf("database: mark the copy: %w", err)
+			}
+		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+const incarnationTable = "incarnation"
+
+// markedCopy holds the copy, and gives what its table then comes to.
+func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
+	if err := p.to.hold(ctx, p.markCopy); err != nil {
+		return c, err
+	}
+	codec, err := p.to.columnsOf(ctx, c.Table)
+	if err != nil {
+		return c, err
+	}
+	return p.to.digestOf(ctx, c.Table, codec)
+}
+
+// hold is Store.Hold of a database without its key.
+func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
+	if h == nil {
+		return nil
+	}
+	// One that was never served by a release that knows incarnations has no row yet.
+	_, err := s.tx.ExecContext(ctx, `INSERT INTO incarnation (num, id, counter, held_at, held_reason, held_detail) VALUES (1, $1, 1, $2, $3, $4)
+		ON CONFLICT (num) DO UPDATE SET held_at = excluded.held_at, held_reason = excluded.held_reason, held_detail = excluded.held_detail
+		WHERE incarnation.held_at IS NULL`, newIncarnationID(), micros(h.Since), h.Code, h.Detail)
+	return err
 }
 
 // heldStill names the tables of the source to which nobody may write, if there are such.

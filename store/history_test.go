@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,78 @@ func TestWitnesses(t *testing.T) {
 			if code := compare(c.id, c.counter); code != c.want {
 				t.Errorf("a witness of %q at %d: %q, want %q", c.id, c.counter, code, c.want)
 			}
+		}
+	})
+}
+
+// incarnationAt reads the incarnation of a database that nobody serves.
+func incarnationAt(t *testing.T, url string) record.Incarnation {
+	t.Helper()
+	d, err := store.OpenDatabase(t.Context(), url, store.Look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	i, err := d.Incarnation(t.Context())
+	if err != nil || i.ID == "" {
+		t.Fatalf("%s: %+v, %v", url, i, err)
+	}
+	return i
+}
+
+// TestBackupIsHeld: the file of a backup says itself that it is one, and its source has come further than it. A copy of it stays held.
+func TestBackupIsHeld(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s := storetest.Open(t, d)
+		before := s.Known()
+		from := opened(t, d.URL, store.Look)
+		backup := "sqlite:" + filepath.Join(t.TempDir(), "backup.db")
+		if _, err := from.Backup(t.Context(), strings.TrimPrefix(backup, "sqlite:"), nil); err != nil {
+			t.Fatal(err)
+		}
+		source, made := incarnationAt(t, d.URL), incarnationAt(t, backup)
+		if source.Held != nil || source.ID != before.ID || source.Counter != before.Counter+1 {
+			t.Errorf("the source before %+v, afterwards %+v", before, source)
+		}
+		if made.ID != source.ID || made.Held == nil || made.Held.Code != record.HeldBackup {
+			t.Fatalf("the backup: %+v, %+v", made, made.Held)
+		}
+		restored := storetest.OnSQLite(t)
+		if _, err := opened(t, backup, store.Own).Copy(t.Context(), opened(t, restored.URL, store.Make), nil); err != nil {
+			t.Fatal(err)
+		}
+		if i := incarnationAt(t, restored.URL); i.Held == nil || i.Held.Code != record.HeldBackup {
+			t.Errorf("a copy of the backup: %+v", i.Held)
+		}
+	})
+}
+
+// TestCopiedSourceIsHeld: the destination goes on with the history of the source, and the source does not.
+func TestCopiedSourceIsHeld(t *testing.T) {
+	onBoth(t, func(t *testing.T, to storetest.Database) {
+		from := storetest.OnSQLite(t)
+		to.Key = from.Key
+		s := storetest.Open(t, from)
+		was, err := s.Raise(t.Context())
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, destination := opened(t, from.URL, store.Own), opened(t, to.URL, store.Make)
+		if _, err := source.Copy(t.Context(), destination, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(source.Close(), destination.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if i := incarnationAt(t, to.URL); i != was {
+			t.Errorf("the destination: %+v, want %+v", i, was)
+		}
+		i := incarnationAt(t, from.URL)
+		if i.Held == nil || i.Held.Code != record.HeldCopied || !strings.Contains(i.Held.Detail, "salvor db copy") {
+			t.Errorf("the source: %+v", i.Held)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"salvor/job"
@@ -92,6 +93,41 @@ func (s *Store) changeIncarnation(ctx context.Context, what, text string, args .
 		return s.Incarnation(ctx)
 	}
 	return i, nil
+}
+
+// incarnated is the step of the tables from which on a database has an incarnation.
+const incarnated = 15
+
+// Incarnation is Store.Incarnation of a database without its key; empty where it was never served by a release that has them.
+func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err error) {
+	s, err := d.Schema(ctx)
+	if err != nil || s.Version < incarnated {
+		return i, err
+	}
+	i, err = scanIncarnation(d.tables.db.QueryRowContext(ctx, `SELECT `+incarnationColumns+` FROM incarnation`))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return i, d.classify(err)
+}
+
+// raise is Store.Raise: a witness that is written afterwards is ahead of the backup.
+func (d *Database) raise(ctx context.Context) error {
+	i, err := d.Incarnation(ctx)
+	if err != nil || i.ID == "" || i.Held != nil {
+		return err
+	}
+	db := d.tables.db
+	if e, file := d.engine.(*sqliteEngine); file { // whose connection for looking writes nothing
+		if db, err = sql.Open("sqlite", sqliteDSN(e.path, Options{}, "")); err != nil {
+			return err
+		}
+		defer db.Close()
+	}
+	if _, err = db.ExecContext(ctx, `UPDATE incarnation SET counter = counter + 1`); err != nil {
+		return d.classify(fmt.Errorf("backup: raise the counter of %s: %w", d.url, err))
+	}
+	return nil
 }
 
 // FormerIncarnations gives the incarnations that the database had before, with the last counter that is known of each.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"salvor/client"
 	"salvor/config"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/store"
 )
 
@@ -104,6 +106,10 @@ func newDBStatusCommand() *cobra.Command {
   schema    the newest step of the database's tables
   program   the newest step that this program knows
   oldest    the oldest program, by its newest step, that may serve the database
+  incarnation, counter
+            which history of the database this is, and how far it has come
+  held      why nothing acts on the database: it is a backup, it went back to an earlier
+            state, it is not the one that was served here, or it was copied away
   next      the command to run`,
 		Example: `  salvor db status
   salvor db status --database postgres://salvor@db/salvor -f json
@@ -113,11 +119,11 @@ func newDBStatusCommand() *cobra.Command {
 			if err := out.check(cmd); err != nil {
 				return err
 			}
-			record, err := databaseStatus(cmd.Context(), &which)
+			status, err := databaseStatus(cmd.Context(), &which)
 			if err != nil {
 				return err
 			}
-			return out.show(cmd.OutOrStdout(), record)
+			return out.show(cmd.OutOrStdout(), status)
 		},
 	}
 	which.flags(cmd, "database", "")
@@ -142,6 +148,10 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 	if err != nil {
 		return nil, err
 	}
+	i, err := d.Incarnation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pending := []any{}
 	for _, step := range s.Pending {
 		pending = append(pending, fmt.Sprintf("%d %s", step.Version, step.Name))
@@ -150,10 +160,17 @@ func databaseStatus(ctx context.Context, which *serveFlags) (client.Record, erro
 		store.SchemaEmpty: "salvor db migrate", store.SchemaBehind: "salvor db migrate", store.SchemaCurrent: "salvor serve",
 		store.SchemaAhead: "salvor serve, of the newer release where it is there", store.SchemaTooNew: "salvor serve of the newer release",
 	}
-	return client.Record{
+	out := client.Record{
 		"database": d.URL(), "engine": d.Engine(), "state": s.State(), "schema": s.Version, "program": s.Program, "oldest": s.Oldest,
-		"pending": pending, "size_bytes": size, "next": next[s.State()],
-	}, nil
+		"pending": pending, "size_bytes": size, "next": next[s.State()], "incarnation": i.ID, "counter": i.Counter, "held": nil,
+	}
+	if h := i.Held; h != nil {
+		out["held"] = h.Code + " since " + h.Since.Format(time.RFC3339) + ": " + h.Words() + " (" + h.Detail + "); nothing acts on it"
+		if s.State() == store.SchemaCurrent {
+			out["next"] = "salvor serve, then " + record.HeldNext
+		}
+	}
+	return out, nil
 }
 
 func newDBBackupCommand() *cobra.Command {
@@ -169,7 +186,9 @@ gets its name.
 Secrets are sealed in the backup as they are in the database: without the key file it
 tells none, and is of no use. Keep the key file too, at another place.
 
-To restore: salvor serve --database sqlite:FILE, or salvor db copy --from sqlite:FILE.`,
+To restore: salvor serve --database sqlite:FILE, or salvor db copy --from sqlite:FILE.
+The file is marked as a backup: serving it starts held, and nothing acts on it until an
+administrator has decided about its open jobs (salvor db restored).`,
 		Example: `  salvor db backup /var/backups/salvor-$(date +%F).db
   salvor db backup before-upgrade.db --database postgres://salvor@db/salvor
   salvor db copy --from sqlite:/var/backups/salvor-2026-11-22.db --to postgres://salvor@db/restored`,
@@ -205,7 +224,8 @@ func newDBCopyCommand() *cobra.Command {
 		Long: `Fill an empty database with all that another holds: SQLite to PostgreSQL, or back.
 
 Stop every salvor serve of the source first; this is refused while one lives. The source
-is not changed. All is written in one transaction, read back and compared by the number of
+is marked as copied: serving it again starts held. A copy of a backup starts held as well.
+All is written in one transaction, read back and compared by the number of
 rows and a digest of each table, and kept only if both are equal. Secrets stay sealed:
 the key file that was used with the source is used with the destination.
 

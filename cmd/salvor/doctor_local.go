@@ -21,6 +21,7 @@ import (
 	"salvor/boot/ramdisk"
 	"salvor/config"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/store"
 )
 
@@ -170,9 +171,39 @@ func (d *doctor) database(ctx context.Context) {
 	default:
 		d.ok(check, "%s", text)
 	}
+	if i, err := base.Incarnation(ctx); err == nil && i.Held != nil {
+		d.say(levelFail, check, record.HeldNext, "nothing acts on it since %s: %s (%s)", i.Held.Since.Format(time.RFC3339), i.Held.Words(), i.Held.Detail)
+	}
+	d.witness()
 	if at, err := base.Clock(ctx); err == nil && !at.IsZero() && time.Since(at).Abs() > 2*time.Second {
 		d.say(levelWarn, "clock", "let both clocks be kept", "it differs from the database server's by %s", time.Since(at).Round(time.Second))
 	}
+}
+
+// witness tells whether the file that remembers how far the database had come would survive a restored state directory.
+func (d *doctor) witness() {
+	const check = "witness file"
+	path := d.cfg.Database.WitnessFile
+	if path == "" {
+		return
+	}
+	inside, err := filepath.Rel(resolved(d.cfg.Default.StatePath), resolved(filepath.Dir(path)))
+	switch {
+	case err == nil && inside != ".." && !strings.HasPrefix(inside, "../"):
+		d.say(levelFail, check, "name a file outside of the state directory by [database]witness_file", "%s is inside of the state directory %s: who puts that back puts the witness back too", path, d.cfg.Default.StatePath)
+	case unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK) != nil:
+		d.say(levelFail, check, "make the directory, and let the user that salvor serve runs as write it", "%s cannot be written", filepath.Dir(path))
+	default:
+		d.ok(check, "%s is outside of the state directory", path)
+	}
+}
+
+// resolved follows links where the path is there.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // ports tells whether the addresses that are to be listened on can be had, or are ours already.

@@ -63,6 +63,7 @@ func (p *program) tasks() []task {
 		}},
 		{"memory", keepGarbage},
 		{"keys", p.rotation.Run},
+		{"history", p.watchHistory},
 	}
 	if p.has(config.RoleNetboot) {
 		all = append(all, task{"boot services", p.boot.Run})

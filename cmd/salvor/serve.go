@@ -29,6 +29,7 @@ import (
 	"salvor/job"
 	"salvor/keyring"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/storage"
 	"salvor/store"
@@ -140,6 +141,8 @@ type program struct {
 	limits       *api.Limits
 	opened       []netip.AddrPort // our listeners
 	self         string           // where we ourselves reach our API; set before anything runs
+	witnessed    record.Witness   // what the witness files remember
+	heldBefore   bool             // the database was held when it was read last
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
@@ -270,6 +273,10 @@ func (p *program) close() {
 func (p *program) run(ctx context.Context) error {
 	listeners, err := p.listen()
 	if err != nil {
+		return err
+	}
+	// Before anything acts.
+	if err := p.compareHistory(ctx); err != nil {
 		return err
 	}
 	// Before any door answers: what it would ask for a driver must find one.

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"salvor/config"
+	"salvor/durable"
+	"salvor/problem"
+	"salvor/record"
+)
+
+const (
+	// historyTurn is how often a process reads whether the database is held, and whether it went back.
+	historyTurn = time.Second
+	// raiseEvery is how often the counter rises while the process writes.
+	raiseEvery = 10 * time.Second
+)
+
+// witnessFile is in the state directory.
+const witnessFile = "witness.json"
+
+func witnessFiles(c *config.Config) []string {
+	out := []string{filepath.Join(c.Default.StatePath, witnessFile)}
+	if c.Database.WitnessFile != "" {
+		out = append(out, c.Database.WitnessFile)
+	}
+	return out
+}
+
+// readWitness gives what a file remembers of the database; nothing of one that is not there.
+func readWitness(path string) (w record.Witness, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	if err != nil {
+		return w, problem.Invalidf("witness file %s cannot be read: %w; it remembers how far the database had come: to go on without it, remove it", path, err)
+	}
+	return w, nil
+}
+
+// writeWitness remembers how far the database has come. Others may write the same file: it never goes back within one incarnation.
+func writeWitness(path string, w record.Witness) error {
+	if old, err := readWitness(path); err == nil && old.ID == w.ID && old.Counter >= w.Counter {
+		return nil
+	}
+	b, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(path, append(b, '\n'), 0o600)
+}
+
+// compareHistory holds the database before anything acts on it, if a witness knows better than what it says. Then its counter rises.
+func (p *program) compareHistory(ctx context.Context) error {
+	for _, path := range witnessFiles(p.cfg) {
+		w, err := readWitness(path)
+		if err == nil {
+			err = p.store.Compare(ctx, w, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.raise(ctx)
+}
+
+// raise counts one further where the database is not held, and has the witnesses remember it afterwards.
+func (p *program) raise(ctx context.Context) error {
+	i, err := p.store.Incarnation(ctx)
+	if err != nil {
+		return err
+	}
+	if i.Held == nil {
+		if i, err = p.store.Raise(ctx); err != nil {
+			return err
+		}
+	}
+	p.remember(i)
+	return nil
+}
+
+// remember has the witnesses know the incarnation as it was committed. A held database is no news for them.
+func (p *program) remember(i record.Incarnation) {
+	w := record.Witness{ID: i.ID, Counter: i.Counter}
+	if held := i.Held != nil; held != p.heldBefore {
+		if p.heldBefore = held; held {
+			p.log.Error("the database is held: nothing acts on it, and nothing is changed", "why", i.Held.Words(), "detail", i.Held.Detail, "next", record.HeldNext)
+		} else {
+			p.log.Info("the database is not held any more")
+		}
+	}
+	if i.Held != nil || w == p.witnessed {
+		return
+	}
+	p.witnessed = w
+	for _, path := range witnessFiles(p.cfg) {
+		if err := writeWitness(path, w); err != nil {
+			p.log.Error("remember how far the database has come", "file", path, "error", err)
+			p.witnessed = record.Witness{}
+		}
+	}
+}
+
+// watchHistory reads every second whether the database is held or went back, and counts on while this process writes.
+func (p *program) watchHistory(ctx context.Context) error {
+	raised := time.Now()
+	everyTurn(ctx, historyTurn, historyTurn, func(ctx context.Context) {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		i, err := p.store.Incarnation(bounded)
+		if err != nil {
+			return // that the database is away is said elsewhere
+		}
+		if i.Held == nil && time.Since(raised) >= raiseEvery && p.store.Wrote() {
+			if i, err = p.store.Raise(bounded); err != nil {
+				return
+			}
+			raised = time.Now()
+		}
+		p.remember(i)
+	})
+	return nil
+}
