@@ -56,7 +56,8 @@ func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]st
 	if err != nil {
 		return nil, err
 	}
-	return lines, nil
+	_, err = s.store.Incarnation(ctx) // so that this process knows at once
+	return lines, err
 }
 
 // admit fills in the choice for the rest, refuses what is undecided, and tells what the release does.
