@@ -138,6 +138,10 @@ func Serve(h http.Handler, fail Failer, log *slog.Logger) http.Handler {
 			}
 			log.Log(ctx, level, "request", line...)
 		}()
+		if err := refusedWhileHeld(r); err != nil {
+			fail(out, r, err)
+			return
+		}
 		h.ServeHTTP(out, r)
 	})
 }

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -180,6 +181,8 @@ type Renewed struct {
 	Hold, Stop, SelfFence bool
 	Clean                 map[string]Clean
 	Look                  []Neighbour
+	// Held: the control plane does not know whether its records are newer than the host.
+	Held bool
 	// Now is when it was answered; QuarantineDays is Options.QuarantineDays.
 	Now            time.Time
 	QuarantineDays int
@@ -254,6 +257,9 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 			return Renewed{}, err
 		}
 	}
+	if s.isHeld() {
+		return s.renewHeld(ctx, hostID, r)
+	}
 	if err := s.takeCleaned(ctx, hostID, r.Cleaned); err != nil {
 		return Renewed{}, err
 	}
@@ -269,6 +275,17 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	}
 	out, err := answer(ctx, hostID, r)
 	out.Now, out.QuarantineDays = s.now(), s.opts.QuarantineDays
+	return out, err
+}
+
+// isHeld tells whether nothing may act now.
+func (c *core) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
+
+// renewHeld is Renew while the database is held: the host keeps its lease and the guests that it tells are noted. It is told nothing of
+// what should be there, for the records may be older than the host.
+func (s *Hosts) renewHeld(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
+	out := Renewed{Held: true, Now: s.now()}
+	err := s.count(ctx, hostID, r, &out)
 	return out, err
 }
 
@@ -489,9 +506,17 @@ func (s *Hosts) FlushLeases(ctx context.Context) error {
 // RunLeases is KeepLeases for who does the work that it finds: it tends what is due as well (see Servers.Tend, and tendReceipts).
 func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
 	var tending sync.WaitGroup
-	tending.Go(func() { s.each(ctx, onError, s.servers.Tend, s.tendReceipts, s.tendSuspects) })
+	tending.Go(func() { s.each(ctx, onError, s.tend) })
 	s.KeepLeases(ctx, onError) // in time, however long it takes to tend
 	tending.Wait()
+}
+
+// tend does what is due, unless the database is held.
+func (s *Hosts) tend(ctx context.Context) error {
+	if s.isHeld() {
+		return nil
+	}
+	return errors.Join(s.servers.Tend(ctx), s.tendReceipts(ctx), s.tendSuspects(ctx))
 }
 
 // KeepLeases writes leases in batches and hears those of other processes until ctx ends. onError is told of what failed; it is no end.

@@ -362,8 +362,11 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	return s.hold(ctx, hostID, r)
 }
 
-// MayAct tells whether a host may be given orders: not while it is fenced or forced down.
+// MayAct tells whether a host may be given orders: not while it is fenced or forced down, and none while the database is held.
 func (s *Hosts) MayAct(ctx context.Context, hostID string) (bool, error) {
+	if s.isHeld() {
+		return false, nil
+	}
 	h, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err != nil {
 		return false, err

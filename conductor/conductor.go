@@ -58,6 +58,8 @@ type Config struct {
 	Groups []string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
 	Alive func() error
+	// Held is why nothing may act now; nil, or a nil reason: it may. What only reads goes on.
+	Held func() *record.Held
 	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
 	Meter driver.Meter
 
@@ -204,6 +206,11 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 
 // leased tells why this conductor may not act on the outside any more; nil: it may.
 func (c *Conductor) leased() error {
+	if c.Held != nil {
+		if err := c.Held().Refusal(); err != nil {
+			return err
+		}
+	}
 	if c.Alive == nil {
 		return nil
 	}
@@ -212,7 +219,10 @@ func (c *Conductor) leased() error {
 
 // guarded has every exchange with a machine ask the lease first, and measured.
 func (c *Conductor) guarded(ctx context.Context) context.Context {
-	if c.Alive != nil {
+	switch id, _, _ := job.WorkOf(ctx); {
+	case id != "":
+		ctx = driver.WithGate(ctx, c.leased)
+	case c.Alive != nil:
 		ctx = driver.WithGate(ctx, c.Alive)
 	}
 	if c.Meter != nil {

@@ -221,6 +221,9 @@ func (a *Agent) doubt() {
 func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed) {
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
+	if answer.Held && a.lease.ever {
+		answer.Hold, answer.Stop, answer.SelfFence = a.lease.terms.Hold, a.lease.terms.Stop, a.lease.terms.SelfFence
+	}
 	if !a.lease.held || a.lease.terms.Hold && !answer.Hold {
 		a.Log.Info("the lease is held", "host", a.identity.id, "hold", answer.Hold)
 		a.orders.wake()
@@ -243,7 +246,7 @@ func (a *Agent) renewed(sent time.Duration, r wire.Renewal, answer wire.Renewed)
 		a.lease.stopped = false
 	}
 	for id := range a.lease.cleaned { // what is not asked for any more was heard
-		if _, asked := answer.Clean[id]; !asked {
+		if _, asked := answer.Clean[id]; !asked && !answer.Held {
 			delete(a.lease.cleaned, id)
 		}
 	}

@@ -60,7 +60,7 @@ func short(s string) string {
 
 // renewedOf keeps apart a host on which no server should be from one that is told nothing of servers.
 func renewedOf(got compute.Renewed) (wire.Renewed, error) {
-	out := wire.Renewed{Resend: got.Resend, Hold: got.Hold, Stop: got.Stop, SelfFence: got.SelfFence, Now: got.Now, QuarantineDays: got.QuarantineDays}
+	out := wire.Renewed{Resend: got.Resend, Hold: got.Hold, Stop: got.Stop, SelfFence: got.SelfFence, Held: got.Held, Now: got.Now, QuarantineDays: got.QuarantineDays}
 	if got.Servers != nil {
 		out.Servers = make(map[string]wire.Wanted, len(got.Servers))
 		for id, s := range got.Servers {

@@ -42,7 +42,7 @@ func (p *program) wireCompute(ctx context.Context) error {
 	p.services = compute.New(p.store, p.queue(), compute.Options{
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
-		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second,
+		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second, Held: p.store.Held,
 	}, time.Now)
 	var err error
 	if p.has(config.RoleConductor) {
@@ -80,7 +80,7 @@ func (p *program) hostsDoor() (wanted, error) {
 		return wanted{}, err
 	}
 	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log})
-	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(handler), p.log), p.authority.TLS(names)}, nil
+	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.store.Held)), p.log), p.authority.TLS(names)}, nil
 }
 
 // joinToken adds to a join token by what a host knows this control plane; nil: no host can join.
@@ -183,7 +183,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
-		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: restored.New(p.store, p.nodes, p.services, time.Now), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.stalled, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: restored.New(p.store, p.nodes, p.services, time.Now), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
 	faces["/metrics"] = p.guardedMetrics(auth)

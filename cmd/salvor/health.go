@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"salvor/record"
 )
 
 const (
@@ -58,6 +60,12 @@ func (p *program) health(inside bool) http.HandlerFunc {
 			return
 		}
 		fmt.Fprintln(w, "ok")
+		if held := p.store.Held(); held != nil {
+			fmt.Fprintf(w, "held: nothing acts on the database and nothing is changed: %s; see: %s\n", held.Words(), record.HeldNext)
+			if inside {
+				fmt.Fprintln(w, "held since "+held.Since.UTC().Format(time.RFC3339)+":", held.Detail)
+			}
+		}
 		p.tellCertificate(w, inside)
 	}
 }

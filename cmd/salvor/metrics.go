@@ -114,12 +114,13 @@ var (
 	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
 	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
 	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
+	heldGauge       = gauge("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
 	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, conductorsGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, conductorsGauge, heldGauge, countGauge} {
 		to <- d
 	}
 }
@@ -142,6 +143,11 @@ func (c *fleetGauges) Collect(to chan<- prometheus.Metric) {
 	for _, m := range c.last {
 		to <- m
 	}
+	held := 0.0
+	if c.program.store.Held() != nil {
+		held = 1
+	}
+	to <- prometheus.MustNewConstMetric(heldGauge, prometheus.GaugeValue, held)
 }
 
 func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {

@@ -41,7 +41,7 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 	for _, at := range places {
 		doors = append(doors, listed(at.path, at.handler)...)
 	}
-	return api.Listed{Doors: doors, Handler: p.sameSite(p.limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return api.Listed{Doors: doors, Handler: p.sameSite(p.limits.Guard(api.WhileHeld(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, at := range places {
 			if at.holds(r.URL.Path) {
 				at.handler.ServeHTTP(w, r)
@@ -53,7 +53,7 @@ func (p *program) mount(dialect http.Handler, faces map[string]http.Handler, mor
 			return
 		}
 		dialect.ServeHTTP(w, r)
-	})))}
+	}), p.store.Held)))}
 }
 
 // sameSite keeps pages of other sites out: where nobody has to prove who it is, those too that say to be of this one.

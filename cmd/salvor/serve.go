@@ -239,6 +239,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
 		Readable:          p.localFiles(), FreeAddresses: p.freeAddress,
+		Held: p.store.Held,
 	}))
 	if settings.Published, err = publish(hardware, settings); err != nil {
 		return err

@@ -26,6 +26,8 @@ import (
 	"salvor/driver/network"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
 	"salvor/wire/native"
@@ -201,7 +203,7 @@ func (p *program) powerSync() conductor.PowerSync {
 func (p *program) netbootConfig(kernel, image string) netboot.Config {
 	n := p.cfg.Netboot
 	out := netboot.Config{
-		Plans: p.store, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Client: p.web(), Log: p.log,
+		Plans: bootPlans{p.store}, Roots: p.imageRoots(kernel, image), TFTPDir: n.TFTPRoot, HTTPPort: p.cfg.API.Port, CacheDir: filepath.Join(p.state.path, cacheFolder), Client: p.web(), Log: p.log,
 		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
 		Seen: func(n *metal.Node, what string) {
 			p.log.Info("boot", "node", n.ID, "saw", what)
@@ -223,6 +225,27 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 	}
 	return out
 }
+
+// bootPlans are those of the store, and none while the database is held: a machine that boots then is told nothing of a former history.
+type bootPlans struct{ *store.Store }
+
+// NodeByMAC is netboot.Plans'.
+func (b bootPlans) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
+	if b.Held() != nil {
+		return nil, errHeldBoot
+	}
+	return b.Store.NodeByMAC(ctx, mac)
+}
+
+// NodeByBootPath is netboot.Plans'.
+func (b bootPlans) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
+	if b.Held() != nil {
+		return nil, errHeldBoot
+	}
+	return b.Store.NodeByBootPath(ctx, path)
+}
+
+var errHeldBoot = problem.NotFoundf("no boot plan: the database is held")
 
 func bootInterface(i config.BootInterface, lease time.Duration) netboot.Interface {
 	out := netboot.Interface{Name: i.Name, Mode: netboot.Mode(i.Mode), LeaseTime: lease, Guests: i.Guests, Advertise: i.Advertise}
@@ -257,13 +280,22 @@ const houseTurn = 10 * time.Minute
 // keepHouse drops ended jobs, the rows of deleted servers, and old timeline rows as often as the configuration says.
 func (p *program) keepHouse(ctx context.Context) error {
 	var turns sync.WaitGroup
-	turns.Go(func() { everyTurn(ctx, houseTurn, houseTurn, p.dropJobs) })
-	turns.Go(func() { everyTurn(ctx, houseTurn, 24*time.Hour, p.dropServers) })
+	turns.Go(func() { everyTurn(ctx, houseTurn, houseTurn, p.unlessHeld(p.dropJobs)) })
+	turns.Go(func() { everyTurn(ctx, houseTurn, 24*time.Hour, p.unlessHeld(p.dropServers)) })
 	if every := p.cfg.Conductor.NodeHistoryCleanupInterval; every > 0 {
-		turns.Go(func() { everyTurn(ctx, min(every, houseTurn), every, p.dropHistory) })
+		turns.Go(func() { everyTurn(ctx, min(every, houseTurn), every, p.unlessHeld(p.dropHistory)) })
 	}
 	turns.Wait()
 	return nil
+}
+
+// unlessHeld leaves a turn out while the database is held: what it would drop may be what an operator has to look at.
+func (p *program) unlessHeld(fn func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		if p.store.Held() == nil {
+			fn(ctx)
+		}
+	}
 }
 
 // everyTurn runs fn after first, and then once per period, until ctx ends.
@@ -346,6 +378,14 @@ func (p *program) stalled() string {
 		return ""
 	}
 	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
+}
+
+// unchangeable says why nothing can be changed now; empty: it can.
+func (p *program) unchangeable() string {
+	if held := p.store.Held(); held != nil {
+		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Words() + "; see: " + record.HeldNext
+	}
+	return p.stalled()
 }
 
 // storeOptions are those of the store of a program that serves.

@@ -87,6 +87,9 @@ type Renewed struct {
 	Stop bool `json:"stop,omitempty"`
 	// SelfFence: guests are to be ended and the watchdog armed as compute.SelfFence... say, from this answer on.
 	SelfFence bool `json:"self_fence,omitempty"`
+	// Held: the control plane's database may be older than what this host was told before. The host keeps what Hold, Stop and SelfFence it
+	// was told last; it gets no orders and no clean-ups, and nothing of its guests is judged.
+	Held bool `json:"held,omitempty"`
 	// Clean is what to do with servers that this host lost, by server id, until it is told as Cleaned.
 	Clean map[string]Clean `json:"clean,omitempty"`
 	// Look at these hosts and tell in the next renewal whether they answer.
