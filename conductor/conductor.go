@@ -26,6 +26,7 @@ type Store interface {
 	metal.Store
 	job.Store
 	compute.Store
+	metal.HeldStore
 }
 
 // Config is what a Conductor is made of.

@@ -20,16 +20,17 @@ import (
 const ramdiskMark = "salvor_ramdisk_set"
 
 // HoldsRamdisk tells whether a boot of a ramdisk that is not the node's system is valid, or may still be set up in the BMC.
-func (n *Node) HoldsRamdisk() bool { return n.bootsRamdisk() || n.InternalInfo[ramdiskMark] != nil }
+func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[ramdiskMark] != nil }
 
-func (n *Node) bootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
+// BootsRamdisk tells whether a boot of a ramdisk that is not the node's system is valid.
+func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
 // RamdiskRoad is the road of a void boot that the BMC may still be set up for; empty if it is not.
 func (n *Node) RamdiskRoad() Road { return Road(text(n.InternalInfo[ramdiskMark])) }
 
 // VoidRamdisk takes the plan of a ramdisk's boot away, and makes its token worthless. The boot of the node's own system stays.
 func (n *Node) VoidRamdisk() {
-	if !n.bootsRamdisk() {
+	if !n.BootsRamdisk() {
 		return
 	}
 	info := maps.Clone(n.InternalInfo)

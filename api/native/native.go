@@ -39,6 +39,8 @@ type Config struct {
 	Feed *Feed
 	// Seal is the key of the database's secrets; nil: none is told of.
 	Seal Seal
+	// Restored decides about a held database; nil: nothing does.
+	Restored Restored
 	// Sites are the boot services that know no database; nil: there are none.
 	Sites *metal.Sites
 	// JoinToken adds to a fresh join token what a host must know of the control plane; nil: no host can join.
@@ -58,7 +60,7 @@ const root = "/salvor/v1"
 // New makes the handler of all below /salvor/v1.
 func New(c Config) http.Handler {
 	s := &server{c}
-	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.quarantine(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites())
+	routes := slices.Concat(s.rescueImages(), s.hosts(), s.hostGroups(), s.quarantine(), s.evacuation(), s.clusters(), s.networks(), s.servers(), s.secrets(), s.sites(), s.restoredRoutes())
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}

@@ -20,7 +20,7 @@ func ruleOf(method, path string) string {
 
 // ruled are the first words of the paths that are here.
 var ruled = []string{
-	"clusters", "events", "fleet", "host-groups", "hosts", "jobs", "join-tokens", "moves", "networks", "nodes", "plans", "receipts", "reconcile", "rescue-images", "rescue-sessions",
+	"clusters", "events", "fleet", "host-groups", "hosts", "jobs", "join-tokens", "moves", "networks", "nodes", "plans", "receipts", "reconcile", "rescue-images", "rescue-sessions", "restored",
 	"secrets", "servers", "sites", "states", "tokens",
 }
 

@@ -29,6 +29,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/rescue"
+	"salvor/restored"
 	"salvor/secret"
 	"salvor/wire/agent"
 )
@@ -182,7 +183,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
-		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: restored.New(p.store, p.nodes, p.services, time.Now), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
 	faces["/metrics"] = p.guardedMetrics(auth)

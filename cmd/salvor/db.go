@@ -23,7 +23,7 @@ func newDBCommand() *cobra.Command {
 		Use:   "db",
 		Short: "The database: bring its tables up to date, look at it, back it up, move it",
 	}
-	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand())
+	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand(), newDBRestoredCommand())
 	return cmd
 }
 

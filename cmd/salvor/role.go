@@ -82,6 +82,7 @@ func (p *program) tasks() []task {
 	return append(all,
 		task{"conductor", func(ctx context.Context) error { return p.runner.Run(ctx, p.cfg.Conductor.GracefulShutdownTimeout) }},
 		task{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
+		task{"held readings", p.readHeld},
 		task{"leases", func(ctx context.Context) error {
 			p.services.Hosts.SetSenses(p.conductor.Senses(ctx))
 			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))

@@ -1,0 +1,111 @@
+package native
+
+import (
+	"context"
+	"net/http"
+
+	"salvor/api"
+	"salvor/job"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/restored"
+	"salvor/wire/native"
+)
+
+// Restored decides about a database that was restored.
+type Restored interface {
+	Report(ctx context.Context) (*restored.Report, error)
+	Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error
+	ReadAgain(ctx context.Context) error
+	Release(ctx context.Context, w restored.Wanted, who record.Asker) ([]string, error)
+}
+
+// RestoredPath is the path of these routes, which alone may change something while the database is held.
+const RestoredPath = root + "/restored"
+
+func (s *server) restoredRoutes() []api.Route {
+	if s.Restored == nil {
+		return nil
+	}
+	return []api.Route{
+		{Method: http.MethodGet, Path: "/restored", Do: s.showRestored},
+		{Method: http.MethodPost, Path: "/restored/choices", Do: s.chooseRestored},
+		{Method: http.MethodPost, Path: "/restored/read", Do: withoutBody(func(c *api.Call) error {
+			if err := s.Restored.ReadAgain(c.R.Context()); err != nil {
+				return err
+			}
+			return c.Empty(http.StatusAccepted)
+		})},
+		{Method: http.MethodPost, Path: "/restored/release", Do: s.releaseRestored},
+	}
+}
+
+func (s *server) showRestored(c *api.Call) error {
+	r, err := s.Restored.Report(c.R.Context())
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, viewRestored(r))
+}
+
+func viewRestored(r *restored.Report) native.Restored {
+	out := native.Restored{Jobs: []native.RestoredJob{}, Differences: []native.RestoredDifference{}}
+	held := r.Incarnation.Held
+	if held == nil {
+		return out
+	}
+	out.Held = &native.RestoredHeld{Since: held.Since.UTC(), Code: held.Code, Words: held.Words(), Detail: held.Detail}
+	out.Machines, out.Read = r.Nodes, r.Read
+	for i := range r.Jobs {
+		o := &r.Jobs[i]
+		out.Jobs = append(out.Jobs, native.RestoredJob{ID: o.ID, Kind: string(o.Kind), SubjectKind: o.Subject.Kind, SubjectID: o.Subject.ID, Subject: orID(o.Name, o.Subject),
+			State: string(o.State), Action: o.Action, Tries: o.Attempt, AskedAt: o.CreatedAt.UTC(), AskedBy: o.User, RequestID: o.RequestID, Choice: o.Choice, Effects: o.Effects})
+	}
+	for _, d := range r.Differences {
+		v := native.RestoredDifference{SubjectKind: d.Subject.Kind, SubjectID: d.Subject.ID, Subject: orID(d.Name, d.Subject), What: d.What,
+			Recorded: d.Recorded, Found: d.Found, Unreadable: d.Unreadable, ReadAt: d.ReadAt.UTC(), Release: d.Release, Next: []string{}}
+		for _, n := range d.Next {
+			v.Next = append(v.Next, n.Run)
+		}
+		out.Differences = append(out.Differences, v)
+	}
+	return out
+}
+
+func orID(name string, s job.Subject) string {
+	if name != "" {
+		return name
+	}
+	return s.ID
+}
+
+func (s *server) chooseRestored(c *api.Call) error {
+	var b native.RestoredChoice
+	if err := c.ReadExactly(&b); err != nil {
+		return err
+	}
+	if len(b.Jobs) == 0 && len(b.Nodes) == 0 {
+		return problem.Invalidf("Name the jobs or the nodes that the choice is for; \"all\" are all.")
+	}
+	for kind, which := range map[string][]string{record.ChoiceOfJob: b.Jobs, record.ChoiceOfNode: b.Nodes} {
+		if len(which) == 0 {
+			continue
+		}
+		if err := s.Restored.Choose(c.R.Context(), kind, b.Choice, which, c.Asker()); err != nil {
+			return err
+		}
+	}
+	return s.showRestored(c)
+}
+
+func (s *server) releaseRestored(c *api.Call) error {
+	var b native.RestoredRelease
+	if err := c.ReadExactly(&b); err != nil {
+		return err
+	}
+	lines, err := s.Restored.Release(c.R.Context(), restored.Wanted{Rest: b.Rest, Unread: b.Unread, DryRun: b.DryRun}, c.Asker())
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, native.RestoredReleased{Released: !b.DryRun, Lines: lines})
+}

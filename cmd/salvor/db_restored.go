@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"salvor/client"
+	"salvor/problem"
+	"salvor/store"
+	"salvor/wire/native"
+)
+
+const restoredPath = "/restored"
+
+// restoredFlags are what an operator chooses.
+type restoredFlags struct {
+	resume, end, drop, take, enforce []string
+	rest                             string
+	readAgain                        bool
+	release                          bool
+	unread                           bool
+	dryRun                           bool
+	offline                          string
+}
+
+func newDBRestoredCommand() *cobra.Command {
+	e, o, f := &endpoint{}, &output{}, &restoredFlags{}
+	cmd := &cobra.Command{
+		Use: "restored", Short: "Decide what becomes of the open jobs of a database that was restored, and release it", Args: cobra.NoArgs,
+		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
+
+A restored database remembers machines as they were, and jobs that have ended long since. So salvor serve starts held:
+it answers, reads the machines, and changes nothing. This command shows why, the open jobs, and each difference between
+record and machine. Choose for each job; nothing is done before the release, and until then a choice can be changed:
+
+  --continue JOB  its work goes on; an operation whose ramdisk was booting begins again
+  --end JOB       it fails, and what it did is undone; that may switch its machine off
+  --drop JOB      it is forgotten; no machine is touched; its node is in maintenance until you have looked
+
+JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": those without a choice.
+
+The power that was found becomes the recorded one, so that power sync switches no healthy machine. With --enforce NODE
+the record stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
+
+--release does what was chosen, in one transaction. It is refused while a job has no choice (--rest chooses for all of
+those) or a machine was not read (--unread). --dry-run tells what it would do.
+
+It asks the running salvor serve as an administrator. With --database it reads a database that nobody serves.`,
+		Example: `  salvor db restored
+  salvor db restored --drop all --continue 0193a1b2
+  salvor db restored --enforce web-7
+  salvor db restored --release --dry-run
+  salvor db restored --release
+
+  # every open job is stale, and all machines stay as they are
+  salvor db restored --release --rest drop
+
+  # look at a backup before it is put in place
+  salvor db restored --database sqlite:/var/backups/salvor-2026-11-22.db`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			if f.offline != "" {
+				return showOffline(cmd, f, o)
+			}
+			return e.run(func(c *call) error { return decideRestored(c, f, o) })(cmd, args)
+		},
+	}
+	e.flags(cmd)
+	o.flags(cmd)
+	for _, v := range []struct {
+		name, usage string
+		to          *[]string
+	}{
+		{"continue", "jobs whose work goes on: JOB,... or all", &f.resume}, {"end", "jobs that fail and are undone: JOB,... or all", &f.end},
+		{"drop", "jobs that are forgotten: JOB,... or all", &f.drop}, {"take", "nodes whose power is recorded as found: NODE,... or all", &f.take},
+		{"enforce", "nodes that power sync switches to the recorded power: NODE,... or all", &f.enforce},
+	} {
+		cmd.Flags().StringSliceVar(v.to, v.name, nil, v.usage)
+	}
+	b := cmd.Flags()
+	b.BoolVar(&f.release, "release", false, "do what was chosen and end the hold")
+	b.StringVar(&f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice")
+	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
+	b.BoolVar(&f.dryRun, "dry-run", false, "with --release: tell what would be done, and do nothing")
+	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")
+	b.StringVar(&f.offline, "database", "", "read this database instead, which nobody serves: sqlite:PATH or postgres://...")
+	return cmd
+}
+
+func decideRestored(c *call, f *restoredFlags, o *output) error {
+	if !f.release && (f.rest != "" || f.unread || f.dryRun) {
+		return usagef(c.Command, "--rest, --unread and --dry-run are of use with --release only")
+	}
+	choices := []native.RestoredChoice{
+		// What is named goes before what "all" covers, whatever the order of the flags.
+		{Jobs: eachNamed(f.resume), Choice: "continue"}, {Jobs: eachNamed(f.end), Choice: "end"}, {Jobs: eachNamed(f.drop), Choice: "drop"},
+		{Jobs: allOf(f.resume), Choice: "continue"}, {Jobs: allOf(f.end), Choice: "end"}, {Jobs: allOf(f.drop), Choice: "drop"},
+		{Nodes: allOf(f.take), Choice: "take"}, {Nodes: allOf(f.enforce), Choice: "enforce"},
+		{Nodes: eachNamed(f.take), Choice: "take"}, {Nodes: eachNamed(f.enforce), Choice: "enforce"},
+	}
+	ask := func(method, path string, body, into any) error {
+		return c.api.Ask(c.context(), client.Native, method, restoredPath+path, nil, body, into)
+	}
+	for _, choice := range choices {
+		if len(choice.Jobs)+len(choice.Nodes) == 0 {
+			continue
+		}
+		if err := ask(http.MethodPost, "/choices", choice, &native.Restored{}); err != nil {
+			return err
+		}
+	}
+	if f.readAgain {
+		if err := ask(http.MethodPost, "/read", nil, nil); err != nil {
+			return err
+		}
+	}
+	if f.release {
+		var done native.RestoredReleased
+		if err := ask(http.MethodPost, "/release", native.RestoredRelease{Rest: f.rest, Unread: f.unread, DryRun: f.dryRun}, &done); err != nil {
+			return err
+		}
+		return o.released(c.OutOrStdout(), done)
+	}
+	var r native.Restored
+	if err := ask(http.MethodGet, "", nil, &r); err != nil {
+		return err
+	}
+	return o.restored(c.OutOrStdout(), r)
+}
+
+const everyWord = "all"
+
+func eachNamed(words []string) (out []string) {
+	for _, w := range words {
+		if w != everyWord {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func allOf(words []string) []string {
+	if len(eachNamed(words)) < len(words) {
+		return []string{everyWord}
+	}
+	return nil
+}
+
+func (o *output) released(w io.Writer, done native.RestoredReleased) error {
+	if o.format == "json" {
+		return writeJSON(w, done)
+	}
+	for _, line := range done.Lines {
+		fmt.Fprintln(w, harmless(line))
+	}
+	if done.Released {
+		_, err := fmt.Fprintln(w, "released: the database is served as any other; see: salvor node list")
+		return err
+	}
+	_, err := fmt.Fprintln(w, "nothing was done; without --dry-run this is done: salvor db restored --release")
+	return err
+}
+
+// restored prints what there is to decide.
+func (o *output) restored(w io.Writer, r native.Restored) error {
+	if o.format == "json" {
+		return writeJSON(w, r)
+	}
+	if r.Held == nil {
+		_, err := fmt.Fprintln(w, "the database is not held: there is nothing to decide")
+		return err
+	}
+	fmt.Fprintf(w, "held since %s: %s\n  %s\n", cell(r.Held.Since), harmless(r.Held.Words), harmless(r.Held.Detail))
+	fmt.Fprintf(w, "\nopen jobs: %d\n", len(r.Jobs))
+	undecided := 0
+	for _, j := range r.Jobs {
+		fmt.Fprintf(w, "\n%s  %s of %s %s\n", j.ID, harmless(j.Kind), harmless(j.SubjectKind), harmless(j.Subject))
+		fmt.Fprintf(w, "  asked at %s%s; stood at %s, %s\n", cell(j.AskedAt), by(j.AskedBy), atAction(j), triesOf(j.Tries))
+		for _, choice := range []string{"continue", "end", "drop"} {
+			effect, can := j.Effects[choice]
+			mark := " "
+			if j.Choice == choice {
+				mark = "*"
+			}
+			if can {
+				fmt.Fprintf(w, "%s salvor db restored --%-8s %s  # it %s\n", mark, choice, j.ID, harmless(effect))
+			}
+		}
+		if j.Choice == "" {
+			undecided++
+		}
+	}
+	fmt.Fprintf(w, "\ndifferences: %d; %d of %d machines were read\n", len(r.Differences), r.Read, r.Machines)
+	for _, d := range r.Differences {
+		found := d.Found
+		if d.Unreadable != "" {
+			found = "unreadable: " + d.Unreadable
+		}
+		fmt.Fprintf(w, "\n%s %s: %s: recorded %s, found %s\n  at the release: %s\n", d.SubjectKind, harmless(d.Subject), d.What, harmless(d.Recorded), harmless(found), harmless(d.Release))
+		for _, next := range d.Next {
+			fmt.Fprintf(w, "  else run: %s\n", harmless(next))
+		}
+	}
+	next := "salvor db restored --release --dry-run"
+	switch {
+	case undecided > 0:
+		next = fmt.Sprintf("choose for %d jobs (salvor db restored --drop all chooses for all of them)", undecided)
+	case r.Read < r.Machines:
+		next = "wait until all machines are read: salvor db restored"
+	}
+	_, err := fmt.Fprintf(w, "\nnext: %s\n", next)
+	return err
+}
+
+func by(user string) string {
+	if user == "" {
+		return ""
+	}
+	return " by " + harmless(user)
+}
+
+func atAction(j native.RestoredJob) string {
+	if j.Action == "" {
+		return "its start"
+	}
+	return fmt.Sprintf("%q (%s)", harmless(j.Action), j.State)
+}
+
+func triesOf(n int) string {
+	if n == 1 {
+		return "1 failed try"
+	}
+	return fmt.Sprintf("%d failed tries", n)
+}
+
+// showOffline reads a database that nobody serves. Machines are not read.
+func showOffline(cmd *cobra.Command, f *restoredFlags, o *output) error {
+	if f.release || f.readAgain || len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
+		return usagef(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")
+	}
+	d, err := store.OpenDatabase(cmd.Context(), f.offline, store.Look)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	jobs, err := openJobs(cmd.Context(), d)
+	if err != nil {
+		return err
+	}
+	if o.format == "table" {
+		fmt.Fprintf(cmd.OutOrStdout(), "open jobs: %d; machines are compared by salvor serve, which starts held on a restored database\n", len(jobs))
+	}
+	return o.list(cmd.OutOrStdout(), columnsOf([]string{"id", "kind", "subject", "state", "action", "tries", "asked_at", "asked_by"}), jobs)
+}
+
+func openJobs(ctx context.Context, d *store.Database) ([]client.Record, error) {
+	s, err := d.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Version == 0 {
+		return nil, problem.Conflictf("database: %s has no tables", d.URL())
+	}
+	jobs, err := d.OpenJobs(ctx)
+	out := make([]client.Record, len(jobs))
+	for i, j := range jobs {
+		out[i] = client.Record{"id": j.ID, "kind": string(j.Kind), "subject": j.Subject.Kind + " " + j.Subject.ID, "state": string(j.State), "action": j.Action,
+			"tries": j.Attempt, "asked_at": j.CreatedAt.UTC().Format("2006-01-02T15:04:05Z"), "asked_by": j.User}
+	}
+	return out, err
+}

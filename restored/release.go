@@ -1,0 +1,198 @@
+package restored
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// The causes of jobs that an operator ended or dropped.
+const (
+	endedCause   = "ended: the database was restored"
+	droppedCause = "dropped: the database was restored"
+)
+
+// Wanted is what is asked of a release.
+type Wanted struct {
+	// Rest is the choice for jobs that have none; empty: each needs one.
+	Rest string
+	// Unread: machines that were not read yet keep their record.
+	Unread bool
+	// DryRun tells what would be done and does nothing.
+	DryRun bool
+}
+
+// Release carries the choices out and ends the hold, in one transaction. It gives a line for each thing that it does. Jobs that go on
+// and undoings begin when conductors claim them.
+func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]string, error) {
+	if !slices.Contains([]string{"", record.ContinueJob, record.EndJob, record.DropJob}, w.Rest) {
+		return nil, problem.Invalidf("Invalid choice %.40q for the rest: want continue, end or drop.", w.Rest)
+	}
+	if w.DryRun {
+		p, err := s.look(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		return p.admit(w)
+	}
+	var lines []string
+	err := s.store.Do(ctx, func(tx job.Tx) error {
+		p, err := s.look(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if lines, err = p.admit(w); err != nil {
+			return err
+		}
+		return s.carryOut(ctx, tx, p, who)
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.store.Incarnation(ctx) // so that this process knows at once
+	return lines, err
+}
+
+// admit fills in the choice for the rest, refuses what is undecided, and tells what the release does.
+func (p *picture) admit(w Wanted) ([]string, error) {
+	if err := heldOnly(p.Incarnation); err != nil {
+		return nil, err
+	}
+	var lines, undecided []string
+	for i := range p.Jobs {
+		o := &p.Jobs[i]
+		if o.Choice == "" {
+			if o.Choice = w.Rest; w.Rest != "" && o.Effects[w.Rest] == "" {
+				return nil, problem.Conflictf("Job %s (%s) cannot be dropped: other records wait for it. Run: salvor db restored --end %s, or --continue %s", o.ID, o.Kind, o.ID, o.ID)
+			}
+		}
+		if o.Choice == "" {
+			undecided = append(undecided, fmt.Sprintf("%s (%s of %s)", o.ID, o.Kind, o.subject()))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s %s: %s", o.subject(), o.Kind, o.ID, o.Effects[o.Choice]))
+	}
+	if len(undecided) > 0 {
+		return nil, problem.Conflictf("The database is not released: %d open jobs have no choice: %s. Run: salvor db restored --continue JOB, --end JOB or --drop JOB for each, or salvor db restored --release --rest drop.",
+			len(undecided), some(undecided))
+	}
+	if left := p.Nodes - p.Read; left > 0 && !w.Unread {
+		return nil, problem.Conflictf("The database is not released: %d of %d machines were not read yet, so power sync may switch some of them. Wait, or run: salvor db restored --release --unread", left, p.Nodes)
+	}
+	for _, d := range p.Differences {
+		name := d.Name
+		if name == "" {
+			name = d.Subject.ID
+		}
+		lines = append(lines, fmt.Sprintf("%s %s: %s: recorded %s, found %s: %s", d.Subject.Kind, name, d.What, d.Recorded, found(d), d.Release))
+	}
+	return append(lines, fmt.Sprintf("epochs of servers and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
+}
+
+func found(d record.Difference) string {
+	if d.Unreadable != "" {
+		return "nothing (" + d.Unreadable + ")"
+	}
+	return d.Found
+}
+
+func (o *OpenJob) subject() string {
+	if o.Name != "" {
+		return o.Subject.Kind + " " + o.Name
+	}
+	return o.Subject.Kind + " " + o.Subject.ID
+}
+
+// most bounds a list in a sentence.
+const most = 20
+
+func some(all []string) string {
+	if len(all) > most {
+		return strings.Join(all[:most], ", ") + fmt.Sprintf(" and %d more", len(all)-most)
+	}
+	return strings.Join(all, ", ")
+}
+
+// carryOut writes what admit told.
+func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who record.Asker) error {
+	if err := s.store.FreeJobs(tx, metal.NumberStep); err != nil {
+		return err
+	}
+	for _, j := range p.others {
+		if j.Kind == compute.JobWatch {
+			continue
+		}
+		if err := s.store.DropJob(tx, j, problem.Conflictf(droppedCause)); err != nil { // nobody waits for its answer any more
+			return err
+		}
+	}
+	for i := range p.Jobs {
+		if err := s.decide(ctx, tx, &p.Jobs[i], who); err != nil {
+			return fmt.Errorf("job %s: %w", p.Jobs[i].ID, err)
+		}
+	}
+	for _, n := range p.nodes {
+		if err := s.releaseNode(ctx, tx, p, n.ID); err != nil {
+			return err
+		}
+	}
+	if err := s.servers.Servers.ReleaseServers(ctx, tx, p.guests); err != nil {
+		return err
+	}
+	return s.store.Release(tx)
+}
+
+func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.Asker) error {
+	words := ""
+	switch o.Choice {
+	case record.DropJob:
+		o.SetCause(problem.Conflictf(droppedCause))
+		if err := s.store.DropJob(tx, o.Job, problem.Conflictf(droppedCause)); err != nil {
+			return err
+		}
+		if o.node != nil {
+			return s.nodes.ShowDropped(ctx, tx, o.Job, who)
+		}
+		return s.servers.Servers.ShowDropped(ctx, tx, o.Job)
+	case record.EndJob:
+		words = "is ended"
+		if err := s.nodes.AbortJob(ctx, tx, o.Job, endedCause); err != nil {
+			return err
+		}
+	case record.ContinueJob:
+		if words = "goes on"; o.restarts() {
+			words = "begins again"
+			if err := s.store.RestartJob(tx, o.Job); err != nil {
+				return err
+			}
+		}
+	}
+	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: who.RequestID, User: who.User,
+		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, words)})
+}
+
+// releaseNode reads the node anew: the choice for its job may have changed it.
+func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id string) error {
+	n, err := s.store.Node(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	take := p.readings[id].Facts.Power
+	if p.choices[key(record.ChoiceOfNode, id)] == record.EnforcePower {
+		take = ""
+	}
+	was := n.PowerState
+	n.Released(take)
+	if err := s.store.SaveNode(tx, n); err != nil || n.PowerState == was {
+		return err
+	}
+	return s.store.Append(tx, job.Event{Subject: job.Node(id), At: s.now(), Type: "contact", Severity: "info",
+		Text: fmt.Sprintf("the restored database was released: power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)})
+}

@@ -1,0 +1,312 @@
+// Package restored holds what an operator decides about a database that was restored and is held: which open jobs go on, and what of
+// the machines becomes the record. It is pure: a store keeps the choices, conductors and hosts tell what they found.
+package restored
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"salvor/compute"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// Store is what the service needs of a store.
+type Store interface {
+	job.Transactor
+	job.Timeline
+	metal.NodeStore
+	metal.HeldStore
+	Incarnation(ctx context.Context) (record.Incarnation, error)
+	// OpenJobs lists every job that has not ended.
+	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
+	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
+	SaveHeldChoice(tx job.Tx, c record.HeldChoice) error
+	// FreeJobs takes every open job from its owner and raises its fence by step.
+	FreeJobs(tx job.Tx, step int64) error
+	// RestartJob has a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
+	RestartJob(tx job.Tx, j job.Job) error
+	DropJob(tx job.Tx, j job.Job, cause error) error
+	// Release ends the hold, forgets readings and choices, and gives the database a new id.
+	Release(tx job.Tx) error
+}
+
+// Service tells of a held database, keeps choices and releases it.
+type Service struct {
+	store   Store
+	nodes   *metal.Nodes
+	servers *compute.Services
+	now     func() time.Time
+}
+
+// New makes the service.
+func New(store Store, nodes *metal.Nodes, servers *compute.Services, now func() time.Time) *Service {
+	return &Service{store: store, nodes: nodes, servers: servers, now: now}
+}
+
+// Report is all that an operator has to know.
+type Report struct {
+	Incarnation record.Incarnation
+	Jobs        []OpenJob
+	Differences []record.Difference
+	// Nodes have a machine that can be read, of which Read were.
+	Nodes, Read int
+}
+
+// OpenJob is a job that the release needs a choice for.
+type OpenJob struct {
+	job.Job
+	// Name is that of the subject; empty: it has none.
+	Name string
+	// Choice that was made; empty: none yet.
+	Choice string
+	// Effects tell by choice what becomes of the job. What is not in it cannot be chosen.
+	Effects map[string]string
+	node    *metal.Node
+}
+
+// picture is what the rows say at one moment.
+type picture struct {
+	Report
+	choices  map[string]string
+	nodes    []*metal.Node
+	readings map[string]metal.HeldReading
+	guests   []compute.HeldGuest
+	// others are open jobs that need no choice.
+	others []job.Job
+}
+
+// Report reads the open jobs and what differs.
+func (s *Service) Report(ctx context.Context) (*Report, error) {
+	p, err := s.look(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &p.Report, nil
+}
+
+func key(kind, id string) string { return kind + " " + id }
+
+func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
+	p := &picture{choices: map[string]string{}, readings: map[string]metal.HeldReading{}}
+	var err error
+	if p.Incarnation, err = s.store.Incarnation(ctx); err != nil {
+		return nil, err
+	}
+	choices, err := s.store.HeldChoices(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range choices {
+		p.choices[key(c.Kind, c.ID)] = c.Choice
+	}
+	readings, err := s.store.Readings(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range readings {
+		p.readings[r.NodeID] = r
+	}
+	if p.nodes, err = s.store.Nodes(ctx, tx, metal.NodeFilter{}, record.Page{}); err != nil {
+		return nil, err
+	}
+	servers, err := s.servers.Hosts.HeldGuests(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	p.guests = servers.Compare()
+	jobs, err := s.store.OpenJobs(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	p.take(jobs, servers)
+	return p, nil
+}
+
+// take sorts the jobs and describes what differs.
+func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
+	byID, names := map[string]*metal.Node{}, map[string]string{}
+	for _, n := range p.nodes {
+		byID[n.ID], names[n.ID] = n, n.Name
+		if n.Driver != "" && n.ProvisionState != metal.Enroll {
+			p.Nodes++
+		}
+		if r, read := p.readings[n.ID]; read {
+			p.Read++
+			p.Differences = append(p.Differences, p.ofNode(n, r)...)
+		}
+	}
+	for _, srv := range servers.Servers {
+		names[srv.ID] = srv.Name
+	}
+	for id, h := range servers.Hosts {
+		names[id] = h.Name
+	}
+	for _, g := range p.guests {
+		p.Differences = append(p.Differences, g.Difference)
+	}
+	for _, j := range jobs {
+		if j.Kind == compute.JobWatch || j.Class == job.Ask && j.Subject.Kind == job.Node("").Kind {
+			p.others = append(p.others, j) // they only read
+			continue
+		}
+		o := OpenJob{Job: j, Name: names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: byID[j.Subject.ID]}
+		o.Effects = o.effects()
+		p.Jobs = append(p.Jobs, o)
+	}
+}
+
+// ofNode adds to the differences of a node what becomes of them.
+func (p *picture) ofNode(n *metal.Node, r metal.HeldReading) []record.Difference {
+	out := n.HeldDifferences(r)
+	for i := range out {
+		d := &out[i]
+		d.Release = "nothing: it is told, and left as it is"
+		switch {
+		case d.Unreadable != "":
+			d.Release = "nothing: the record stays as it is"
+		case d.What == metal.FactPower && p.choices[key(record.ChoiceOfNode, n.ID)] == record.EnforcePower:
+			d.Release = "the recorded power stays, and power sync switches the machine to it"
+			d.Next = []record.Command{{Run: "salvor db restored --take " + handle(n), For: "record what was found instead"}}
+		case d.What == metal.FactPower:
+			d.Release = "recorded as found: the machine is left as it is"
+			d.Next = []record.Command{{Run: "salvor db restored --enforce " + handle(n), For: "have power sync switch the machine to the recorded power"}}
+		}
+	}
+	return out
+}
+
+func handle(n *metal.Node) string {
+	if n.Name != "" {
+		return n.Name
+	}
+	return n.ID
+}
+
+// restarts tells whether the job begins again at its first action if it goes on: its ramdisk's boot is void. After the handover of the
+// credential only a new request has a password.
+func (o *OpenJob) restarts() bool {
+	return o.node != nil && o.Class == job.Operation && o.State != job.Undoing && o.node.BootsRamdisk() && (o.Kind != "rescue" || !o.Secret.Empty())
+}
+
+func (o *OpenJob) effects() map[string]string {
+	at := "goes on at \"" + o.Action + "\""
+	switch {
+	case o.restarts():
+		at = "begins again: the machine is switched off and booted into its ramdisk once more"
+	case o.State == job.Undoing:
+		at = "goes on to be undone"
+	case o.Action == "":
+		at = "begins"
+	}
+	out := map[string]string{
+		record.ContinueJob: at,
+		record.EndJob:      "fails; what it did is undone, which may switch the machine off",
+	}
+	switch {
+	case o.node != nil:
+		out[record.DropJob] = "is forgotten; no machine is touched"
+		if o.Class == job.Operation {
+			out[record.DropJob] += fmt.Sprintf("; the node is %q, in maintenance until you have looked", metal.DroppedState(o.node.ProvisionState))
+		}
+	case compute.CanDrop(&o.Job):
+		out[record.DropJob] = "is forgotten; no host is asked for anything; the server shows the failure"
+	}
+	if o.Subject.Kind != job.Node("").Kind {
+		out[record.EndJob] = "fails; what it did is undone"
+	}
+	return out
+}
+
+// heldOnly refuses where nothing is held.
+func heldOnly(i record.Incarnation) error {
+	if i.Held == nil {
+		return problem.Conflictf("The database is not held: there is nothing to decide.")
+	}
+	return nil
+}
+
+// All names every job, or every node.
+const All = "all"
+
+// Choose keeps a choice for jobs, by their id or the beginning of it, or for nodes by their name or UUID. "all" are all that have no choice yet.
+func (s *Service) Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error {
+	return s.store.Do(ctx, func(tx job.Tx) error {
+		p, err := s.look(ctx, tx)
+		if err == nil {
+			err = heldOnly(p.Incarnation)
+		}
+		if err != nil {
+			return err
+		}
+		var ids []string
+		switch {
+		case kind == record.ChoiceOfJob && slices.Contains([]string{record.ContinueJob, record.EndJob, record.DropJob}, choice):
+			ids, err = p.findJobs(choice, which)
+		case kind == record.ChoiceOfNode && slices.Contains([]string{record.TakePower, record.EnforcePower}, choice):
+			ids, err = p.findNodes(which)
+		default:
+			err = problem.Invalidf("Invalid choice %.40q for a %.40q: want continue, end or drop for a job; take or enforce for a node.", choice, kind)
+		}
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if err := s.store.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: who.User}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// shortID is the least part of a job's id that names it.
+const shortID = 8
+
+func (p *picture) findJobs(choice string, which []string) ([]string, error) {
+	var ids []string
+	for _, word := range which {
+		var found []OpenJob
+		for _, o := range p.Jobs {
+			if o.ID == word || len(word) >= shortID && strings.HasPrefix(o.ID, word) || o.Name == word && word != "" || o.Subject.ID == word || word == All && o.Choice == "" {
+				found = append(found, o)
+			}
+		}
+		if len(found) == 0 && word != All {
+			return nil, problem.NotFoundf("No open job has the id %.60q, or is of a node or server of that name; run: salvor db restored", word)
+		}
+		for _, o := range found {
+			if o.Effects[choice] == "" {
+				return nil, problem.Conflictf("Job %s (%s) cannot be dropped: other records wait for it. Choose continue or end.", o.ID, o.Kind)
+			}
+			ids = append(ids, o.ID)
+		}
+	}
+	return ids, nil
+}
+
+func (p *picture) findNodes(which []string) ([]string, error) {
+	var ids []string
+	for _, word := range which {
+		found := false
+		for _, n := range p.nodes {
+			if n.ID == word || n.Name == word && word != "" || word == All {
+				ids, found = append(ids, n.ID), true
+			}
+		}
+		if !found && word != All {
+			return nil, problem.NotFoundf("Node %.100s could not be found.", word)
+		}
+	}
+	return ids, nil
+}
+
+// ReadAgain has conductors read every machine again.
+func (s *Service) ReadAgain(ctx context.Context) error {
+	return s.store.Do(ctx, func(tx job.Tx) error { return s.store.DropReadings(tx) })
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+)
+
+// UnreadNodes is metal.HeldStore's.
+func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]*metal.Node, error) {
+	c := &clause{}
+	c.and(`NOT EXISTS (SELECT 1 FROM held_reading r WHERE r.node_id = n.id)`)
+	c.and(`n.driver <> '' AND n.provision_state <> ` + c.arg(string(metal.Enroll)))
+	if groups != nil {
+		c.and(c.in("n.conductor_group", groups))
+	}
+	return s.nodes(ctx, nil, selectNodes+c.where()+` ORDER BY n.num LIMIT `+c.count(limit), c.args...)
+}
+
+// SaveReadings is metal.HeldStore's.
+func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) error {
+	err := s.Do(ctx, func(t job.Tx) error {
+		tx, err := s.tx(t)
+		if err != nil {
+			return err
+		}
+		for _, r := range readings {
+			facts, err := json.Marshal(r.Facts)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.exec(`INSERT INTO held_reading (node_id, read_at, facts) SELECT id, $2, $3 FROM node WHERE id = $1
+				ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, facts = excluded.facts`, r.NodeID, micros(r.ReadAt), string(facts)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("keep what was read of machines: %w", err)
+	}
+	return nil
+}
+
+// Readings is metal.HeldStore's.
+func (s *Store) Readings(ctx context.Context, t job.Tx) ([]metal.HeldReading, error) {
+	var out []metal.HeldReading
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		var one metal.HeldReading
+		var at int64
+		var facts string
+		if err := r.Scan(&one.NodeID, &at, &facts); err != nil {
+			return err
+		}
+		one.ReadAt = moment(at)
+		out = append(out, one)
+		return json.Unmarshal([]byte(facts), &out[len(out)-1].Facts)
+	}, `SELECT node_id, read_at, facts FROM held_reading ORDER BY node_id`)
+	if err != nil {
+		return nil, fmt.Errorf("read what was read of machines: %w", err)
+	}
+	return out, nil
+}
+
+// DropReadings is metal.HeldStore's.
+func (s *Store) DropReadings(t job.Tx) error {
+	tx, err := s.tx(t)
+	if err == nil {
+		_, err = tx.exec(`DELETE FROM held_reading`)
+	}
+	return err
+}
+
+// OpenJobs lists every job that has not ended, the oldest first.
+func (s *Store) OpenJobs(ctx context.Context, t job.Tx) ([]job.Job, error) {
+	return s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE state <> 'ended' ORDER BY created_at, id`)
+}
+
+// HeldChoices lists what operators chose while the database is held.
+func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice, error) {
+	var out []record.HeldChoice
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		var c record.HeldChoice
+		var at int64
+		err := r.Scan(&c.Kind, &c.ID, &c.Choice, &c.User, &at)
+		c.MadeAt = moment(at)
+		out = append(out, c)
+		return err
+	}, `SELECT kind, id, choice, user_name, made_at FROM held_choice ORDER BY kind, id`)
+	if err != nil {
+		return nil, fmt.Errorf("read the choices for the held database: %w", err)
+	}
+	return out, nil
+}
+
+// SaveHeldChoice keeps a choice in place of an earlier one.
+func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
+	tx, err := s.tx(t)
+	if err == nil {
+		_, err = tx.exec(`INSERT INTO held_choice (kind, id, choice, user_name, made_at) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (kind, id) DO UPDATE SET choice = excluded.choice, user_name = excluded.user_name, made_at = excluded.made_at`,
+			c.Kind, c.ID, c.Choice, c.User, micros(s.stamp()))
+	}
+	return err
+}
+
+// FreeJobs takes every open job from its owner, and raises its fence by step. What was running is ready, as after the death of its owner.
+func (s *Store) FreeJobs(t job.Tx, step int64) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', fence = fence + $1,
+		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END WHERE state <> 'ended'`, step, micros(s.stamp()))
+	tx.wake = true
+	return err
+}
+
+// RestartJob has a free job begin again at its first action, without what its actions noted.
+func (s *Store) RestartJob(t job.Tx, j job.Job) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	// One that waits becomes ready as by a signal, as soon as nothing else locks its subject.
+	if _, err := tx.exec(`UPDATE job SET action = '', memo = '', attempt = 0, crashes = 0, wait_for = '', deadline = 0, expires = 0, action_started_at = 0,
+		signals = signals + 1 WHERE id = $1 AND state IN ('ready', 'waiting')`, j.ID); err != nil {
+		return fmt.Errorf("restart job %s: %w", j.ID, err)
+	}
+	return s.revive(tx, j.Subject)
+}
+
+// DropJob ends a free job with a problem; none of its actions is undone.
+func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	j.SetCause(cause)
+	if _, err := tx.exec(`UPDATE job SET state = 'ended', problem = $2, problem_kind = $3, secret = NULL, owner = '', attempt = 0, crashes = 0, wait_for = '',
+		deadline = 0, expires = 0, updated_at = $4, ended_at = $4 WHERE id = $1 AND state <> 'ended'`, j.ID, j.Problem, j.ProblemKind, micros(s.stamp())); err != nil {
+		return fmt.Errorf("drop job %s: %w", j.ID, err)
+	}
+	if j.Class == job.Command {
+		return s.unlock(tx, j.Subject)
+	}
+	return nil
+}
+
+// Release ends the hold; problem.Conflict if somebody else has ended it. The database gets a new id, and remembers the former one with
+// its last counter.
+func (s *Store) Release(t job.Tx) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	now := micros(s.stamp())
+	if _, err := tx.exec(`INSERT INTO former_incarnation (id, counter, ended_at) SELECT id, counter, $1 FROM incarnation WHERE num = 1
+		ON CONFLICT (id) DO UPDATE SET counter = excluded.counter, ended_at = excluded.ended_at`, now); err != nil {
+		return err
+	}
+	n, err := tx.exec(`UPDATE incarnation SET id = $1, counter = counter + 1, held_at = NULL, held_reason = '', held_detail = '' WHERE held_at IS NOT NULL`, newIncarnationID())
+	if err == nil && n == 0 {
+		err = problem.Conflictf("The database is not held any more: somebody else has released it.")
+	}
+	for _, text := range []string{`DELETE FROM held_choice`, `DELETE FROM held_reading`} {
+		if err == nil {
+			_, err = tx.exec(text)
+		}
+	}
+	return err
+}
+
+// OpenJobs lists every job that has not ended, the oldest first, with what needs no key.
+func (d *Database) OpenJobs(ctx context.Context) ([]job.Job, error) {
+	rows, err := d.tables.db.QueryContext(ctx, `SELECT id, kind, subject_kind, subject_id, state, action, attempt, created_at, user_name FROM job
+		WHERE state <> 'ended' ORDER BY created_at, id`)
+	if err != nil {
+		return nil, d.classify(fmt.Errorf("database: read open jobs: %w", err))
+	}
+	defer rows.Close()
+	var out []job.Job
+	for rows.Next() {
+		var j job.Job
+		var at int64
+		if err := rows.Scan(&j.ID, &j.Kind, &j.Subject.Kind, &j.Subject.ID, &j.State, &j.Action, &j.Attempt, &at, &j.User); err != nil {
+			return nil, d.classify(fmt.Errorf("database: read open jobs: %w", err))
+		}
+		j.CreatedAt = moment(at)
+		out = append(out, j)
+	}
+	return out, d.classify(rows.Err())
+}

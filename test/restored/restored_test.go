@@ -1,0 +1,437 @@
+// Package restored puts an older state of the database in the place of the newer one, under the real program and twelve simulated
+// machines behind a proxy that counts what changes them. It is a test room.
+package restored
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"salvor/client"
+	"salvor/sim/fleet"
+	"salvor/test/program"
+	"salvor/wire/ironic"
+	"salvor/wire/native"
+)
+
+const (
+	machines = 12
+	within   = 60 * time.Second
+)
+
+// proxy stands before the BMCs and the boot media. It counts requests that change a machine, and holds back those of machines and the
+// boot media as long as it is told to.
+type proxy struct {
+	mu      sync.Mutex
+	open    chan struct{} // closed: nothing is held back
+	changes [machines]int
+	waiting [machines]bool
+	media   bool // somebody waits for boot media
+}
+
+var ofSystem = regexp.MustCompile(`^/redfish/v1/Systems/(\d+)`)
+
+func (p *proxy) bmc(to *url.URL) http.Handler {
+	onward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m := ofSystem.FindStringSubmatch(r.URL.Path); m != nil && r.Method != http.MethodGet {
+			i, _ := strconv.Atoi(m[1])
+			p.mu.Lock()
+			p.changes[i]++
+			held := i != 0
+			p.waiting[i] = held
+			open := p.open
+			p.mu.Unlock()
+			if held {
+				select {
+				case <-open:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}
+		onward.ServeHTTP(w, r)
+	})
+}
+
+func (p *proxy) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open, p.waiting, p.media = make(chan struct{}), [machines]bool{}, false
+}
+
+// free lets everything go on. A second call does nothing more.
+func (p *proxy) free() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.open:
+	default:
+		close(p.open)
+	}
+}
+
+// counted gives the changes since the last call.
+func (p *proxy) counted() [machines]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.changes
+	p.changes = [machines]int{}
+	return out
+}
+
+// world is a control plane and its machines.
+type world struct {
+	*testing.T
+	server  *program.Server
+	cli     program.CLI
+	api     *client.Client
+	fleet   *fleet.Fleet
+	proxy   *proxy
+	bmcs    *url.URL
+	witness string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"kernel", "initramfs"} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("not run here "), 512), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{T: t, proxy: &proxy{open: make(chan struct{})}, witness: filepath.Join(dir, "witness.json")}
+	close(w.proxy.open)
+	var server atomic.Pointer[url.URL]
+	onward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server.Load()) }}
+	media := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.proxy.mu.Lock()
+		open := w.proxy.open
+		w.proxy.media = true
+		w.proxy.mu.Unlock()
+		select {
+		case <-open:
+			onward.ServeHTTP(rw, r)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(media.Close)
+	w.server = program.Serve(t, fmt.Sprintf(`[conductor]
+sync_power_state_interval = 1
+rescue_kernel = %[1]s/kernel
+rescue_ramdisk = %[1]s/initramfs
+[service_catalog]
+endpoint_override = %[2]s
+[database]
+witness_file = %[3]s
+`, dir, media.URL, w.witness))
+	at, err := url.Parse(w.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Store(at)
+	w.cli = program.CLI{URL: w.server.URL}
+	w.enroll()
+	return w
+}
+
+func (w *world) enroll() {
+	w.Helper()
+	var err error
+	if w.api, err = client.New(client.Config{Endpoint: w.server.URL}); err != nil {
+		w.Fatal(err)
+	}
+	free := program.FreeAddress(w)
+	_, port, _ := strings.Cut(free, ":")
+	number, _ := strconv.Atoi(port)
+	w.fleet, err = fleet.New(fleet.Config{API: w.api, Nodes: machines, Seed: 3, Host: "127.0.0.1", Port: number, BootInterface: "redfish-virtual-media",
+		Beat: time.Second, Boot: 50 * time.Millisecond, Workers: 12})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		over <- w.fleet.Run(ctx, func(ctx context.Context) { w.fleet.Enroll(ctx); close(ready); <-ctx.Done() })
+	}()
+	w.Cleanup(func() { cancel(); <-over })
+	select {
+	case <-ready:
+	case err := <-over:
+		w.Fatal(err)
+	case <-time.After(within):
+		w.Fatal("the machines are not enrolled")
+	}
+	if w.bmcs, err = url.Parse("http://" + free); err != nil {
+		w.Fatal(err)
+	}
+	door := httptest.NewServer(w.proxy.bmc(w.bmcs))
+	w.Cleanup(door.Close)
+	for i := range machines {
+		w.await(i, "active", "power on")
+		value, _ := json.Marshal(door.URL)
+		if _, err := w.api.PatchNode(w.Context(), w.fleet.UUID(i), []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/redfish_address", Value: value}}, false); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func (w *world) provision(i int, target string) {
+	w.Helper()
+	request := ironic.ProvisionRequest{Target: target}
+	if target == "rescue" {
+		request.RescuePassword = "let me in"
+	}
+	if err := w.api.Provision(w.Context(), w.fleet.UUID(i), request); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) power(i int, target string) {
+	w.Helper()
+	if err := w.api.SetPower(w.Context(), w.fleet.UUID(i), ironic.PowerRequest{Target: target}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// await waits until nothing works on a machine and its node shows that state and that power.
+func (w *world) await(i int, state, power string) *client.Node {
+	w.Helper()
+	var n *client.Node
+	program.Until(w, fmt.Sprintf("machine %d is %s, %s", i, state, power), within, func() (err error) {
+		if n, err = w.api.Node(w.Context(), w.fleet.UUID(i)); err != nil {
+			return err
+		}
+		if got := fmt.Sprint(n.ProvisionState, n.PowerState, n.Reservation); got != state+power {
+			return fmt.Errorf("it is %s (%s)", got, n.LastError)
+		}
+		return nil
+	})
+	return n
+}
+
+// isOn asks the machine's BMC itself.
+func (w *world) isOn(i int) bool {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.bmcs.String()+"/redfish/v1/Systems/"+strconv.Itoa(i), nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.SetBasicAuth("admin", "simulated")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var system struct{ PowerState string }
+	if err := json.NewDecoder(resp.Body).Decode(&system); err != nil {
+		w.Fatal(err)
+	}
+	return system.PowerState == "On"
+}
+
+// begin has the work begin that is open in the older state: of machine 0 the ramdisk is waited for, of the others a BMC is asked.
+func (w *world) begin() {
+	w.Helper()
+	w.provision(4, "rescue")
+	w.await(4, "rescue", "power on")
+	w.power(5, "power off")
+	w.await(5, "active", "power off")
+	w.proxy.hold()
+	w.Cleanup(w.proxy.free)
+	for i := range 3 {
+		w.provision(i, "rescue")
+	}
+	w.provision(4, "unrescue")
+	w.power(6, "rebooting")
+	w.power(9, "power off")
+	program.Until(w, "everything is in work", within, func() error {
+		w.proxy.mu.Lock()
+		defer w.proxy.mu.Unlock()
+		for _, i := range []int{1, 2, 4, 6, 9} {
+			if !w.proxy.waiting[i] {
+				return fmt.Errorf("the BMC of machine %d is not asked yet", i)
+			}
+		}
+		if !w.proxy.media {
+			return fmt.Errorf("machine 0 does not fetch its ramdisk yet")
+		}
+		return nil
+	})
+	program.Until(w, "the rescue of machine 0 waits", within, func() error {
+		n, err := w.api.Node(w.Context(), w.fleet.UUID(0))
+		if err == nil && n.ProvisionState != "rescue wait" {
+			err = fmt.Errorf("it is %s", n.ProvisionState)
+		}
+		return err
+	})
+}
+
+// lose is the history that is lost: all that was open ends well, and in the end every machine runs its own system.
+func (w *world) lose() {
+	w.Helper()
+	w.await(4, "active", "power on")
+	w.await(6, "active", "power on")
+	w.await(9, "active", "power off")
+	w.power(5, "power on")
+	w.power(9, "power on")
+	for i := range 3 {
+		w.await(i, "rescue", "power on")
+		w.provision(i, "unrescue")
+	}
+	for i := range machines {
+		w.await(i, "active", "power on")
+	}
+}
+
+// held waits until all machines are read, and proves that none was changed, whatever power sync would have had to say meanwhile.
+func (w *world) held(code string) native.Restored {
+	w.Helper()
+	var r native.Restored
+	program.Until(w, "all machines are read", within, func() error {
+		if err := json.Unmarshal([]byte(w.cli.Run(w, "db", "restored", "-f", "json")), &r); err != nil {
+			return err
+		}
+		if r.Held == nil || r.Read < r.Machines || r.Machines != machines {
+			return fmt.Errorf("held %+v, %d of %d read", r.Held, r.Read, r.Machines)
+		}
+		return nil
+	})
+	if r.Held.Code != code {
+		w.Errorf("held because of %q, want %q", r.Held.Code, code)
+	}
+	time.Sleep(2500 * time.Millisecond) // two turns of power sync; nothing shows that something does not come
+	if got := w.proxy.counted(); got != [machines]int{} {
+		w.Fatalf("changing requests before anybody chose: %v", got)
+	}
+	return r
+}
+
+// decide chooses for each job and releases, and proves the right end of each machine.
+func (w *world) decide(r native.Restored) {
+	w.Helper()
+	choices := map[int]string{0: "continue", 1: "drop", 2: "end", 4: "drop", 6: "drop", 9: "continue"}
+	if len(r.Jobs) != len(choices) {
+		w.Fatalf("open jobs: %+v", r.Jobs)
+	}
+	differs := map[string]string{}
+	for _, d := range r.Differences {
+		differs[d.Subject+" "+d.What] = d.Recorded + "/" + d.Found
+	}
+	if got := differs[w.fleet.Name(5)+" power"]; got != "power off/power on" {
+		w.Errorf("the power of machine 5 differs as %q in %q", got, differs)
+	}
+	if got := differs[w.fleet.Name(0)+" boot device"]; got != "once cdrom/no override" {
+		w.Errorf("the boot of machine 0 differs as %q in %q", got, differs)
+	}
+	if out, err := w.cli.Try(w, "db", "restored", "--release"); err == nil || !strings.Contains(err.Error(), "6 open jobs have no choice") {
+		w.Errorf("a release without choices: %s %v", out, err)
+	}
+	if err := w.api.SetPower(w.Context(), w.fleet.UUID(7), ironic.PowerRequest{Target: "power off"}); client.StatusOf(err) != http.StatusServiceUnavailable {
+		w.Errorf("a new request while it is held: %v", err)
+	}
+	for i, choice := range choices {
+		w.cli.Run(w, "db", "restored", "--"+choice, w.fleet.Name(i))
+	}
+	if out := w.cli.Run(w, "db", "restored", "--release", "--dry-run"); !strings.Contains(out, "begins again") || !strings.Contains(out, "nothing was done") {
+		w.Errorf("dry run:\n%s", out)
+	}
+	if got := w.proxy.counted(); got != [machines]int{} {
+		w.Fatalf("changing requests before the release: %v", got)
+	}
+	w.cli.Run(w, "db", "restored", "--release")
+	w.await(0, "rescue", "power on")
+	w.await(2, "rescue failed", "power on")
+	w.await(9, "active", "power off")
+	time.Sleep(2500 * time.Millisecond) // power sync looks at every machine
+	for i := range machines {
+		state, power := "active", "power on"
+		switch i {
+		case 0:
+			state = "rescue"
+		case 2:
+			state = "rescue failed"
+		case 9:
+			power = "power off"
+		}
+		n := w.await(i, state, power)
+		if on := w.isOn(i); on != (power == "power on") {
+			w.Errorf("machine %d is on: %t", i, on)
+		}
+		if dropped := i == 1 || i == 4; dropped != (n.MaintenanceReason != "") {
+			w.Errorf("node %d: maintenance %q", i, n.MaintenanceReason)
+		}
+	}
+	for i, n := range w.proxy.counted() {
+		if i != 0 && i != 2 && i != 9 && n > 0 {
+			w.Errorf("machine %d was changed %d times", i, n)
+		}
+	}
+	// What was dropped is of use again.
+	w.cli.Run(w, "node", "maintenance", "unset", w.fleet.Name(1))
+	w.provision(1, "rescue")
+	w.await(1, "rescue", "power on")
+}
+
+// TestRestoredBackup: a backup of a database with open work is put in place of the database after that work has ended.
+func TestRestoredBackup(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	file := filepath.Join(t.TempDir(), "backup.db")
+	program.CLI{}.Run(t, "db", "backup", file, "--state-dir", w.server.State)
+	w.proxy.free()
+	w.lose()
+	w.server.Stop()
+	w.proxy.counted()
+	at := filepath.Join(w.server.State, "salvor.db")
+	for _, end := range []string{"-wal", "-shm"} {
+		_ = os.Remove(at + end)
+	}
+	if err := os.Rename(file, at); err != nil {
+		t.Fatal(err)
+	}
+	if out := (program.CLI{}).Run(t, "db", "restored", "--database", "sqlite:"+at); strings.Count(out, "rescue") != 4 {
+		t.Errorf("open jobs of the file:\n%s", out)
+	}
+	w.server.Start(t)
+	w.decide(w.held("backup"))
+}
+
+// TestRestoredSnapshot: the whole state directory, witness included, is put back as it was while work was open. The witness outside knows better.
+func TestRestoredSnapshot(t *testing.T) {
+	w := newWorld(t)
+	w.begin()
+	w.server.Kill()
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	if out, err := exec.Command("cp", "-a", w.server.State, snapshot).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.proxy.free()
+	w.server.Start(t)
+	w.lose()
+	w.server.Stop()
+	w.proxy.counted()
+	if err := os.RemoveAll(w.server.State); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", snapshot, w.server.State).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.server.Start(t)
+	w.decide(w.held("went-back"))
+}
