@@ -23,3 +23,32 @@ func TestAllow(t *testing.T) {
 		}
 	}
 }
+
+// TestRank: a role in one project reaches beyond it only if it is an unbound admin, and a role in the system sees all and changes what
+// is of all only as admin.
+func TestRank(t *testing.T) {
+	bound := mine
+	bound.Bound = true
+	for _, tt := range []struct {
+		who          Principal
+		reads, works Rank
+	}{
+		{scoped(mine, asAdmin...), Oversight, Oversight},
+		{scoped(bound, asAdmin...), Worker, Worker},
+		{scoped(bound, "admin"), Worker, Worker},
+		{scoped(bound, asMember...), Worker, Worker},
+		{scoped(mine, asReader...), Observer, Observer},
+		{scoped(mine), Stranger, Stranger},
+		{scoped(system, asAdmin...), Oversight, Oversight},
+		{scoped(system, asMember...), Oversight, Worker},
+		{scoped(system, asReader...), Oversight, Observer},
+		{scoped(system), Stranger, Stranger},
+		{Principal{Role: Admin}, Oversight, Oversight},
+		{Principal{Role: Reader}, Oversight, Observer},
+		{Principal{}, Stranger, Stranger},
+	} {
+		if reads, works := tt.who.Rank(true), tt.who.Rank(false); reads != tt.reads || works != tt.works {
+			t.Errorf("%s in %+v: reads as %d and works as %d, want %d and %d", tt.who.Role, tt.who.Scope, reads, works, tt.reads, tt.works)
+		}
+	}
+}

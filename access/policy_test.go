@@ -16,7 +16,7 @@ var (
 
 func TestPolicy(t *testing.T) {
 	secure, old := Policy{EnforceScope: true}, Policy{OldDefaults: true}
-	// Scopes of application credentials and tokens that are bound to one project.
+	// The roles of a bound scope end at its project.
 	bound, boundOld := mine, Scope{Project: "b", ProjectName: "baremetal", ProjectDomain: "default", Bound: true}
 	bound.Bound = true
 	owned, leased, foreign := Target{Owner: "p1"}, Target{Owner: "p2", Lessee: "p1"}, Target{Owner: "p2", Lessee: "p3"}

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,24 +117,41 @@ func (s *Tokens) Issue(ctx context.Context, name string, role Role, project stri
 
 // Revoke removes a token and the tokens that were made with it, those first: where it fails, it can be asked again.
 func (s *Tokens) Revoke(ctx context.Context, id string, who record.Asker) error {
-	page := record.Page{Limit: 1000}
-	for {
-		all, err := s.List(ctx, TokenFilter{}, page)
-		if err != nil {
+	below, err := s.madeWith(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, child := range below {
+		if err := s.Remove(ctx, child, who); err != nil && !problem.Is(err, problem.NotFound) {
 			return err
 		}
+	}
+	return s.Remove(ctx, id, who)
+}
+
+// madeWith lists the ids of the tokens that were made with a token, and with those, each after all that were made with it. All are read
+// before one is removed: a page cannot begin after a token that is gone.
+func (s *Tokens) madeWith(ctx context.Context, id string) ([]string, error) {
+	children := map[string][]string{}
+	for page := (record.Page{Limit: 1000}); ; {
+		all, err := s.List(ctx, TokenFilter{}, page)
+		if err != nil {
+			return nil, err
+		}
 		for _, t := range all {
-			if t.Parent == id && t.ID != id {
-				if err := s.Revoke(ctx, t.ID, who); err != nil && !problem.Is(err, problem.NotFound) {
-					return err
-				}
-			}
+			children[t.Parent] = append(children[t.Parent], t.ID)
 		}
 		if len(all) < page.Limit {
-			return s.Remove(ctx, id, who)
+			break
 		}
 		page.Marker = all[len(all)-1].ID
 	}
+	below := children[id]
+	for i := 0; i < len(below); i++ {
+		below = append(below, children[below[i]]...)
+	}
+	slices.Reverse(below)
+	return below, nil
 }
 
 // IssueUnder is Issue for a maker: the token ends no later than the one that the maker came with, and is revoked with it.

@@ -238,6 +238,9 @@ func (h *house) carry(ctx context.Context, o *compute.Order) (result compute.Res
 		if d == nil {
 			d = &args.Spec.Disks[0]
 		}
+		if args.Erase {
+			delete(h.disks, d.Name)
+		}
 		h.quarantine(d.Name)
 	case compute.ListQuarantine:
 		for id := range h.quarantined {

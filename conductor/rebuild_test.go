@@ -42,6 +42,40 @@ func TestRebuildHasItsImageBeforeTheOldDiskGoes(t *testing.T) {
 	}
 }
 
+// TestARebuildKeepsTheFormerDisk in quarantine, unless its owner asked to discard it.
+func TestARebuildKeepsTheFormerDisk(t *testing.T) {
+	t.Parallel()
+	for discard, kept := range map[bool]int{false: 1, true: 0} {
+		h := newHouse(t, quarters{state: compute.Active})
+		h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image, Discard: discard}})
+		h.work(t)
+		if s := h.now(t); s.State != compute.Active || h.disks["vda"] != h.image || len(h.quarantined) != kept {
+			t.Errorf("discard %v: %d disks in quarantine, want %d: %s", discard, len(h.quarantined), kept, h.picture(t))
+		}
+	}
+}
+
+// TestARebuildThatFailsTakesItsNewDiskAway: the disk that was made beside the one in use holds room that nobody counts.
+func TestARebuildThatFailsTakesItsNewDiskAway(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	cancelled := 0
+	h.refuse = func(v compute.Verb, args *compute.Args) error {
+		switch {
+		case v == compute.SetPower:
+			return problem.Invalidf("the guest cannot be switched off")
+		case v == compute.Stage && args.Cancel:
+			cancelled++
+		}
+		return nil
+	}
+	h.act(t, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{ImageID: h.image}})
+	h.work(t)
+	if s := h.now(t); s.State != compute.Errored || cancelled == 0 || slices.Contains(h.did, compute.Discard) || !strings.HasPrefix(h.disks["vda"], "aged") {
+		t.Errorf("cancelled %d times; did %v: %s", cancelled, h.did, h.picture(t))
+	}
+}
+
 // localMarker is the marker of the disk store of a house.
 const localMarker = "5f0c1c1e-7f0a-4a7e-9b39-2f8c5a3d1e00"
 

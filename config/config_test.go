@@ -261,6 +261,18 @@ func TestNoauthOffLoopbackMustBeWritten(t *testing.T) {
 	}
 	mustLoad(t, "[DEFAULT]\nauth_strategy = http_basic\n[api]\nhost_ip = ::\n")
 	mustLoad(t, "[api]\nhost_ip = ::1\n")
+	// A URL that other machines ask by is as open as an address that they reach.
+	for _, option := range []string{"[api]\npublic_endpoint", "[service_catalog]\nendpoint_override"} {
+		for url, own := range map[string]bool{"https://metal.example.org/": false, "http://192.0.2.9:6385": false, "http://localhost.example.org": false,
+			"http://127.0.0.1:6385": true, "http://[::1]:6385": true, "http://localhost:6385": true} {
+			for strategy, open := range map[string]bool{"": own, "auth_strategy = noauth\n": true, "auth_strategy = token\n": true} {
+				_, _, err := load(t, "[DEFAULT]\n"+strategy+option+" = "+url+"\n")
+				if open != (err == nil) || !open && !strings.Contains(err.Error(), "is reached from other machines") {
+					t.Errorf("%q with %s = %s: %v", strategy, option, url, err)
+				}
+			}
+		}
+	}
 }
 
 func TestNetbootInterfaces(t *testing.T) {

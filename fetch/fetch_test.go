@@ -197,3 +197,27 @@ func FuzzCheckURL(f *testing.F) {
 		}
 	})
 }
+
+// TestAProxyIsNotAskedForWhatIsRefused: the proxy that the environment names makes the connection, so the guard has to look at the URL.
+func TestAProxyIsNotAskedForWhatIsRefused(t *testing.T) {
+	asked := ""
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = r.URL.String() }))
+	defer proxy.Close()
+	at, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Client(Guard{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	defer c.CloseIdleConnections()
+	c.Transport.(guarded).inner.Proxy = http.ProxyURL(at) // net/http reads the environment once, and never for loopback
+	for refused, target := range map[bool]string{false: "http://192.0.2.9/image", true: "http://169.254.169.254/latest/meta-data"} {
+		asked = ""
+		resp, err := c.Get(target)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if refused && (!problem.Is(err, problem.Forbidden) || asked != "") || !refused && (err != nil || asked != target) {
+			t.Errorf("%s: %v; the proxy was asked for %q", target, err, asked)
+		}
+	}
+}

@@ -396,6 +396,14 @@ type late struct {
 	job.Store
 	on     atomic.Bool
 	joined chan struct{}
+	former atomic.Int64 // how often a job was saved in the name of the incarnation that had ended
+}
+
+func (l *late) Save(tx job.Tx, j *job.Job, keep bool) error {
+	if j.Owner == "a/1" {
+		l.former.Add(1)
+	}
+	return l.Store.Save(tx, j, keep)
 }
 
 func (l *late) Beat(ctx context.Context, c job.Conductor) error {
@@ -420,7 +428,8 @@ func (l *late) Claim(ctx context.Context, owner string, now time.Time, groups []
 	return l.Store.Claim(ctx, owner, now, groups, kinds, limit)
 }
 
-// TestClaimOfAFormerIncarnation: what was claimed in the name of an incarnation that had ended by then is not locked for good.
+// TestClaimOfAFormerIncarnation: what was claimed in the name of an incarnation that had ended by then is not begun, and not locked for
+// good.
 func TestClaimOfAFormerIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
@@ -430,6 +439,9 @@ func TestClaimOfAFormerIncarnation(t *testing.T) {
 		l.on.Store(true)
 		id := h.insert("work")
 		h.await(id, 10*time.Second, ended)
+		if n := l.former.Load(); n > 0 {
+			t.Errorf("it was saved %d times in the name of the incarnation that had ended", n)
+		}
 	})
 }
 

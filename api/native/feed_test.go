@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/problem"
 )
 
 // gapped is a timeline in which a number is missing, because its transaction was rolled back, or has not ended yet.
@@ -107,5 +108,41 @@ func TestFeedWaitsAtAGap(t *testing.T) {
 				run.Wait()
 			})
 		})
+	}
+}
+
+// TestOnePrincipalLeavesStreamsToOthers: it holds so many and no more, and each that ends may be begun again.
+func TestOnePrincipalLeavesStreamsToOthers(t *testing.T) {
+	f := NewFeed(&gapped{}, slog.New(slog.DiscardHandler))
+	var ends []func()
+	for range maxOfOne {
+		end, err := f.follow("p1/ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	if _, err := f.follow("p1/ann"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("one stream more: %v", err)
+	}
+	if end, err := f.follow("p1/bob"); err != nil {
+		t.Errorf("another principal: %v", err)
+	} else {
+		end()
+	}
+	ends[0]()
+	ends[0]() // counted once
+	end, err := f.follow("p1/ann")
+	if err != nil {
+		t.Fatalf("after one ended: %v", err)
+	}
+	if _, err := f.follow("p1/ann"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("one stream more, after one ended: %v", err)
+	}
+	for _, one := range append(ends, end) {
+		one()
+	}
+	if n := f.Followers(); n != 0 || len(f.of) != 0 {
+		t.Errorf("%d followers and %d principals are left", n, len(f.of))
 	}
 }

@@ -256,6 +256,12 @@ func testLiar(t *testing.T, r Rig) {
 	if state, err := r.Power.PowerState(within(t, generous), r.Node); err != nil || state != metal.PowerOff {
 		t.Errorf("after it: %q, %v", state, err)
 	}
+	if r.Management == nil {
+		return
+	}
+	if err := r.Management.SetBootDevice(within(t, Bound), r.Node, rescue.Boot{Device: "pxe"}); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("boot device of a liar: %v; want unavailable", err)
+	}
 }
 
 // quiet proves that an error names the node and no secret, in one line.
