@@ -297,3 +297,37 @@ func TestMendedAddressBeforeAnyChange(t *testing.T) {
 		})
 	}
 }
+
+// TestMendedCredentialsPassDuringTheFirstTry: the first try of a job hangs in its BMC. Its login can be mended, not its address, and the
+// next try is made at once.
+func TestMendedCredentialsPassDuringTheFirstTry(t *testing.T) {
+	t.Parallel()
+	for _, k := range busyKinds {
+		switch k.name {
+		case "verify", "power", "rescuing":
+		default:
+			continue // as others
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			b := k.begin(t, func(b *bench) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.silent = true
+			})
+			b.inVain(t, 1)
+			if j := record.Lead(b.open(t)); j == nil || j.Attempt != 0 {
+				t.Fatalf("not in its first try: %+v", j)
+			}
+			if err := b.patch(t, "bench_password", "right"); err != nil {
+				t.Errorf("credentials: %v", err)
+			}
+			if err := b.patch(t, "bench_address", "https://right"); !problem.Is(err, problem.Conflict) {
+				t.Errorf("address: %v; want Conflict", err)
+			}
+			if err := b.ask(t, metal.Abort); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

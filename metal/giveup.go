@@ -104,15 +104,15 @@ func isLogin(key string) bool {
 	return slices.ContainsFunc(loginWords, func(w string) bool { return strings.HasSuffix(key, "_"+w) })
 }
 
-// admitMend lets a change of driver_info pass while the job that locks the node tries in vain: how the login goes at any time, which BMC
-// and machine it is only before an action of the job changed anything.
+// admitMend lets a change of driver_info pass while a job locks the node: how the login goes at any time, which BMC and machine it is only
+// while the job tries in vain, before an action of it changed anything.
 func (s *Nodes) admitMend(tx job.Tx, old, n *Node) error {
 	open, err := s.jobs.Unended(tx, job.Node(old.ID))
 	if err != nil {
 		return err
 	}
 	lead := record.Lead(open)
-	if lead == nil || !lead.Locks() || lead.Attempt == 0 {
+	if lead == nil || !lead.Locks() {
 		return Locked(old)
 	}
 	var others []string
@@ -122,6 +122,9 @@ func (s *Nodes) admitMend(tx job.Tx, old, n *Node) error {
 				others = append(others, key)
 			}
 		}
+	}
+	if len(others) > 0 && lead.Attempt == 0 {
+		return Locked(old)
 	}
 	if len(others) > 0 && lead.Advanced() {
 		slices.Sort(others)

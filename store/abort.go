@@ -56,7 +56,7 @@ func (s *Store) RetryNow(t job.Tx, subject job.Subject) error {
 		return err
 	}
 	n, err := tx.exec(`UPDATE job SET retry_now = 1, due = CASE WHEN `+claimFree+` AND due > CAST($3 AS BIGINT) THEN CAST($3 AS BIGINT) ELSE due END
-		WHERE subject_kind = $1 AND subject_id = $2 AND attempt > 0 AND state IN ('ready', 'running', 'undoing')`,
+		WHERE subject_kind = $1 AND subject_id = $2 AND state IN ('ready', 'running', 'undoing')`,
 		subject.Kind, subject.ID, micros(s.stamp()))
 	if err != nil {
 		return fmt.Errorf("try the job of %s %s again: %w", subject.Kind, subject.ID, err)

@@ -213,7 +213,7 @@ func (r *round) rejoins() error {
 			return err
 		}
 	}
-	if err := former.attestOrHold("its guests are off"); err != nil {
+	if err := former.attest("its guests are off"); err != nil {
 		return err
 	}
 	return r.movesAtLast(old)
