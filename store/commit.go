@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// commitTime is how long a request waits for its commit, which hangs while a synchronous standby or a disk does. A request is a
+	// commitTime is how long a request waits for its commit, which hangs while a synchronous standby or SQLite's disk does. A request is a
 	// caller whose context has a deadline.
 	commitTime = 10 * time.Second
 	// lateTime is how long a commit that nobody waits for any more keeps its connection. To close the connection would end nothing
