@@ -111,7 +111,13 @@ func (t *transaction) once(fn func(context.Context, runner) error) error {
 			_ = closeLine(conn, err)
 		}
 	}()
-	if err = fn(t.run, direct{tx}); err != nil {
+	if t.engine.local != "" {
+		_, err = tx.ExecContext(t.run, t.engine.local)
+	}
+	if err == nil {
+		err = fn(t.run, direct{tx})
+	}
+	if err != nil {
 		_ = tx.Rollback()
 		ended = true
 		return closeLine(conn, err)
