@@ -153,7 +153,7 @@ func TestAnswersNameNoDatabase(t *testing.T) {
 			p := newPlane(t, program.Serve(t, quiet+"[database]\nconnection = "+at+"\n"))
 			do(tt.text)
 			do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'secretuser'")
-			for _, path := range []string{"/v1/nodes", "/v1/salvor/hosts", "/compute/v2.1/servers"} {
+			for _, path := range []string{"/v1/nodes", "/salvor/v1/hosts", "/compute/v2.1/servers"} {
 				var status int
 				var text, id string
 				p.eventually("the answer is a refusal", func() error {
