@@ -177,6 +177,10 @@ type Database struct {
 	WitnessFile string
 	// MaxPoolSize bounds the connections; 0: as the engine has it.
 	MaxPoolSize int
+	// PoolMode is none, session or transaction.
+	PoolMode string
+	// DirectConnection is PostgreSQL itself where Connection is a pooler; empty: there is none.
+	DirectConnection secret.Value
 }
 
 // Secrets is [secrets].

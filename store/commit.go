@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// commitTime is how long a request waits for its commit, which hangs while a synchronous standby or a disk does. A request is a
+	// commitTime is how long a request waits for its commit, which hangs while a synchronous standby or SQLite's disk does. A request is a
 	// caller whose context has a deadline.
 	commitTime = 10 * time.Second
 	// lateTime is how long a commit that nobody waits for any more keeps its connection. To close the connection would end nothing
@@ -111,7 +111,13 @@ func (t *transaction) once(fn func(context.Context, runner) error) error {
 			_ = closeLine(conn, err)
 		}
 	}()
-	if err = fn(t.run, direct{tx}); err != nil {
+	if t.engine.local != "" {
+		_, err = tx.ExecContext(t.run, t.engine.local)
+	}
+	if err == nil {
+		err = fn(t.run, direct{tx})
+	}
+	if err != nil {
 		_ = tx.Rollback()
 		ended = true
 		return closeLine(conn, err)

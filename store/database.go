@@ -94,14 +94,17 @@ func (d *Database) openFile(path string, use Use) error {
 }
 
 func (d *Database) openServer(ctx context.Context, url string) error {
-	config, err := postgresConfig(url)
+	config, _, err := postgresConfig(url, PoolNone, true)
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connectorOf(patient(config), new(atomic.Int32)))
+	db := sql.OpenDB(connectorOf(config, new(atomic.Int32)))
 	d.release, d.engine = append(d.release, db.Close), &postgresEngine{}
 	db.SetMaxOpenConns(2)
 	if err := db.PingContext(ctx); err != nil {
+		return d.classify(refusedByPooler(err))
+	}
+	if err := checkPooler(ctx, config, PoolNone); err != nil {
 		return d.classify(err)
 	}
 	d.tables, err = postgresTables(db)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -60,7 +61,7 @@ func (e *postgresEngine) listen(ctx context.Context) {
 }
 
 func (e *postgresEngine) hear(ctx context.Context) error {
-	conn, err := connectOne(ctx, connectorOf(e.config, &e.lines.last))
+	conn, err := connectOne(ctx, connectorOf(e.hints, new(atomic.Int32)))
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type postgresEngine struct {
 	leases *sql.DB       // connections for leases
 	slots  chan struct{} // holds one for each transaction that writes
 	config *pgx.ConnConfig
+	local  string          // begins each transaction; empty: nothing
+	hints  *pgx.ConnConfig // for LISTEN
 	lines  *vigil
 	log    *slog.Logger
 	wake   func()
@@ -46,11 +48,12 @@ const (
 )
 
 // postgresConfig reads a URL. What it does not set itself is bounded, so that no statement, no lock and no connection is waited for without end.
-func postgresConfig(url string) (*pgx.ConnConfig, error) {
-	config, err := pgx.ParseConfig(url)
-	if err != nil {
+// patient is a configuration for work that takes its time: steps of the tables, copies. Locks are waited for shortly all the
+// same, because whoever waits for one holds up all who come after. local begins each transaction; empty: nothing does.
+func postgresConfig(url string, mode PoolMode, patient bool) (config *pgx.ConnConfig, local string, err error) {
+	if config, err = pgx.ParseConfig(url); err != nil {
 		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
-		return nil, problem.Invalidf("database: not a usable PostgreSQL URL; want postgres://USER:PASSWORD@HOST:PORT/NAME")
+		return nil, "", problem.Invalidf("database: not a usable PostgreSQL URL; want postgres://USER:PASSWORD@HOST:PORT/NAME")
 	}
 	several := severalHosts(config)
 	if config.ConnectTimeout == 0 {
@@ -63,27 +66,28 @@ func postgresConfig(url string) (*pgx.ConnConfig, error) {
 		// As target_session_attrs=read-write: no write goes to a standby.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	for name, value := range map[string]string{"application_name": "salvor", "statement_timeout": "30000", "lock_timeout": "15000",
-		"idle_in_transaction_session_timeout": "60000"} {
-		if config.RuntimeParams[name] == "" {
-			config.RuntimeParams[name] = value
-		}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "salvor"
 	}
+	local = mode.pool(config, patient)
 	heedful(config)
-	return config, nil
-}
-
-// patient is a configuration for work that takes its time: steps of the tables, copies. Locks are waited for shortly all the
-// same, because whoever waits for one holds up all who come after.
-func patient(config *pgx.ConnConfig) *pgx.ConnConfig {
-	config = config.Copy()
-	config.RuntimeParams["statement_timeout"], config.RuntimeParams["idle_in_transaction_session_timeout"] = "0", "0"
-	return config
+	return config, local, nil
 }
 
 // readyPostgres brings the tables up to date where it may; of several programs at once one does.
-func readyPostgres(ctx context.Context, config *pgx.ConnConfig, auto AutoMigrate) error {
-	db := sql.OpenDB(connectorOf(patient(config), new(atomic.Int32)))
+func readyPostgres(ctx context.Context, url string, opts Options) error {
+	mode, auto := opts.PoolMode, opts.Migrate
+	switch {
+	case opts.Direct != "":
+		url, mode = opts.Direct, PoolNone
+	case mode == PoolTransaction:
+		auto = MigrateNever // the lock that keeps two programs from changing the tables at once is a session's
+	}
+	config, _, err := postgresConfig(url, mode, true)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connectorOf(config, new(atomic.Int32)))
 	defer db.Close()
 	t, err := postgresTables(db)
 	if err != nil {
@@ -101,23 +105,39 @@ func postgresTables(db *sql.DB) (*tables, error) {
 }
 
 func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logger, wake func()) (*postgresEngine, error) {
-	config, err := postgresConfig(url)
+	config, local, err := postgresConfig(url, opts.PoolMode, false)
 	if err != nil {
 		return nil, err
+	}
+	hints := config // for LISTEN
+	if opts.Direct != "" {
+		if hints, _, err = postgresConfig(opts.Direct, PoolNone, false); err != nil {
+			return nil, err
+		}
 	}
 	n := opts.MaxConns
 	if n <= 0 {
 		n = 24
 	}
 	lines := &vigil{}
-	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
-	if err := readyPostgres(ctx, config, opts.Migrate); err != nil {
+	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, local: local, hints: hints, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
+	if err = checkPooler(ctx, config, opts.PoolMode); err == nil {
+		err = readyPostgres(ctx, url, opts)
+	}
+	if err != nil {
 		_ = errors.Join(e.db.Close(), e.leases.Close())
-		return nil, e.classify(err)
+		return nil, e.classify(refusedByPooler(err))
 	}
 	e.running, e.cancel = context.WithCancel(context.Background())
 	e.tasks.Add(2)
-	go func() { defer e.tasks.Done(); e.listen(e.running) }()
+	go func() {
+		defer e.tasks.Done()
+		if opts.PoolMode == PoolTransaction && opts.Direct == "" {
+			log.Info("database: LISTEN does not work through a pooler in transaction mode: work that other processes accept is found by polling; set [database]direct_connection to hear of it at once")
+			return
+		}
+		e.listen(e.running)
+	}()
 	go func() { defer e.tasks.Done(); e.notify(e.running) }()
 	return e, nil
 }

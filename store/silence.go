@@ -101,7 +101,11 @@ func (v *vigil) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
 }
 
 // readTime is how long a read outside of any transaction may take: as long as the server's bound, and something more for the way; 0 is without end.
-func readTime(config *pgx.ConnConfig) time.Duration {
+func readTime(url string) time.Duration {
+	config, _, err := postgresConfig(url, PoolNone, false)
+	if err != nil {
+		return 0 // nobody comes here with such a URL
+	}
 	word := config.RuntimeParams["statement_timeout"]
 	d, err := time.ParseDuration(word)
 	if ms, bad := strconv.Atoi(word); bad == nil {

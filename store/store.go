@@ -30,6 +30,10 @@ type Options struct {
 	NoSync bool
 	// MaxConns bounds the connections: readers of SQLite (default 4), all of PostgreSQL (default 24).
 	MaxConns int
+	// PoolMode says what pooler stands before PostgreSQL; empty is PoolNone.
+	PoolMode PoolMode
+	// Direct is the URL of PostgreSQL itself where there is a pooler: for LISTEN, and for changes of the tables. Empty: there is none.
+	Direct string
 	// Migrate says whether Open may change the tables; empty is MigrateAlways.
 	Migrate AutoMigrate
 	// Versions are the versions of the operations' lists, which new jobs are given.
@@ -117,7 +121,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	s.readQueue, s.writeQueue = newFairQueue(reads), newFairQueue(writes)
 	e, server := s.engine.(*postgresEngine)
 	if server {
-		s.readTime = readTime(e.config)
+		s.readTime = readTime(url)
 	}
 	if server && opts.Now == nil {
 		if err := s.followServer(ctx, e); err != nil {

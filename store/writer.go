@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -28,6 +29,10 @@ type writer struct {
 	quit  chan struct{}
 	once  sync.Once
 	ended chan struct{}
+	// began is when the batch's BEGIN or COMMIT began, in microseconds; 0 while none runs.
+	began atomic.Int64
+	// hold is called before them, in tests; nil: by nobody.
+	hold func(text string)
 }
 
 // entry is one caller of a batch.
@@ -133,7 +138,7 @@ func (w *writer) batch(first *entry) {
 	watch := time.AfterFunc(stuck, w.complain)
 	defer watch.Stop()
 	var served []*entry
-	err := w.statement(ctx, "BEGIN IMMEDIATE")
+	err := w.bound(ctx, "BEGIN IMMEDIATE")
 	open := err == nil
 	for e := first; e != nil; e = w.next(len(served)) {
 		if !e.state.CompareAndSwap(waiting, begun) {
@@ -151,7 +156,7 @@ func (w *writer) batch(first *entry) {
 	}
 	switch {
 	case open:
-		if err = w.statement(ctx, "COMMIT"); err != nil {
+		if err = w.bound(ctx, "COMMIT"); err != nil {
 			_ = w.statement(ctx, "ROLLBACK")
 			err = fmt.Errorf("commit: %w", err)
 		}
@@ -192,42 +197,68 @@ func (w *writer) statement(ctx context.Context, text string) error {
 	return err
 }
 
-// do queues the closure and waits for the commit. ctx counts only until the closure's turn.
+// do queues the closure and waits for the commit. ctx counts only until the closure's turn. A request waits no longer than commitTime
+// for a commit that hangs, its own or that of those before it.
 func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error) error {
 	e := &entry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	select {
-	case w.queue[classOf(ctx)] <- e:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.ended:
-		return errStopped
+	var late *time.Timer
+	var isLate <-chan time.Time // nil: waits for ever
+	if _, request := ctx.Deadline(); request {
+		late = time.NewTimer(commitTime)
+		defer late.Stop()
+		isLate = late.C
 	}
-	var err error
-	select {
-	case <-e.turn:
-		err = w.closure(e, fn)
-	case err := <-e.told: // BEGIN failed
-		return err
-	case <-ctx.Done():
-		if e.state.CompareAndSwap(waiting, gone) {
-			return ctx.Err()
-		}
+	queue, ended := w.queue[classOf(ctx)], ctx.Done()
+	for {
 		select {
+		case queue <- e:
+			queue = nil
 		case <-e.turn:
-			err = w.closure(e, fn)
-		case err := <-e.told:
+			err := w.closure(e, fn)
+			if late != nil {
+				late.Reset(commitTime)
+			}
+			select {
+			case told := <-e.told:
+				return cmp.Or(err, told)
+			case <-isLate:
+				return cmp.Or(err, unconfirmed(errHangs))
+			}
+		case err := <-e.told: // BEGIN failed
 			return err
+		case <-isLate:
+			if w.hangs() && (queue != nil || e.state.CompareAndSwap(waiting, gone)) {
+				return unavailable("it confirms no changes now; nothing was changed", errHangs)
+			}
+			late.Reset(time.Second)
+		case <-ended:
+			if queue != nil || e.state.CompareAndSwap(waiting, gone) {
+				return ctx.Err()
+			}
+			ended = nil
+		case <-w.ended:
+			return errStopped
 		}
-	case <-w.ended:
-		return errStopped
 	}
-	if told := <-e.told; err == nil {
-		err = told
+}
+
+// hangs tells whether a commit, or its BEGIN, has taken longer than a request may wait.
+func (w *writer) hangs() bool {
+	began := w.began.Load()
+	return began != 0 && time.Since(time.UnixMicro(began)) >= commitTime
+}
+
+// bound runs the statement that opens or ends a batch.
+func (w *writer) bound(ctx context.Context, text string) error {
+	w.began.Store(time.Now().UnixMicro())
+	defer w.began.Store(0)
+	if w.hold != nil {
+		w.hold(text)
 	}
-	return err
+	return w.statement(ctx, text)
 }
 
 // closure runs fn between SAVEPOINT and RELEASE and passes the turn on in every

@@ -37,7 +37,10 @@ func (s *serveFlags) find(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cfg.Database.Connection.Reveal(), nil
+	if s.database != "" {
+		return cfg.Database.Connection.Reveal(), nil
+	}
+	return cfg.Database.Direct(), nil
 }
 
 func (s *serveFlags) open(ctx context.Context, name string, use store.Use) (*store.Database, error) {

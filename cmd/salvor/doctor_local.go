@@ -147,7 +147,7 @@ func (d *doctor) clock(context.Context) {
 
 func (d *doctor) database(ctx context.Context) {
 	const check = "database"
-	base, err := store.OpenDatabase(ctx, d.cfg.Database.Connection.Reveal(), store.Look)
+	base, err := store.OpenDatabase(ctx, d.cfg.Database.Direct(), store.Look)
 	if problem.Is(err, problem.NotFound) {
 		d.say(levelWarn, check, "nothing: salvor serve makes it at its first start", "%v", err)
 		return

@@ -131,7 +131,7 @@ func (d *doctor) controllers(ctx context.Context) {
 			d.say(levelFail, check, "apt install ipmitool, or set [ipmi]client to native", "[ipmi]client is ipmitool, and that is not installed")
 		}
 	}
-	base, err := store.OpenDatabase(ctx, d.cfg.Database.Connection.Reveal(), store.Look)
+	base, err := store.OpenDatabase(ctx, d.cfg.Database.Direct(), store.Look)
 	if err != nil {
 		return // told already
 	}

@@ -392,6 +392,7 @@ func (p *program) unchangeable() string {
 func (p *program) storeOptions(url string) store.Options {
 	return store.Options{
 		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
+		PoolMode: store.PoolMode(p.cfg.Database.PoolMode), Direct: p.cfg.Database.DirectConnection.Reveal(),
 		Versions: conductor.Versions(), BacklogLimit: p.cfg.Conductor.BacklogLimit,
 	}
 }

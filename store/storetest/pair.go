@@ -40,9 +40,7 @@ const standbyName = "standby"
 // Tests under -short are skipped where there is no PostgreSQL.
 func NewPair(t testing.TB, synchronous bool) *Pair {
 	t.Helper()
-	p := &Pair{Primary: newInstance(t, "primary"), Standby: newInstance(t, standbyName)}
-	p.Primary.command("initdb", "-D", p.Primary.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
-	p.Primary.Start()
+	p := &Pair{Primary: NewInstance(t), Standby: newInstance(t, standbyName)}
 	p.Standby.command("pg_basebackup", "-D", p.Standby.data(), "-U", "postgres", "-R", "--no-sync", "-c", "fast",
 		"-d", "host="+p.Primary.dir+" application_name="+standbyName)
 	p.Standby.Start()
@@ -99,6 +97,15 @@ func (p *Pair) await(what string, on *Instance, question string) {
 // startTime bounds the start and the end of a server, and what a pair waits for.
 const startTime = 60 * time.Second
 
+// NewInstance starts a server of the test's own; the end of the test stops it.
+func NewInstance(t testing.TB) *Instance {
+	t.Helper()
+	i := newInstance(t, "primary")
+	i.command("initdb", "-D", i.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
+	i.Start()
+	return i
+}
+
 func newInstance(t testing.TB, name string) *Instance {
 	t.Helper()
 	bin, err := findServer()
@@ -132,6 +139,9 @@ func newInstance(t testing.TB, name string) *Instance {
 
 // Dir is the directory of the server's socket.
 func (i *Instance) Dir() string { return i.dir }
+
+// User is whom the server runs as; nil: the test's own user.
+func (i *Instance) User() *syscall.Credential { return i.as }
 
 // URL names a database on this server alone.
 func (i *Instance) URL(database string) string {

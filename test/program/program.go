@@ -111,9 +111,10 @@ func (s *Server) launch(listen string) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
 	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	_ = w.Close() // or the end of the process is no end of its words
+	if err != nil {
 		r.Close()
 		return err
 	}

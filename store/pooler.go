@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"salvor/problem"
+)
+
+// PoolMode says what a pooler, such as PgBouncer, does between this program and PostgreSQL.
+type PoolMode string
+
+// The pool modes, as PgBouncer calls them.
+const (
+	// PoolNone: the connection is PostgreSQL's own.
+	PoolNone PoolMode = "none"
+	// PoolSession: a connection has one server connection until it ends.
+	PoolSession PoolMode = "session"
+	// PoolTransaction: each transaction may have another server connection, so nothing of a session lasts.
+	PoolTransaction PoolMode = "transaction"
+)
+
+// bounds are the settings of a session, by which the server ends what takes too long.
+func bounds(patient bool) map[string]string {
+	b := map[string]string{"statement_timeout": "30000", "lock_timeout": "15000", "idle_in_transaction_session_timeout": "60000"}
+	if patient {
+		b["statement_timeout"], b["idle_in_transaction_session_timeout"] = "0", "0"
+	}
+	return b
+}
+
+// pool puts the bounds of sessions where the pool mode lets them count: into the start of a connection, which poolers refuse, or into the
+// session, or else into each transaction. It gives what begins each transaction; empty: nothing.
+func (mode PoolMode) pool(config *pgx.ConnConfig, patient bool) string {
+	wanted := bounds(patient)
+	for name := range wanted {
+		if asked, ok := config.RuntimeParams[name]; ok && !(patient && name != "lock_timeout") {
+			wanted[name] = asked // the URL says so
+		}
+	}
+	if mode != PoolSession && mode != PoolTransaction {
+		maps.Copy(config.RuntimeParams, wanted)
+		return ""
+	}
+	set := "SET "
+	if mode == PoolTransaction {
+		set = "SET LOCAL "
+		if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+			// A prepared statement is of one server connection, and the next transaction has another.
+			config.DefaultQueryExecMode = pgx.QueryExecModeExec
+		}
+	}
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		delete(config.RuntimeParams, name)
+		texts = append(texts, set+name+" = '"+strings.ReplaceAll(wanted[name], "'", "''")+"'")
+	}
+	text := strings.Join(texts, "; ")
+	if mode == PoolTransaction {
+		return text
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		return conn.Exec(ctx, text).Close()
+	}
+	return ""
+}
+
+// checkPooler looks whether connections are what the pool mode says, and refuses them where they are not.
+func checkPooler(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) error {
+	if mode == PoolTransaction {
+		return nil // it works over each kind of connection
+	}
+	var last atomic.Int32
+	from := connectorOf(config, &last)
+	var backends [2]string
+	for i := range backends {
+		conn, err := connectOne(ctx, from)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		results, err := conn.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll()
+		if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
+			return errors.Join(err, fmt.Errorf("database: %d results for its process", len(results)))
+		}
+		backends[i] = string(results[0].Rows[0][0])
+		if backends[0] == fmt.Sprint(conn.PgConn().PID()) {
+			return nil // a pooler makes process numbers of its own up
+		}
+	}
+	if backends[0] == backends[1] && (mode == PoolSession || config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement) {
+		return problem.Invalidf("database: two connections share one process of the server, so a pooler in transaction mode is between; set [database]pool_mode = transaction")
+	}
+	return nil
+}
+
+// refusedByPooler says what to set when a pooler refuses what PostgreSQL takes.
+func refusedByPooler(err error) error {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return err
+	}
+	switch {
+	case pe.Code == "08P01" && strings.Contains(pe.Message, "startup parameter"):
+		return problem.Invalidf("database: a pooler such as PgBouncer refuses the connection (%s); set [database]pool_mode to the pool_mode of the pooler, session or transaction (salvor db: set [database]direct_connection, or give --database the server itself)", pe.Message)
+	case pe.Code == "26000", pe.Code == "42P05":
+		return problem.Invalidf("database: prepared statements do not last (%s), as behind a pooler in transaction mode; set [database]pool_mode = transaction", pe.Message)
+	}
+	return err
+}

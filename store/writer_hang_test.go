@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"salvor/job"
+	"salvor/problem"
+)
+
+// TestAHungDiskIsAnswered: while the disk of a SQLite file lets no commit end, requests are told within their bound: the one in the commit that its
+// change may have been made, the one behind it that its own was not. Reading goes on. When the disk is back, what was told holds.
+func TestAHungDiskIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := openHere(t)
+	w := s.engine.(*sqliteEngine).writer
+	hung, thaw := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as a request has it
+	defer cancel()
+	began := time.Now()
+	var once sync.Once
+	var all sync.WaitGroup
+	all.Go(func() {
+		err := s.Do(ctx, func(tx job.Tx) error {
+			w.hold = func(text string) { // the writer waits for this closure, so nothing races
+				if text == "COMMIT" {
+					once.Do(func() { close(hung); <-thaw })
+				}
+			}
+			return s.InsertNode(tx, node("inside"))
+		})
+		if !problem.Is(err, problem.Unavailable) || !problem.IsUnconfirmed(err) {
+			t.Errorf("in a commit that hangs: %v", err)
+		}
+	})
+	<-hung
+	all.Go(func() {
+		if err := s.Do(ctx, insertsNode(s, "behind")); !problem.Is(err, problem.Unavailable) || problem.IsUnconfirmed(err) {
+			t.Errorf("behind a commit that hangs: %v", err)
+		}
+	})
+	if _, err := s.Node(ctx, nil, "nobody"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a read while a commit hangs: %v", err)
+	}
+	all.Wait()
+	if took := time.Since(began); took > 3*commitTime {
+		t.Errorf("answered after %s", took)
+	}
+	close(thaw)
+	if err := s.Do(t.Context(), insertsNode(s, "after")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Node(ctx, nil, "inside"); err != nil {
+		t.Errorf("what may have been made was not: %v", err)
+	}
+	if _, err := s.Node(ctx, nil, "behind"); !problem.Is(err, problem.NotFound) {
+		t.Errorf("what was told not to be made: %v", err)
+	}
+}
