@@ -222,6 +222,7 @@ func resident(pid int) int {
 type load struct {
 	door, address string
 	sources       int // addresses that they come from
+	silent        bool
 	sent, refused atomic.Int64
 }
 
@@ -232,7 +233,7 @@ func TestStrangerProcess(t *testing.T) {
 		t.Skip("started by TestStrangers")
 	}
 	scale, _ := strconv.ParseFloat(task[3], 64)
-	l := &load{door: task[0], address: task[1], sources: 200}
+	l := &load{door: task[0], address: task[1], sources: 200, silent: strings.HasPrefix(task[2], "idle")}
 	some := func(n int) int { return max(int(float64(n)*scale), 10) }
 	go func() { // the end of the parent ends it
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -287,9 +288,12 @@ func (l *load) each(n int, use func(net.Conn)) {
 }
 
 func (l *load) dial(i int) (net.Conn, error) {
-	from := i % l.sources
+	from, door := i%l.sources, l.door
+	if l.silent {
+		door = "" // not even a handshake
+	}
 	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, byte(from>>8), byte(from%250+1))}}
-	return dialDoor(d, l.door, l.address)
+	return dialDoor(d, door, l.address)
 }
 
 // idle sends nothing and waits until the connection is closed.
