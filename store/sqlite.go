@@ -34,7 +34,7 @@ const (
 	// urgentReaders are connections beside those of users' requests and steps of jobs.
 	urgentReaders = 2
 	// writeSeats are users' requests that may wait for the writer at once: enough to share a commit, and few enough not to fill it.
-	writeSeats = 16
+	writeSeats = 8
 )
 
 func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
