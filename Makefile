@@ -52,7 +52,7 @@ staticcheck:
 tidy-check:
 	$(GO) mod tidy -diff
 
-check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet: export SALVOR_BIN = $(CURDIR)/bin
+check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet overload strangers: export SALVOR_BIN = $(CURDIR)/bin
 
 # Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests.
 UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
@@ -103,6 +103,12 @@ bench: build ## measure the built salvor: gets, lists, creations, heartbeats, re
 fleet: build ## the figure: one process with a simulated fleet of NODES=100000, each heartbeating every 100 s and power-synced every 120 s; FLEET="--as 100000" has a smaller one do that as often as so many
 	$(GO) run ./bench --fleet $(or $(NODES),100000) $(FLEET)
 
+overload: build ## the figure: OVERLOAD=10000 rescues asked by 8 connections and by 500 in one run, with another client and heartbeats beside
+	$(GO) run ./bench --overload $(or $(OVERLOAD),10000)
+
+strangers: build ## the figure: each listener in turn under 20,000 idle connections, 4,000 slow bodies, 600 slow readers, 90 MB of refused requests; SALVOR_SCALE=0.1 makes it smaller
+	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestStrangers -count 1 ./test/stress
+
 chaos: build ## the figure: three control planes on PostgreSQL, 500 nodes at work, one kill -9 every 5 s for 2 minutes; SALVOR_SEED reproduces
 	SALVOR_SOAK=1 $(GO) test -timeout 30m -v -run TestChaos -count 1 ./test/stress
 
@@ -140,4 +146,4 @@ clean: ## remove what was built
 	rm -rf bin build
 
 .NOTPARALLEL:
-.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet chaos soak demo demos demo-vm demo-evacuate tools clean
+.PHONY: help build check test prove prove-rest packages prove-packages demo-packages lint fmt fmt-check markers vet staticcheck tidy-check test-unit test-race test-stories sweep mutants fuzz e2e interop flaky states api bench fleet overload strangers chaos soak demo demos demo-vm demo-evacuate tools clean

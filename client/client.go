@@ -1,7 +1,7 @@
 // Package client speaks Ironic's REST API, salvor's own or the real one: how a
 // request is sent, which microversion is spoken, how an error is read. It knows no
-// command line, no store and no hardware, and it never asks twice by itself: who
-// calls knows whether asking again is safe.
+// command line, no store and no hardware, and it never asks twice by itself, unless
+// Config.AskAgainFor says so: who calls knows whether asking again is safe.
 package client
 
 import (
@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,11 @@ type Config struct {
 	MaxBody int64
 	// Transport carries the requests; nil means http.DefaultTransport.
 	Transport http.RoundTripper
+	// AskAgainFor bounds how long a request for a change is asked again that the server refused with 503 and Retry-After, which says that it
+	// did nothing; 0: never.
+	AskAgainFor time.Duration
+	// AskingAgain is told before each such wait; nil: nobody is.
+	AskingAgain func(request Request, after time.Duration, why error)
 	// UserAgent names the program.
 	UserAgent string
 	// Version is the microversion that calls without one of their own speak; 0 means the highest known to both sides.
@@ -123,7 +129,7 @@ type Answer struct {
 // answer with a status of 300 or more is an error that holds an *Error; no answer
 // at all is of the kind Unavailable.
 func (c *Client) Do(ctx context.Context, request Request, out any) (*Answer, error) {
-	answer, err := c.send(ctx, request)
+	answer, err := c.sendUntilTaken(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +150,34 @@ func (a *Answer) decode(request Request, out any) error {
 }
 
 func (r Request) String() string { return r.Method + " " + r.Path }
+
+// sendUntilTaken sends the request, and again after each 503 that says when, as long as the configuration allows.
+func (c *Client) sendUntilTaken(ctx context.Context, request Request) (*Answer, error) {
+	for waited := time.Duration(0); ; {
+		answer, err := c.send(ctx, request)
+		if err != nil || answer.Status != http.StatusServiceUnavailable || request.Method == http.MethodGet {
+			return answer, err
+		}
+		// A number of seconds is bounded before it becomes a duration.
+		number, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+		after := time.Duration(number) * time.Second
+		if err != nil || number < 0 || number > int(c.config.AskAgainFor/time.Second) || waited+max(after, time.Second) > c.config.AskAgainFor {
+			return answer, nil
+		}
+		after = max(after, time.Second)
+		waited += after
+		if c.config.AskingAgain != nil {
+			c.config.AskingAgain(request, after, request.refused(answer))
+		}
+		pause := time.NewTimer(after)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return answer, nil
+		}
+	}
+}
 
 func (c *Client) send(ctx context.Context, request Request) (*Answer, error) {
 	call, err := c.build(ctx, request)

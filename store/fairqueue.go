@@ -9,6 +9,39 @@ import (
 	"salvor/problem"
 )
 
+// seat waits until the caller may use the database: a request in its queue, a step of a job for its semaphore. All else need not wait.
+func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
+	switch classOf(ctx) {
+	case request:
+		return requests.acquire(ctx)
+	case step:
+		return steps.acquire(ctx)
+	}
+	return func() {}, nil
+}
+
+// semaphore bounds how many do something at once; nil: there is no bound.
+type semaphore chan struct{}
+
+func newSemaphore(n int) semaphore {
+	if n <= 0 {
+		return nil
+	}
+	return make(semaphore, n)
+}
+
+func (s semaphore) acquire(ctx context.Context) (release func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // fairQueue bounds how many requests of users use the database at once. Users take turns, and so do the sources of one
 // user: a client with 500 connections delays another client by one turn, not by 500.
 type fairQueue struct {
@@ -21,10 +54,10 @@ type fairQueue struct {
 }
 
 // flow holds the waiting requests of one user from one source, oldest first.
-type flow struct{ waiting []*seat }
+type flow struct{ waiting []*place }
 
-// seat is one waiting request; granted is closed when its turn comes.
-type seat struct{ granted chan struct{} }
+// place is one waiting request; granted is closed when its turn comes.
+type place struct{ granted chan struct{} }
 
 // ring gives turns to its members one after the other.
 type ring[T any] struct {
@@ -96,7 +129,7 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 		q.mu.Unlock()
 		return nil, problem.RetryAfter(5*time.Second, problem.Unavailablef("%d requests of this client wait for the database already; ask again in 5 s", q.limit))
 	}
-	s := &seat{granted: make(chan struct{})}
+	s := &place{granted: make(chan struct{})}
 	f.waiting = append(f.waiting, s)
 	q.mu.Unlock()
 	select {
@@ -109,7 +142,7 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 }
 
 // leave takes a request out of the queue that does not wait any more, or gives its seat on.
-func (q *fairQueue) leave(who access.Requester, s *seat) {
+func (q *fairQueue) leave(who access.Requester, s *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {

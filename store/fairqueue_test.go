@@ -11,7 +11,9 @@ import (
 
 	"salvor/access"
 	"salvor/job"
+	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 func requesterAt(user, source string) context.Context {
@@ -195,5 +197,54 @@ func TestAcceptedWorkGoesBeforeNewRequests(t *testing.T) {
 		"request", "request", "request", "request", "request", "request"}
 	if !slices.Equal(order, want) {
 		t.Errorf("order\n%v, want\n%v", order, want)
+	}
+}
+
+// TestReadsOfStepsLeaveRoom: however many steps of jobs read at once, heartbeats and requests still do, and the other way round.
+func TestReadsOfStepsLeaveRoom(t *testing.T) {
+	s := openHere(t)
+	look := func(ctx context.Context) error {
+		_, err := s.Nodes(ctx, nil, metal.NodeFilter{}, record.Page{})
+		return err
+	}
+	working, asked := job.ForSteps(context.Background()), requesterAt("u", "s")
+	var taken []func()
+	take := func(ctx context.Context, n int) {
+		for range n {
+			release, err := seat(ctx, s.readQueue, s.stepReads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken = append(taken, release)
+		}
+	}
+	waits := func(ctx context.Context) bool {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		return errors.Is(look(short), context.DeadlineExceeded)
+	}
+	take(working, cap(s.stepReads))
+	if !waits(working) {
+		t.Error("one step more than there are seats did read")
+	}
+	for what, ctx := range map[string]context.Context{"a heartbeat": context.Background(), "a request": asked} {
+		if err := look(ctx); err != nil {
+			t.Errorf("%s, while steps read: %v", what, err)
+		}
+	}
+	take(asked, s.readQueue.seats)
+	if !waits(asked) {
+		t.Error("one request more than there are seats did read")
+	}
+	if err := look(context.Background()); err != nil {
+		t.Errorf("a heartbeat, while steps and requests read: %v", err)
+	}
+	for _, release := range taken {
+		release()
+	}
+	for _, ctx := range []context.Context{working, asked} {
+		if err := look(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }

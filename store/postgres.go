@@ -150,10 +150,11 @@ func (e *postgresEngine) close() error {
 
 func (e *postgresEngine) reader() runner { return direct{e.db} }
 
-// seats leave a third of the connections to claims, actions and heartbeats.
-func (e *postgresEngine) seats() (reads, writes int) {
-	third := e.db.Stats().MaxOpenConnections / 3
-	return third, third
+// seats leave a third of the connections to others than requests, and a third to others than steps. So claims and heartbeats
+// wait for a few statements at most.
+func (e *postgresEngine) seats() seats {
+	third := max(e.db.Stats().MaxOpenConnections/3, 1)
+	return seats{requestReads: third, requestWrites: third, stepReads: third, stepWrites: third}
 }
 
 // do runs the transaction, and again while the server finds it in another's way.

@@ -26,13 +26,15 @@ type sqliteEngine struct {
 	read    *sql.DB
 	writer  *writer
 	readers pooled
+	// readersEach are the connections for reads of requests, and as many again for those of steps.
+	readersEach int
 }
 
 const (
-	// workReaders are connections beside those of users' requests.
-	workReaders = 2
+	// urgentReaders are connections beside those of users' requests and steps of jobs.
+	urgentReaders = 2
 	// writeSeats are users' requests that may wait for the writer at once: enough to share a commit, and few enough not to fill it.
-	writeSeats = 16
+	writeSeats = 8
 )
 
 func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
@@ -88,8 +90,9 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 	if n <= 0 {
 		n = 4
 	}
-	e.read.SetMaxOpenConns(n + workReaders)
-	e.read.SetMaxIdleConns(n + workReaders)
+	e.readersEach = n
+	e.read.SetMaxOpenConns(2*n + urgentReaders)
+	e.read.SetMaxIdleConns(2*n + urgentReaders)
 	e.readers = pooled{statements{prepare: e.read.PrepareContext, once: e.read.QueryContext}}
 	return e, nil
 }
@@ -128,8 +131,9 @@ func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, runner) 
 
 func (e *sqliteEngine) reader() runner { return &e.readers }
 
-func (e *sqliteEngine) seats() (reads, writes int) {
-	return e.read.Stats().MaxOpenConnections - workReaders, writeSeats
+// seats leave the steps' writes to the writer, which serves them by their class.
+func (e *sqliteEngine) seats() seats {
+	return seats{requestReads: e.readersEach, requestWrites: writeSeats, stepReads: e.readersEach}
 }
 
 func (e *sqliteEngine) woke() {}

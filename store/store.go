@@ -59,9 +59,14 @@ type Store struct {
 	mood     mood
 	// readQueue and writeQueue hold requests of users; nothing else waits in them.
 	readQueue, writeQueue *fairQueue
+	// stepReads and stepWrites hold steps of jobs.
+	stepReads, stepWrites semaphore
 	backlog               backlog
 	history               history
 }
+
+// seats are how many may read and write at once; 0: no bound.
+type seats struct{ requestReads, requestWrites, stepReads, stepWrites int }
 
 var (
 	_ job.Store   = (*Store)(nil)
@@ -75,8 +80,8 @@ type engine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
 	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
 	reader() runner
-	// seats are how many requests of users may read, and write, at once. Some connections are left for all other work.
-	seats() (reads, writes int)
+	// seats bounds what users' requests and steps of jobs do at once, so that leases, claims and heartbeats need not wait for them.
+	seats() seats
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
 	// violated names the rule that refused a row: "table.column" of the first column of a unique index, or
@@ -117,8 +122,9 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 		return nil, err
 	}
 	s.closed = sync.OnceValue(s.engine.close)
-	reads, writes := s.engine.seats()
-	s.readQueue, s.writeQueue = newFairQueue(reads), newFairQueue(writes)
+	bounds := s.engine.seats()
+	s.readQueue, s.writeQueue = newFairQueue(bounds.requestReads), newFairQueue(bounds.requestWrites)
+	s.stepReads, s.stepWrites = newSemaphore(bounds.stepReads), newSemaphore(bounds.stepWrites)
 	e, server := s.engine.(*postgresEngine)
 	if server {
 		s.readTime = readTime(url)
@@ -170,7 +176,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		}
 	}()
 	_, requested := access.RequesterOf(ctx)
-	release, err := s.writeQueue.acquire(ctx)
+	release, err := seat(ctx, s.writeQueue, s.stepWrites)
 	if err != nil {
 		return err
 	}

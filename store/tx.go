@@ -107,7 +107,7 @@ func (s *Store) read(ctx context.Context, t job.Tx, scan func(*sql.Rows) error, 
 			ctx, done = context.WithTimeout(ctx, s.readTime)
 			defer done()
 		}
-		release, err := s.readQueue.acquire(ctx)
+		release, err := seat(ctx, s.readQueue, s.stepReads)
 		if err != nil {
 			return err
 		}

@@ -49,6 +49,9 @@ func firstOf(words ...string) string {
 	return ""
 }
 
+// askAgainFor bounds how long a command asks again that a busy server refuses with Retry-After.
+const askAgainFor = 2 * time.Minute
+
 func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 	config := client.Config{
 		Endpoint:  firstOf(e.url, os.Getenv("SALVOR_URL"), os.Getenv("OS_ENDPOINT"), defaultURL),
@@ -56,6 +59,11 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		Password:  secret.New(os.Getenv("SALVOR_PASSWORD")),
 		Timeout:   e.timeout,
 		UserAgent: "salvor-cli",
+		// A reader of progress on a terminal sees why the command waits.
+		AskAgainFor: askAgainFor,
+		AskingAgain: func(_ client.Request, after time.Duration, why error) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", why, after)
+		},
 	}
 	var err error
 	if config.Transport, err = e.transport(); err != nil {
