@@ -329,7 +329,7 @@ func Faults(log *slog.Logger, names map[int]string, other string) Failer {
 		if name == "" {
 			name = other
 		}
-		fault := map[string]any{"code": status, "message": Words(err, info.ID)}
+		fault := map[string]any{"code": status, "message": info.WordsFor(err)}
 		if name == "error" {
 			fault["title"] = http.StatusText(status)
 		}

@@ -72,3 +72,12 @@ func Words(err error, requestID string) string {
 	}
 	return err.Error()
 }
+
+// WordsFor is Words for who asked: tenants are not shown what BMCs, agents and hosts wrote.
+func (r *Request) WordsFor(err error) string {
+	words := Words(err, r.ID)
+	if !r.User.SeesQuotations() {
+		words = problem.Redact(words)
+	}
+	return words
+}

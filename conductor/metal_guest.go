@@ -228,7 +228,7 @@ func (c *Conductor) arrive(r *job.Run, g *rig, p passage, commits ...func(job.Tx
 	case at == p.to:
 		return job.Done(commits...)
 	case slices.Contains(p.failed, at):
-		return job.Fail(p.fault(problem.Conflictf("%s", wordsOr(g.machine.LastError, "the "+p.word+" failed, and its node does not say why"))))
+		return job.Fail(p.fault(problem.Conflictf("%s", wordsOr(problem.Quote(g.machine.LastError), "the "+p.word+" failed, and its node does not say why"))))
 	case !slices.Contains(underway, at) && !slices.Contains(p.from, at):
 		return job.Fail(problem.Conflictf("its node %s went to state %q instead", g.machine.ID, at))
 	}

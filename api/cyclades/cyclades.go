@@ -147,7 +147,7 @@ func fail(log *slog.Logger) api.Failer {
 		for k, v := range headerOf(err) {
 			w.Header()[k] = v
 		}
-		b, err := json.Marshal(obj{name: obj{"code": status, "message": api.Words(err, id), "details": ""}})
+		b, err := json.Marshal(obj{name: obj{"code": status, "message": api.Of(r.Context()).WordsFor(err), "details": ""}})
 		if err != nil {
 			log.Error("encode an error", "request_id", id, "error", err)
 		}

@@ -290,6 +290,9 @@ func TestKinds(t *testing.T) {
 			if !problem.Is(err, kind) || strings.Contains(err.Error(), password) || strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 600 {
 				t.Errorf("%d: %v (%s), want %s", code, err, problem.KindOf(err), kind)
 			}
+			if shown := problem.Redact(err.Error()); strings.Contains(shown, "xxx") || strings.Contains(shown, "html") {
+				t.Errorf("%d: a tenant is shown what the BMC wrote: %s", code, shown)
+			}
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (s *session) ask(method, path string, body any, headers map[string]string) 
 // that gets something else wrong is still of use. The ETag is empty if there is none.
 func (s *session) get(path string, doc any) (etag string, err error) {
 	if !local(path) {
-		return "", problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return "", problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *session) get(path string, doc any) (etag string, err error) {
 // wire's, so that the order was surely not taken.
 func (s *session) post(path string, body any) (definite bool, err error) {
 	if !local(path) {
-		return true, problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return true, problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodPost, path, body, nil)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *session) post(path string, body any) (definite bool, err error) {
 // for 412 and 428 mean that nothing was changed.
 func (s *session) patch(path, etag string, body any) error {
 	if !local(path) {
-		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	tags := []string{""}
 	if etag != "" {
@@ -209,9 +209,9 @@ func (s *session) patch(path, etag string, body any) error {
 	return s.fault(err)
 }
 
-// said is text of the BMC with every form of the credentials masked.
+// said is text of the BMC as a quotation, with every form of the credentials masked.
 func (s *session) said(text string) string {
-	return driver.Said(text, s.secrets()...)
+	return problem.Quote(driver.Said(text, s.secrets()...))
 }
 
 func (s *session) secrets() []secret.Value {
