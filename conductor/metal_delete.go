@@ -72,7 +72,7 @@ func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *rig) job.O
 		return job.Done()
 	}
 	if g.machine.Provision == hypervisor.UndeployError {
-		return job.Fail(problem.Conflictf("%s", wordsOr(problem.Quote(g.machine.LastError), "its node "+g.machine.ID+" could not be cleared, and does not say why")))
+		return job.Fail(problem.Conflictf("%s", wordsOr(g.machine.LastError, "its node "+g.machine.ID+" could not be cleared, and does not say why")))
 	}
 	return c.lookAgain(r, "node "+g.machine.ID+" to be given back; it is in state "+string(g.machine.Provision), c.metalPatience(), g.stays(g.machine.Provision))
 }

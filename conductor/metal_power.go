@@ -62,7 +62,7 @@ func (c *Conductor) switchMachine(ctx context.Context, r *job.Run, g *rig, to co
 	soft = soft && so < within
 	if before := r.Memo[asked]; before == "hard" || before == "soft" && soft {
 		return c.lookAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience,
-			problem.Unavailablef("node %s is not %s: %s", m.ID, to, wordsOr(problem.Quote(m.LastError), "it does not say why")))
+			problem.Unavailablef("node %s is not %s: %s", m.ID, to, wordsOr(m.LastError, "it does not say why")))
 	}
 	err := g.api.Switch(ctx, m.ID, to, soft, within)
 	if soft && (problem.Is(err, problem.Invalid) || problem.Is(err, problem.Unsupported)) {

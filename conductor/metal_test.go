@@ -516,7 +516,7 @@ func TestMetalDeployFailure(t *testing.T) {
 	y.create(t, true)
 	y.work(t)
 	s := y.now(t)
-	if s.State != compute.Errored || !strings.Contains(s.Fault.Message, "cannot be created: no bootable device") || len(y.targets) != 0 {
+	if s.State != compute.Errored || !strings.Contains(s.Fault.Message, "cannot be created: "+problem.Quote("no bootable device")) || len(y.targets) != 0 {
 		t.Fatalf("%s, fault %v, targets %v", s.State, s.Fault, y.targets)
 	}
 	y.act(t, compute.Act{Action: compute.Delete})
