@@ -84,6 +84,9 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 	if err := s.ready(ctx, n, t, args); err != nil {
 		return err
 	}
+	if err := s.admitAtOnce(ctx, n, v); err != nil {
+		return err
+	}
 	var credential secret.Value
 	if v == ToRescue {
 		if credential, err = rescue.HashPassword(args.RescuePassword, s.opts.HashAlgorithm); err != nil {
