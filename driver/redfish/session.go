@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -241,6 +242,9 @@ func (s *session) fault(err error) error {
 		return driver.Trouble(err, s.secrets()...)
 	}
 	text := s.said(message(answer))
+	if lacksLicence(answer) {
+		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, errLicence, text)
+	}
 	switch code := answer.HTTPReturnedStatusCode; code {
 	case http.StatusUnauthorized:
 		return problem.Invalidf("%w: the BMC refuses %s or %s: %s", errLogin, UsernameKey, PasswordKey, text)
@@ -258,6 +262,17 @@ func (s *session) fault(err error) error {
 	default:
 		return problem.Unavailablef("%d: %s", code, text)
 	}
+}
+
+// errLicence is a refusal of a BMC that lacks a licence, whatever its status.
+var errLicence = errors.New("the BMC lacks a licence for it")
+
+// licenceID are the ids of messages about licences: iLO.2.14.LicenseKeyRequired, SMC.1.0.OemLicenseNotPassed, IDRAC.2.8.LIC501.
+var licenceID = regexp.MustCompile(`(?i)licen[cs]e|\.LIC[0-9]+$`)
+
+// lacksLicence tells a refusal for want of a licence by the ids of its messages.
+func lacksLicence(e *schemas.Error) bool {
+	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool { return licenceID.MatchString(info.MessageID) })
 }
 
 // unreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,
