@@ -482,7 +482,7 @@ func TestMetalFaults(t *testing.T) {
 	y.breaks[hypervisor.Unrescue] = "no power"
 	y.act(t, compute.Act{Action: compute.Unrescue})
 	y.work(t)
-	if s = y.now(t); s.State != compute.Errored || s.Fault.Message != "Instance "+s.ID+" cannot be unrescued: Driver Error: no power" {
+	if s = y.now(t); s.State != compute.Errored || s.Fault.Message != "Instance "+s.ID+" cannot be unrescued: Driver Error: "+problem.Quote("no power") {
 		t.Fatalf("%s, fault %v", s.State, s.Fault)
 	}
 	delete(y.breaks, hypervisor.Unrescue)

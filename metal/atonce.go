@@ -6,6 +6,14 @@ import (
 	"salvor/problem"
 )
 
+// admitWork refuses a verb whose operation could not work, and one that would begin beyond what the configuration allows at a time.
+func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, args ProvisionArgs) error {
+	if err := s.ready(ctx, n, t, args); err != nil {
+		return err
+	}
+	return s.admitAtOnce(ctx, n, v)
+}
+
 // admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does: the client asks again
 // later. It counts before the transaction, so requests of one moment may pass the bound together.
 func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
