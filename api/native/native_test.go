@@ -443,6 +443,7 @@ func TestOwnersGiveKeyAndEndToARescue(t *testing.T) {
 	const body = `{"action":"rescue","rescue_image":1,"expires_in":3600,"keys":["ssh-ed25519 AAAA k"]}`
 	w.ask("bob", "POST", "/servers/"+v.ID+"/modify", body, 404)
 	w.ask("bob", "POST", "/servers/mine/modify", body, 404)
+	w.ask("bob", "POST", "/servers/"+v.ID+"/modify", "{}", 404) // whatever the body
 	w.ask("", "POST", "/servers/"+v.ID+"/modify", body, 401)
 	w.ask("ann", "POST", "/servers/mine/modify", `{"action":"reboot"}`, 400)
 	got := w.ask("ann", "POST", "/servers/mine/modify", body, 202)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
@@ -118,6 +119,10 @@ func (s *server) modify(c *api.Call) error {
 		ExpiresIn   int64    `json:"expires_in"` // seconds; 0: as configured
 		Keys        []string `json:"keys"`       // of ssh, beside the server's own
 	}
+	srv, err := s.serverOf(c, c.Arg("ident"), "servers:show")
+	if err != nil {
+		return err
+	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
@@ -135,8 +140,7 @@ func (s *server) modify(c *api.Call) error {
 	default:
 		return problem.Invalidf("Invalid value for action: %.40q; want rescue or unrescue.", b.Action)
 	}
-	srv, err := s.serverOf(c, c.Arg("ident"), rule)
-	if err != nil {
+	if err := c.Permitted(s.Policy, access.ComputeRules+rule); err != nil {
 		return err
 	}
 	asker := who(c)
