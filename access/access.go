@@ -85,6 +85,9 @@ func (p Principal) Rank(read bool) Rank {
 	return Stranger
 }
 
+// SeesQuotations tells whether the principal is shown what BMCs, agents and hosts wrote: who may see what concerns all projects.
+func (p Principal) SeesQuotations() bool { return p.Role != Scoped || p.Rank(true) == Oversight }
+
 // Leads tells whether the principal administers one project and no more.
 func (p Principal) Leads() bool {
 	return p.Role == Scoped && p.Scope.Bound && p.Scope.Project != "" && slices.Contains(p.Scope.Roles, "admin")

@@ -109,5 +109,14 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 			w.Header().Set("Retry-After", seconds(hiddenRetry))
 		}
 	}
-	return status, Words(err, info.ID)
+	return status, info.WordsFor(err)
+}
+
+// WordsFor is Words for who asked: tenants are not shown what BMCs, agents and hosts wrote.
+func (r *Request) WordsFor(err error) string {
+	words := Words(err, r.ID)
+	if !r.User.SeesQuotations() {
+		words = problem.Redact(words)
+	}
+	return words
 }

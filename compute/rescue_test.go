@@ -2,6 +2,7 @@ package compute_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -372,5 +373,24 @@ func TestTheRuleOfChoice(t *testing.T) {
 	w.no(w.RescueImages.Remove(w.ctx, second.ID, false, admin.Asker))
 	if src, err := chosen(debian, rescue.Request{}); err != nil || src.ImageID != third.Num {
 		t.Error(src, err)
+	}
+}
+
+// TestOwnersEndTheirRescueSoonerAlone: whoever is no administrator asks for an end before the configured one, and never for one after it.
+func TestOwnersEndTheirRescueSoonerAlone(t *testing.T) {
+	w := newWorld(t)
+	services := compute.New(w.store, w.store, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue", RescueTimeout: time.Hour}, w.now)
+	s := w.server(alice, compute.Active)
+	late := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: 2 * time.Hour}}
+	if _, err := services.Servers.Act(w.ctx, s.ID, late, alice); !problem.Is(err, problem.Forbidden) || !strings.Contains(err.Error(), "1h0m0s") {
+		t.Errorf("an end after the configured one: %v", err)
+	}
+	if got := w.read(s.ID); got.Task != compute.NoTask {
+		t.Errorf("the refused rescue left %s", got.Task)
+	}
+	soon := compute.Act{Action: compute.Rescue, Rescue: rescue.Request{Expires: time.Minute, Keys: []string{"ssh-ed25519 AAAA k"}}}
+	got, err := services.Servers.Act(w.ctx, s.ID, soon, alice)
+	if err != nil || !got.Rescue.ExpiresAt.Equal(w.now().Add(time.Minute)) || !slices.Contains(got.Rescue.Credential.Keys, "ssh-ed25519 AAAA k") {
+		t.Errorf("an end before it: %+v, %v", got, err)
 	}
 }

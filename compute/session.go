@@ -105,6 +105,9 @@ func (s *Servers) openSession(ctx context.Context, tx job.Tx, st *step, cred *pa
 		}
 	}
 	lasts := st.Rescue.Expires
+	if most := s.opts.RescueTimeout; !st.who.Admin && most > 0 && lasts > most {
+		return problem.Forbiddenf("rescue of server %s: only administrators let a session last longer than %s ([compute]rescue_timeout); ask for less", st.server.ID, most)
+	}
 	if lasts == 0 {
 		lasts = s.opts.RescueTimeout
 	}

@@ -74,7 +74,7 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 	case o.Result.ErrorKind == "":
 		return then(*o.Result)
 	}
-	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", o.Result.Error)
+	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", problem.Quote(o.Result.Error))
 	if e.orGone && problem.Is(err, problem.NotFound) {
 		return then(compute.Result{})
 	}

@@ -57,7 +57,7 @@ func (c *Conductor) takeFindings(ctx context.Context, r *job.Run, m *machine) jo
 		return job.From(err)
 	}
 	if f.rest.Error != nil && *f.rest.Error != "" {
-		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", clip(*f.rest.Error)))
+		return job.Fail(problem.Conflictf("the ramdisk could not find everything out: %s", problem.Quote(clip(*f.rest.Error))))
 	}
 	rules, err := c.Store.InspectionRules().List(ctx, nil, metal.InspectionRuleFilter{}, record.Page{Limit: 1000})
 	if err != nil {

@@ -236,10 +236,15 @@ func (c *Conductor) arrive(r *job.Run, g *rig, p passage, commits ...func(job.Tx
 		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.machine.ID, c.metalPatience(), at))
 }
 
-// wordsOr is what somebody said, or else what is said of silence.
+// wordsOr is the last error of a node, or else what is said of silence. An error of our own Bare Metal API has its quotations marked, and
+// a time-out quotes nobody; any other may hold what a BMC wrote.
 func wordsOr(words, silence string) string {
-	if words = strings.TrimSpace(words); words == "" {
+	words = strings.TrimSpace(words)
+	switch {
+	case words == "":
 		return silence
+	case strings.HasPrefix(words, "Timeout reached while waiting for "), strings.Contains(words, "“"):
+		return words
 	}
-	return words
+	return problem.Quote(words)
 }

@@ -482,7 +482,7 @@ func TestMetalFaults(t *testing.T) {
 	y.breaks[hypervisor.Unrescue] = "no power"
 	y.act(t, compute.Act{Action: compute.Unrescue})
 	y.work(t)
-	if s = y.now(t); s.State != compute.Errored || s.Fault.Message != "Instance "+s.ID+" cannot be unrescued: Driver Error: no power" {
+	if s = y.now(t); s.State != compute.Errored || s.Fault.Message != "Instance "+s.ID+" cannot be unrescued: Driver Error: "+problem.Quote("no power") {
 		t.Fatalf("%s, fault %v", s.State, s.Fault)
 	}
 	delete(y.breaks, hypervisor.Unrescue)
@@ -516,7 +516,7 @@ func TestMetalDeployFailure(t *testing.T) {
 	y.create(t, true)
 	y.work(t)
 	s := y.now(t)
-	if s.State != compute.Errored || !strings.Contains(s.Fault.Message, "cannot be created: no bootable device") || len(y.targets) != 0 {
+	if s.State != compute.Errored || !strings.Contains(s.Fault.Message, "cannot be created: "+problem.Quote("no bootable device")) || len(y.targets) != 0 {
 		t.Fatalf("%s, fault %v, targets %v", s.State, s.Fault, y.targets)
 	}
 	y.act(t, compute.Act{Action: compute.Delete})

@@ -127,7 +127,7 @@ func agentError(n *metal.Node, heard metal.Contact) error {
 	if len(words) > maxAgentWords {
 		words = strings.ToValidUTF8(words[:maxAgentWords], "") + "..."
 	}
-	if words == "" {
+	if words = problem.Quote(words); words == "" {
 		words = "it gives no message"
 	}
 	return problem.Conflictf("the ramdisk's agent reports an error: %s", words)
@@ -220,7 +220,7 @@ func said(res agent.Result) string {
 	if res.Error.Type != "" {
 		text += " (" + res.Error.Type + ")"
 	}
-	return text
+	return problem.Quote(text)
 }
 
 // shown is the node as agents are shown it: what decides on its disks, and no secret.

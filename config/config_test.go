@@ -216,7 +216,6 @@ node_history = false
 [pxe]
 tftp_server = 10.0.0.1
 [conductor]
-max_concurrent_clean = 3
 [bridge]
 rescuing_network = br-a
 cleaning_network = br-a
@@ -225,7 +224,7 @@ cleaning_network = br-a
 		t.Fatal(err)
 	}
 	all := strings.Join(warnings, "\n")
-	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [swift] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too", "[conductor]max_concurrent_clean changes nothing: workers_pool_size bounds all work"} {
+	for _, want := range []string{"[DEFAULT]transport_url does nothing", "section [swift] is not known", "[condutor] is not known and does nothing; did you mean [conductor]?", "[pxe]tftp_server is not known", "cleaning network br-a too"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("warnings lack %q:\n%s", want, all)
 		}
@@ -341,17 +340,6 @@ func TestUnreadableFile(t *testing.T) {
 	}
 	if _, _, err := load(t, strings.Repeat("#", maxFile+1)); !problem.Is(err, problem.Invalid) {
 		t.Error(err)
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"listen", "lsiten", 1}, {"port", "ports", 1}, {"kitten", "sitting", 3}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
-		}
 	}
 }
 

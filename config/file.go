@@ -56,7 +56,7 @@ func (l *loader) unknownSection(where, name string) {
 	for n := range l.sections {
 		names = append(names, n)
 	}
-	if n := nearest(name, names); n != "" && len(n) > 3 {
+	if n := problem.Nearest(name, names); n != "" && len(n) > 3 {
 		hint = "; did you mean [" + n + "]?"
 	}
 	l.warn("%s: the section [%s] is not known and does nothing%s", where, strings.Trim(quote(name), `"`), hint)

@@ -103,7 +103,7 @@ func (l *loader) set(where, sectionName, name, value string) {
 		if err := o.apply(l.config, value, where); err != nil {
 			l.fail(err)
 		} else if o.Idle != "" && value != o.Default {
-			l.warn("%s: [%s]%s changes nothing: %s", where, sectionName, name, o.Idle)
+			l.fail(problem.Invalidf("%s: [%s]%s = %s is refused, since salvor would not follow it: %s; take the option out of the configuration", where, sectionName, name, quote(value), o.Idle))
 		}
 		return
 	}
@@ -124,7 +124,7 @@ func (l *loader) guess(sectionName, name string) string {
 			return fmt.Sprintf("; it belongs into [%s]", other)
 		}
 	}
-	if n := nearest(name, l.sections[sectionName].names()); n != "" {
+	if n := problem.Nearest(name, l.sections[sectionName].names()); n != "" {
 		return "; did you mean " + n + "?"
 	}
 	return fmt.Sprintf("; this section has: %s", strings.Join(l.sections[sectionName].names(), ", "))

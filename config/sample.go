@@ -26,7 +26,7 @@ func WriteSample(w io.Writer) error {
 			b.WriteString("\n")
 			wrap(b, o.Doc)
 			if o.Idle != "" {
-				wrap(b, "Taken from Ironic's files, but changes nothing: "+o.Idle+".")
+				wrap(b, "Taken from Ironic's files; another value than the default is refused: "+o.Idle+".")
 			}
 			wrap(b, "Allowed: "+o.Allowed+".")
 			wrap(b, "Variable: "+o.Variable())

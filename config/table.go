@@ -28,8 +28,8 @@ var defaultOptions = []Option{
 		"The state directory: SQLite database, key file, ramdisks. By default /var/lib/salvor for root, else salvor below $XDG_STATE_HOME or ~/.local/state."),
 	option("DEFAULT", "enabled_hardware_types", "redfish,ipmi,fake-hardware,manual-management", list, func(c *Config) *[]string { return &c.Default.EnabledHardwareTypes },
 		"The hardware types that nodes may have."),
-	idle("a node has the class that it is given", option("DEFAULT", "default_resource_class", "", word, func(c *Config) *string { return &c.Default.DefaultResourceClass },
-		"The resource class of a new node that names none.")),
+	option("DEFAULT", "default_resource_class", "", word, func(c *Config) *string { return &c.Default.DefaultResourceClass },
+		"The resource class of a new node that names none."),
 }
 
 // interfaceOptions are the enabled_K_interfaces and default_K_interface of every kind.
@@ -120,10 +120,10 @@ var conductorOptions = []Option{
 		"The most actions that this conductor runs at a time."),
 	option("conductor", "backlog_limit", "1000", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.BacklogLimit },
 		"How many accepted operations of one conductor group may wait for a conductor to begin them. While there are more, new operations get 503 with Retry-After. Reads, heartbeats, leases, aborts, fences and evacuations go on. 0: no bound."),
-	idle("workers_pool_size bounds all work", option("conductor", "max_concurrent_deploy", "250", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentDeploy },
-		"The most nodes that are deployed at a time.")),
-	idle("workers_pool_size bounds all work", option("conductor", "max_concurrent_clean", "50", integer(1, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentClean },
-		"The most nodes that are cleaned at a time.")),
+	option("conductor", "max_concurrent_deploy", "0", integer(0, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentDeploy },
+		"The most nodes of the whole fleet that are deployed at a time; a further request is answered 503. 0: no bound, and workers_pool_size bounds the work (Ironic: 250)."),
+	option("conductor", "max_concurrent_clean", "0", integer(0, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentClean },
+		"The most nodes of the whole fleet that are cleaned or taken down at a time; a further request is answered 503. 0: no bound, and workers_pool_size bounds the work (Ironic: 50)."),
 }
 
 var powerOptions = []Option{
@@ -135,7 +135,7 @@ var powerOptions = []Option{
 		"After so many readings in a row that failed or found the wrong power, a node goes into maintenance."),
 	option("conductor", "force_power_state_during_sync", "true", boolean, func(c *Config) *bool { return &c.Conductor.ForcePowerStateDuringSync },
 		"Where power sync finds the wrong power, put the machine right; false: take the record as wrong."),
-	idle("power sync itself reads nodes with a power failure again", option("conductor", "power_failure_recovery_interval", "300", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.PowerFailureRecoveryInterval },
+	idle("power sync itself reads nodes with a power failure again, as often as [conductor]sync_power_state_interval says", option("conductor", "power_failure_recovery_interval", "300", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.PowerFailureRecoveryInterval },
 		"How often nodes in maintenance by a power failure are read again; 0: never.")),
 	option("conductor", "power_state_change_timeout", "60", seconds(2), func(c *Config) *time.Duration { return &c.Conductor.PowerStateChangeTimeout },
 		"How long a machine may take to switch on or off."),
@@ -144,16 +144,16 @@ var powerOptions = []Option{
 }
 
 var historyOptions = []Option{
-	idle("the timeline is always shown", option("conductor", "node_history", "true", boolean, func(c *Config) *bool { return &c.Conductor.NodeHistory },
-		"Show the timeline of nodes as node history.")),
+	option("conductor", "node_history", "true", boolean, func(c *Config) *bool { return &c.Conductor.NodeHistory },
+		"Record the timeline of nodes: node history and the events of nodes. Without it, salvor why does not tell what happened before."),
 	option("conductor", "node_history_max_entries", "300", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryMaxEntries },
 		"The most events kept of one node, once they are older than node_history_minimum_days; 0: no bound. Events of more than 30 days are deleted in any case, unless node_history_minimum_days is more."),
 	option("conductor", "node_history_minimum_days", "0", integer(0, 36500), func(c *Config) *int { return &c.Conductor.NodeHistoryMinimumDays },
 		"Events younger than this stay, whatever their number."),
 	option("conductor", "node_history_cleanup_interval", "86400", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.NodeHistoryCleanupInterval },
 		"How often old events are deleted; 0: never. The first time is at most 10 minutes after the start."),
-	idle("events are dropped in one go", option("conductor", "node_history_cleanup_batch_count", "1000", integer(1, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryCleanupBatchCount },
-		"How many events are deleted at a time.")),
+	option("conductor", "node_history_cleanup_batch_count", "1000", integer(1, 1000000), func(c *Config) *int { return &c.Conductor.NodeHistoryCleanupBatchCount },
+		"How many events one statement deletes at a time."),
 }
 
 var agentOptions = []Option{
@@ -163,9 +163,9 @@ var agentOptions = []Option{
 		"Set the rescue password for root as well as for the user rescue. Only salvor's own agent does so."),
 	option("agent", "require_tls", "true", boolean, func(c *Config) *bool { return &c.Agent.RequireTLS },
 		"Refuse agents whose callback URL is not https."),
-	idle("an agent has 30 s to answer a command", option("agent", "command_timeout", "60", seconds(1), func(c *Config) *time.Duration { return &c.Agent.CommandTimeout },
-		"How long an agent may take to answer a command.")),
-	idle("a command is sent again until the operation runs out of time", option("agent", "max_command_attempts", "3", integer(1, 100), func(c *Config) *int { return &c.Agent.MaxCommandAttempts },
+	option("agent", "command_timeout", "60", seconds(1), func(c *Config) *time.Duration { return &c.Agent.CommandTimeout },
+		"How long an agent may take to answer a request, as the start of a command."),
+	idle("salvor repeats a command until the operation runs out of its time ([conductor]*_callback_timeout bounds it)", option("agent", "max_command_attempts", "3", integer(1, 100), func(c *Config) *int { return &c.Agent.MaxCommandAttempts },
 		"How often a command is sent to an agent that does not answer.")),
 	option("agent", "manage_agent_boot", "true", only(true, "salvor boots the ramdisk itself"), discard,
 		"Boot the ramdisk of the agent."),

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -40,6 +41,8 @@ type Wire struct {
 	Redirects bool
 	// Limit bounds the body of an answer in bytes; 0: MaxAnswer.
 	Limit int64
+	// Timeout bounds one request; 0: CallTimeout.
+	Timeout time.Duration
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
 }
@@ -50,7 +53,7 @@ func (w Wire) Client() (*http.Client, func()) {
 		TLSClientConfig:        w.TLS,
 		DialContext:            (&net.Dialer{Timeout: CallTimeout, Control: w.Control}).DialContext,
 		TLSHandshakeTimeout:    CallTimeout,
-		ResponseHeaderTimeout:  CallTimeout,
+		ResponseHeaderTimeout:  w.timeout(),
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConnsPerHost:    1,
 		IdleConnTimeout:        CallTimeout,
@@ -64,6 +67,8 @@ func (w Wire) Client() (*http.Client, func()) {
 	}
 	return client, transport.CloseIdleConnections
 }
+
+func (w Wire) timeout() time.Duration { return cmp.Or(w.Timeout, CallTimeout) }
 
 type lanedTransport struct {
 	wire  Wire
@@ -86,7 +91,7 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	}
 	began := time.Now()
 	defer func() { Measured(req.Context(), t.wire.Protocol, began, err) }()
-	ctx, cancel := context.WithTimeout(req.Context(), CallTimeout)
+	ctx, cancel := context.WithTimeout(req.Context(), t.wire.timeout())
 	defer cancel()
 	resp, err := t.inner.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -132,13 +137,13 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.As(err, &known):
 		return problem.New(known.Kind, "%w", err)
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
-		return problem.Invalidf("its certificate is not trusted: %s", Said(err.Error(), secrets...))
+		return problem.Invalidf("its certificate is not trusted: %s", problem.Quote(Said(err.Error(), secrets...)))
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return problem.Invalidf("it does not speak TLS there; is its URL http, or its port another? %s", Said(err.Error(), secrets...))
+		return problem.Invalidf("it does not speak TLS there; is its URL http, or its port another? %s", problem.Quote(Said(err.Error(), secrets...)))
 	case errors.As(err, &alert):
-		return problem.Invalidf("it refuses TLS: %s", Said(err.Error(), secrets...))
+		return problem.Invalidf("it refuses TLS: %s", problem.Quote(Said(err.Error(), secrets...)))
 	case errors.As(err, &name) && name.IsNotFound:
-		return problem.Tries(UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? %s", Said(name.Name), Said(err.Error(), secrets...)))
+		return problem.Tries(UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? %s", Said(name.Name), problem.Quote(Said(err.Error(), secrets...))))
 	case errors.Is(err, errElsewhere):
 		return problem.Unavailablef("refused to follow: %w", err)
 	case errors.Is(err, context.Canceled):
@@ -150,7 +155,7 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return problem.Unavailablef("it cut the connection: %s", Said(err.Error(), secrets...))
 	}
-	return problem.Unavailablef("%s", Said(err.Error(), secrets...))
+	return problem.Unavailablef("%s", problem.Quote(Said(err.Error(), secrets...)))
 }
 
 // UnknownNameTries is how often a name is asked for that does not exist; a name server that fails is no such answer.

@@ -106,7 +106,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 	}
 	for _, kind := range kinds {
 		if v := validity(n, g.driver, kind, len(g.ports), op.Kind == "rescue"); !v.OK {
-			out.add(kind, v.Reason)
+			out.add(kind, v.Reason+lackOf(n, g.driver, kind))
 		}
 	}
 	for _, r := range told.Reasons {
@@ -139,6 +139,14 @@ func (r *reasons) add(kind, text string) {
 	if !slices.ContainsFunc(*r, func(one Reason) bool { return one.Text == text }) {
 		*r = append(*r, Reason{kind, text})
 	}
+}
+
+// lackOf names the interface of a node that cannot do anything of its kind, as no-rescue; empty: it can.
+func lackOf(n *Node, d DriverInfo, kind string) string {
+	if i, ok := d.Find(n, kind); ok && i.Unsupported {
+		return " by its " + kind + " interface " + i.Name + "; give the node another " + kind + "_interface"
+	}
+	return ""
 }
 
 // ReasonTexts joins reasons into one sentence; empty for none.

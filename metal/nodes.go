@@ -33,6 +33,10 @@ type Options struct {
 	AllowDeletingAvailable bool
 	// Checker is the drivers' part of every check at the door; nil: there is none.
 	Checker Checker
+	// ResourceClass is that of a new node that names none.
+	ResourceClass string
+	// MaxDeploying and MaxCleaning bound how many nodes of the fleet are deployed, or cleaned and taken down, at a time; 0: no bound.
+	MaxDeploying, MaxCleaning int
 }
 
 // Nodes is the service that changes nodes by the rules. It is the only writer of
@@ -114,6 +118,9 @@ func (s *Nodes) Create(ctx context.Context, n *Node, who record.Asker) error {
 	n.ID = strings.ToLower(n.ID)
 	if n.ProvisionState == "" {
 		n.ProvisionState = Enroll
+	}
+	if n.ResourceClass == "" {
+		n.ResourceClass = s.opts.ResourceClass
 	}
 	if err := checkAppendParams(n, &Node{}); err != nil {
 		return err

@@ -45,6 +45,8 @@ type NodeStore interface {
 	DeleteNode(tx job.Tx, n *Node) error
 	// Nodes lists; one query a page whatever its length.
 	Nodes(ctx context.Context, tx job.Tx, f NodeFilter, p record.Page) ([]*Node, error)
+	// CountNodes counts the nodes in any of the states.
+	CountNodes(ctx context.Context, states ...State) (int, error)
 	NodeMarks
 }
 

@@ -81,7 +81,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 	if err != nil {
 		return err
 	}
-	if err := s.ready(ctx, n, t, args); err != nil {
+	if err := s.admitWork(ctx, n, v, t, args); err != nil {
 		return err
 	}
 	var credential secret.Value

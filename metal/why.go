@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -107,7 +108,7 @@ func (s *Situation) state(w *record.Why) {
 		w.Trouble = append(w.Trouble, "it is held off: "+n.Hold)
 	}
 	if n.Health != "" && n.Health != "OK" {
-		w.Trouble = append(w.Trouble, "its BMC calls its health "+n.Health)
+		w.Trouble = append(w.Trouble, "its BMC calls its health "+problem.Quote(n.Health))
 	}
 	if s.Contact.PowerFailures > 0 && s.Contact.PowerError != "" && n.Fault != PowerFailure {
 		w.Trouble = append(w.Trouble, fmt.Sprintf("its BMC did not answer %s: %s", inARow(s.Contact.PowerFailures), s.Contact.PowerError))
@@ -237,7 +238,7 @@ func (s *Situation) words(w *record.Why) {
 		text = "heartbeat of an earlier boot"
 	}
 	if c.AgentStatus != "" {
-		text += ", " + c.AgentStatus + record.Because(c.AgentStatusMessage)
+		text += ", " + c.AgentStatus + record.Because(problem.Quote(c.AgentStatusMessage))
 	}
 	if c.AgentURL != "" {
 		text += " from " + c.AgentURL

@@ -267,7 +267,7 @@ func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.
 		}
 		text += ` AND ` + c.in("class", names)
 	}
-	n, err := s.slices(ctx, text+` LIMIT $2)`, c.args...)
+	n, err := s.slices(ctx, pruneSlice, text+` LIMIT $2)`, c.args...)
 	if err != nil {
 		return n, fmt.Errorf("prune jobs: %w", err)
 	}

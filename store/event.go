@@ -20,6 +20,9 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 	if err != nil {
 		return err
 	}
+	if s.noNodeHistory && e.Subject.Kind == job.Node("").Kind {
+		return nil
+	}
 	if e.At.IsZero() {
 		e.At = s.stamp()
 	}
@@ -82,13 +85,13 @@ func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (i
 	n, rest, err := s.engine.forget(ctx, s.now(), before)
 	if err == nil {
 		var more int
-		more, err = s.slices(ctx, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), pruneSlice)
+		more, err = s.slices(ctx, s.pruneBatch, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), s.pruneBatch)
 		n += more
 	}
 	if err == nil && keep > 0 {
 		var more int
-		more, err = s.slices(ctx, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
-			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), micros(spare), pruneSlice)
+		more, err = s.slices(ctx, s.pruneBatch, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
+			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), micros(spare), s.pruneBatch)
 		n += more
 	}
 	if err != nil {
@@ -98,7 +101,7 @@ func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (i
 }
 
 // slices repeats a statement, each time in a transaction of its own, until it touches fewer rows than a slice has.
-func (s *Store) slices(ctx context.Context, text string, args ...any) (int, error) {
+func (s *Store) slices(ctx context.Context, batch int, text string, args ...any) (int, error) {
 	total := 0
 	for {
 		var n int64
@@ -111,7 +114,7 @@ func (s *Store) slices(ctx context.Context, text string, args ...any) (int, erro
 			return err
 		})
 		total += int(n)
-		if err != nil || n < pruneSlice {
+		if err != nil || n < int64(batch) {
 			return total, err
 		}
 	}

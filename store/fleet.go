@@ -63,3 +63,18 @@ func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...a
 	}
 	return out, nil
 }
+
+// CountNodes is metal.NodeStore's. It reads an index only.
+func (s *Store) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
+	c := &clause{}
+	words := make([]string, len(states))
+	for i, state := range states {
+		words[i] = string(state)
+	}
+	c.and(c.in("provision_state", words))
+	n := 0
+	if err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT COUNT(*) FROM node`+c.where(), c.args...); err != nil {
+		return 0, fmt.Errorf("count nodes by state: %w", err)
+	}
+	return n, nil
+}

@@ -212,7 +212,7 @@ func bootPath(n *metal.Node) string {
 var selectNodes = `SELECT n.` + strings.Join(nodeFields, ", n.") + lockAndConductor + ` FROM node n` + joinLockAndConductor
 
 const (
-	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, 'salvor') END, ` + conductorOf
+	lockAndConductor     = `, CASE WHEN l.id IS NULL THEN '' ELSE COALESCE(h.hostname, NULLIF(` + conductorOf + `, ''), 'salvor') END, ` + conductorOf
 	joinLockAndConductor = `
 	LEFT JOIN job l ON l.subject_kind = 'node' AND l.subject_id = n.id AND ` + locks + `
 	LEFT JOIN conductor h ON h.owner = l.owner`

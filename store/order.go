@@ -247,7 +247,7 @@ func (s *Store) DropOrder(t job.Tx, id string) error {
 
 // PruneOrders is compute.OrderStore's.
 func (s *Store) PruneOrders(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.slices(ctx, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
+	n, err := s.slices(ctx, pruneSlice, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
 		micros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune finished orders: %w", err)

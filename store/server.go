@@ -129,7 +129,7 @@ func (s *Store) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute
 
 // PruneServers removes the rows of servers that were deleted before. It returns how many.
 func (s *Store) PruneServers(ctx context.Context, before time.Time) (int, error) {
-	n, err := s.slices(ctx, `DELETE FROM server WHERE num IN (SELECT num FROM server WHERE state = 'deleted' AND updated_at < $1 LIMIT $2)`,
+	n, err := s.slices(ctx, pruneSlice, `DELETE FROM server WHERE num IN (SELECT num FROM server WHERE state = 'deleted' AND updated_at < $1 LIMIT $2)`,
 		micros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune deleted servers: %w", err)

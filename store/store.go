@@ -5,6 +5,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,10 @@ type Options struct {
 	Versions map[job.Kind]int
 	// BacklogLimit is how many jobs of one group may wait for a conductor before new operations of users are refused; 0: no bound.
 	BacklogLimit int
+	// NoNodeHistory leaves the events of nodes out of the timeline.
+	NoNodeHistory bool
+	// PruneBatch is how many events one transaction of Prune removes; 0: 2000.
+	PruneBatch int
 }
 
 // Store is job.Store, metal.Store and compute.Store. It is safe for use by several goroutines.
@@ -52,8 +57,11 @@ type Store struct {
 	woken  chan struct{}
 	orders crowd
 	kinds  map[job.Kind]int
-	told   crowd
-	closed func() error
+	// noNodeHistory and pruneBatch are of the options.
+	noNodeHistory bool
+	pruneBatch    int
+	told          crowd
+	closed        func() error
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
 	mood     mood
@@ -101,7 +109,8 @@ type engine interface {
 // Open opens the database at url, "sqlite:PATH" or "postgres://...", brings its tables up to date if it may, and
 // proves that key is the one its secrets are sealed with. Tables that this program cannot serve are problem.Conflict.
 func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Store, error) {
-	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlog{limit: opts.BacklogLimit}, woken: make(chan struct{}, 1)}
+	s := &Store{key: key, now: opts.Now, log: opts.Logger, kinds: opts.Versions, backlog: backlog{limit: opts.BacklogLimit}, noNodeHistory: opts.NoNodeHistory, pruneBatch: cmp.Or(opts.PruneBatch, pruneSlice),
+		woken: make(chan struct{}, 1)}
 	if s.now == nil {
 		s.now = time.Now
 	}

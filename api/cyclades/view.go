@@ -192,12 +192,12 @@ func orNull(s string) any {
 	return s
 }
 
-// diagnostics tell why the server's last operation failed, also where it left the server in its state, as a rescue does.
+// diagnostics tell, without what hosts wrote, why the server's last operation failed, also where it left the server in its state, as a rescue does.
 func diagnostics(s *compute.Server) []obj {
 	if s.Fault == nil {
 		return []obj{}
 	}
-	return []obj{{"level": "ERROR", "message": s.Fault.Message, "source": "salvor", "created": moment(s.Fault.CreatedAt), "details": nil, "source_date": moment(s.Fault.CreatedAt)}}
+	return []obj{{"level": "ERROR", "message": problem.Redact(s.Fault.Message), "source": "salvor", "created": moment(s.Fault.CreatedAt), "details": nil, "source_date": moment(s.Fault.CreatedAt)}}
 }
 
 // views tell of interfaces in the two forms that clients know.

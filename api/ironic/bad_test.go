@@ -266,7 +266,7 @@ func TestBadProvision(t *testing.T) {
 		{"PUT", "/v1/nodes/nope/states/provision", "1.82", `{"target":"manage"}`, 404, "could not be found"},
 	})
 	w.edit(nodeID, func(n *metal.Node) { n.Interfaces = map[string]string{"rescue": "no-rescue"} })
-	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 400, "rescue")})
+	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 400, "not supported by its rescue interface no-rescue")})
 	w.edit(nodeID, func(n *metal.Node) { n.Driver, n.Interfaces = "redfish", map[string]string{"rescue": "agent"} })
 	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 400, "redfish_address")})
 	w.edit(nodeID, func(n *metal.Node) { n.DriverInfo = metal.Object{"redfish_address": "http://x"} })
@@ -308,4 +308,16 @@ func TestAnythingIsNoServerError(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestUnknownKeysNameTheNearest: what real Ironic refuses as an additional property, or as a path, is refused with the key that was probably meant.
+func TestUnknownKeysNameTheNearest(t *testing.T) {
+	w := newWorld(t)
+	w.node(nil)
+	w.refuse([]refusal{
+		{"POST", "/v1/nodes", "1.82", `{"driver":"fake-hardware","resource_clas":"x"}`, 400, "('resource_clas' was unexpected); did you mean resource_class?"},
+		{"POST", "/v1/ports", "1.82", `{"node_uuid":"` + nodeID + `","adress":"52:54:00:00:00:01"}`, 400, "('adress' was unexpected); did you mean address?"},
+		{"POST", "/v1/nodes", "1.82", `{"driver":"fake-hardware","` + strings.Repeat("z", 5000) + `":"x"}`, 400, "was unexpected)"},
+		{"PATCH", "/v1/nodes/n1", "1.82", `[{"op":"add","path":"/drivr_info/a","value":"b"}]`, 400, "did you mean /driver_info?"},
+	})
 }

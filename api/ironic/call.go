@@ -165,6 +165,9 @@ func (s *server) hostURL(r *http.Request) string {
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	info := api.Of(r.Context())
 	status, words := api.Explain(w, r, err)
+	if info.User.Role == access.Scoped && !s.Policy.Allows(wholeNode, info.User, access.Target{}) {
+		words = problem.Redact(words)
+	}
 	if status == http.StatusInternalServerError {
 		s.Log.Error("request failed", "request_id", info.ID, "method", r.Method, "path", r.URL.Path, "error", err)
 	}

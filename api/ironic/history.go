@@ -57,6 +57,9 @@ func (c *call) shownEvent(nodeID string, e job.Event) ironic.HistoryEvent {
 		UUID: id, CreatedAt: e.At.UTC().Format(timeLayout), Severity: strings.ToUpper(e.Severity), Event: e.Text, EventType: e.Type,
 		NodeUUID: nodeID, Links: c.links("nodes/" + nodeID + "/history/" + id),
 	}
+	if !c.seesAll(wholeNode) {
+		out.Event = problem.Redact(out.Event)
+	}
 	if e.User != "" {
 		out.User = &e.User
 	}

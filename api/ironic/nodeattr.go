@@ -163,7 +163,11 @@ func (c *call) notCreatable(name string, a *nodeAttr) error {
 	case name == "traits":
 		return problem.Invalidf("Cannot specify node traits on node creation. Traits must be set via the node traits API.")
 	}
-	return problem.Invalidf("Schema error for node: Additional properties are not allowed ('%s' was unexpected)", shorten(name))
+	known := make([]string, len(nodeAttrs))
+	for i := range nodeAttrs {
+		known[i] = nodeAttrs[i].name
+	}
+	return problem.Invalidf("Schema error for node: Additional properties are not allowed ('%s' was unexpected)%s", shorten(name), meant(name, known))
 }
 
 // checkAges refuses attributes that are newer than the version of the request.

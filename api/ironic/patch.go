@@ -111,7 +111,7 @@ func (c *call) checkPaths(ops []patchOp, known map[string]metal.Version) error {
 				}
 			}
 			slices.Sort(names)
-			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s", shorten(ops[i].Path), strings.Join(names, ", "))
+			return problem.Invalidf("Cannot patch %s. Only the following can be updated: %s%s", shorten(ops[i].Path), strings.Join(names, ", "), meant("/"+name, names))
 		}
 		if since > c.version {
 			return newerField(name, since)
@@ -309,4 +309,13 @@ func patchNode(n *metal.Node, ops []patchOp, reset bool) error {
 		}
 	}
 	return nil
+}
+
+// meant ends an error about a name that is not known with the one that was probably meant.
+func meant(name string, known []string) string {
+	slices.Sort(known)
+	if near := problem.Nearest(name, known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }

@@ -309,6 +309,8 @@ func (c *call) seesAll(rule string) bool {
 }
 
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.
+//
+// What BMCs and agents wrote is for those who may see all.
 func (c *call) redacted(v *nodeView) {
 	if c.seesAll(wholeNode) {
 		return
@@ -321,6 +323,10 @@ func (c *call) redacted(v *nodeView) {
 		return "** Redacted - requires baremetal:node:get:" + field + " permission. **"
 	}
 	n := *v.Node
+	n.LastError, n.MaintenanceReason = problem.Redact(n.LastError), problem.Redact(n.MaintenanceReason)
+	if v.contact.AgentStatusMessage != "" {
+		v.contact.AgentStatusMessage = problem.Redacted
+	}
 	if words := hidden("last_error"); words != "" && n.LastError != "" {
 		n.LastError = words
 	}

@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (k *kind[R, F]) fill(c *call, r *R, body map[string]any) error {
 		}
 	}
 	if len(odd) > 0 {
-		return problem.Invalidf("Schema error for %s: Additional properties are not allowed ('%s' was unexpected)", k.name, shorten(slices.Min(odd)))
+		return problem.Invalidf("Schema error for %s: Additional properties are not allowed ('%s' was unexpected)%s", k.name, shorten(slices.Min(odd)), meant(slices.Min(odd), slices.Collect(maps.Keys(k.index))))
 	}
 	for i := range k.fields {
 		f := &k.fields[i]

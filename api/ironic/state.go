@@ -88,6 +88,9 @@ func (s *server) validateNode(c *call) error {
 	out := make(map[string]ironic.Validation, len(found))
 	for kind, v := range found {
 		one := ironic.Validation{Reason: v.Reason}
+		if !c.seesAll(wholeNode) {
+			one.Reason = problem.Redact(one.Reason)
+		}
 		if v.Known {
 			ok := v.OK
 			one.Result = &ok

@@ -49,6 +49,8 @@ type watch struct {
 	limit int
 	// tenant is who may see servers, and not what runs them.
 	tenant bool
+	// redacted: who follows is not shown what BMCs, agents and hosts wrote.
+	redacted bool
 }
 
 func (s *server) events(c *api.Call) error {
@@ -67,6 +69,7 @@ func (s *server) events(c *api.Call) error {
 
 func (s *server) watchOf(c *api.Call) (w watch, err error) {
 	w.names, w.filter.Type, w.tenant = map[job.Subject]string{}, c.Query.Get("type"), !c.Admin()
+	w.redacted = !c.Who.SeesQuotations()
 	if len(c.Query["subject"]) > maxSubjects {
 		return w, problem.Invalidf("Invalid value for subject: at most %d may be named.", maxSubjects)
 	}
@@ -190,6 +193,9 @@ func (s *server) eventPage(c *api.Call, w watch) error {
 func (w *watch) view(e job.Event) wire.Event {
 	if w.tenant && e.Subject.Kind == compute.Subject("").Kind {
 		e = compute.Outside(e)
+	}
+	if w.redacted {
+		e.Text = problem.Redact(e.Text)
 	}
 	return wire.Event{
 		Cursor: strconv.FormatInt(e.Num, 10), Subject: wire.Subject{Kind: e.Subject.Kind, ID: e.Subject.ID, Name: w.names[e.Subject]}, Seq: e.Seq, At: e.At.UTC(), Type: e.Type,

@@ -17,6 +17,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/record"
 	wire "salvor/wire/native"
 )
@@ -73,6 +74,37 @@ func TestWhyIsForThoseWhoMaySee(t *testing.T) {
 	answer := w.admin("GET", "/nodes/kea/why", "", 200)
 	if answer["mood"] != "stuck" || answer["state"] != "rescue failed" || answer["next"].([]any)[0].(object)["run"] != "salvor conductor list" {
 		t.Errorf("%v", answer)
+	}
+}
+
+// TestWordsOfBMCsAreForAdministrators: who owns or leases a node, or has a server, is not shown what BMCs, agents and hosts wrote.
+func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
+	const banner = "INTERNAL-SECRET-BANNER build 7"
+	w := newWorld(t)
+	n := w.node(metal.RescueFailed)
+	n.LastError, n.Health, n.BootNumber = "Failed to rescue: 500: "+problem.Quote(banner), banner, 1
+	srv := &compute.Server{Record: record.Record{ID: uuid.NewString()}, Name: "web1", Project: "ann", State: compute.Errored, Fault: &compute.Fault{Message: "it cannot be rescued: " + problem.Quote(banner)}}
+	if err := w.s.Do(t.Context(), func(tx job.Tx) error { return w.s.Servers().Insert(tx, srv) }); err != nil {
+		t.Fatal(err)
+	}
+	w.tell(job.Node(n.ID), "rescue failed: 500: "+problem.Quote(banner))
+	w.tell(compute.Subject(srv.ID), "error: "+problem.Quote(banner))
+	for _, path := range []string{"/nodes/kea/why", "/servers/web1/why", "/events?subject=node:kea&last=9", "/events?subject=server:web1&last=9"} {
+		for _, who := range []string{"admin", "ann", "bob"} {
+			want := 200
+			if who == "bob" && path != "/nodes/kea/why" {
+				if want = 404; strings.Contains(path, "node:") {
+					want = 403
+				}
+			}
+			text := fmt.Sprint(w.ask(who, "GET", path, "", want))
+			if shown := strings.Contains(text, "INTERNAL"); shown != (who == "admin") {
+				t.Errorf("%s for %s, shown: %v: %s", path, who, shown, text)
+			}
+			if who == "ann" && !strings.Contains(text, problem.Redacted) {
+				t.Errorf("%s tells the owner of no hidden words: %s", path, text)
+			}
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func New(c Config) http.Handler {
 	for i := range routes {
 		routes[i].Do = administrators(routes[i].Do)
 	}
-	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), routes)
+	routes = slices.Concat(s.rescueImageLists(), s.fleetRoutes(), s.whyRoutes(), s.sessionRoutes(), s.eventRoutes(), s.tokenRoutes(), s.ownServers(), routes)
 	for i, r := range routes {
 		routes[i].Rule, routes[i].Path = ruleOf(r.Method, r.Path), root+r.Path
 	}

@@ -201,7 +201,7 @@ func TestAdministratorsOnly(t *testing.T) {
 		w.ask("", "GET", path, "", 401)
 		w.ask("p1", "GET", path, "", 403)
 	}
-	for _, path := range []string{"/rescue-images", "/clusters", "/networks", "/join-tokens", "/servers/adopt", "/servers/x/modify", "/reconcile/servers", "/host-groups", "/plans", "/plans/x/run", "/hosts/x/fence"} {
+	for _, path := range []string{"/rescue-images", "/clusters", "/networks", "/join-tokens", "/servers/adopt", "/reconcile/servers", "/host-groups", "/plans", "/plans/x/run", "/hosts/x/fence"} {
 		w.ask("p1", "POST", path, "{}", 403)
 		w.ask("admin", "POST", path, "[]", 400)
 		w.ask("admin", "POST", path, `{"name":`, 400)
@@ -430,4 +430,28 @@ func TestPages(t *testing.T) {
 		}
 	}
 	w.says("GET", "/hosts?marker="+uuid.NewString(), "", 404, "could not be found")
+}
+
+// TestOwnersGiveKeyAndEndToARescue: members of a server's project may, its readers and other projects may not.
+func TestOwnersGiveKeyAndEndToARescue(t *testing.T) {
+	w := newWorld(t)
+	w.admin("POST", "/rescue-images", `{"name":"grml","location":"grml.iso"}`, 201)
+	v := w.server("mine", 0)
+	w.change(v.ID, func(s *compute.Server) {
+		s.Project, s.State, s.Power, s.LaunchedAt = "ann", compute.Stopped, compute.PowerOff, time.Now()
+	})
+	const body = `{"action":"rescue","rescue_image":1,"expires_in":3600,"keys":["ssh-ed25519 AAAA k"]}`
+	w.ask("bob", "POST", "/servers/"+v.ID+"/modify", body, 404)
+	w.ask("bob", "POST", "/servers/mine/modify", body, 404)
+	w.ask("bob", "POST", "/servers/"+v.ID+"/modify", "{}", 404) // whatever the body
+	w.ask("", "POST", "/servers/"+v.ID+"/modify", body, 401)
+	w.ask("ann", "POST", "/servers/mine/modify", `{"action":"reboot"}`, 400)
+	got := w.ask("ann", "POST", "/servers/mine/modify", body, 202)
+	if got["task"] == "" || got["rescue"] == nil {
+		t.Errorf("%v", got)
+	}
+	kept, err := w.s.Servers().Get(t.Context(), nil, v.ID)
+	if err != nil || kept.Rescue == nil || kept.Rescue.ExpiresAt.IsZero() || time.Until(kept.Rescue.ExpiresAt) > time.Hour {
+		t.Errorf("%+v, %v", kept.Rescue, err)
+	}
 }

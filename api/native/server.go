@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
 	"salvor/problem"
@@ -20,10 +21,14 @@ const answerPatience = 30 * time.Second
 func (s *server) servers() []api.Route {
 	return []api.Route{
 		{Method: http.MethodPost, Path: "/servers/adopt", Do: s.adopt},
-		{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify},
 		{Method: http.MethodPost, Path: "/servers/{ident}/abort", Do: s.abort},
 		{Method: http.MethodPost, Path: "/reconcile/servers", Do: s.reconcile},
 	}
+}
+
+// ownServers are the orders that a server's own project gives too.
+func (s *server) ownServers() []api.Route {
+	return []api.Route{{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify}}
 }
 
 // adopt takes an instance of a cluster in.
@@ -128,6 +133,10 @@ func (s *server) modify(c *api.Call) error {
 		ExpiresIn   int64    `json:"expires_in"` // seconds; 0: as configured
 		Keys        []string `json:"keys"`       // of ssh, beside the server's own
 	}
+	srv, err := s.serverOf(c, c.Arg("ident"), "servers:show")
+	if err != nil {
+		return err
+	}
 	if err := c.ReadExactly(&b); err != nil {
 		return err
 	}
@@ -136,16 +145,23 @@ func (s *server) modify(c *api.Call) error {
 	}
 	act := compute.Act{MustBeOff: true, Restore: true, Rescue: rescue.Request{
 		Image: b.RescueImage, Keys: b.Keys, Expires: time.Duration(b.ExpiresIn) * time.Second}}
+	rule := "os-rescue"
 	switch b.Action {
 	case "rescue":
 		act.Action = compute.Rescue
 	case "unrescue":
-		act.Action = compute.Unrescue
+		act.Action, rule = compute.Unrescue, "os-unrescue"
 	default:
 		return problem.Invalidf("Invalid value for action: %.40q; want rescue or unrescue.", b.Action)
 	}
-	srv, err := s.Services.Servers.Act(c.R.Context(), c.Arg("ident"), act, who(c))
-	if err != nil {
+	if err := c.Permitted(s.Policy, access.ComputeRules+rule); err != nil {
+		return err
+	}
+	asker := who(c)
+	if !asker.Admin {
+		asker.Project = c.Project()
+	}
+	if srv, err = s.Services.Servers.Act(c.R.Context(), srv.ID, act, asker); err != nil {
 		return err
 	}
 	return c.JSON(http.StatusAccepted, viewServer(srv))

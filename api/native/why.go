@@ -310,7 +310,26 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 	for _, n := range w.Next {
 		out.Next = append(out.Next, wire.Command{Run: n.Run, For: n.For})
 	}
+	if !c.Who.SeesQuotations() {
+		redactWhy(&out)
+	}
 	return c.JSON(http.StatusOK, out)
+}
+
+// redactWhy takes out what BMCs, agents and hosts wrote.
+func redactWhy(w *wire.Why) {
+	w.Text, w.WaitsFor = problem.Redact(w.Text), problem.Redact(w.WaitsFor)
+	for _, texts := range [][]string{w.Notes, w.Trouble} {
+		for i := range texts {
+			texts[i] = problem.Redact(texts[i])
+		}
+	}
+	for i := range w.Words {
+		w.Words[i].Text = problem.Redact(w.Words[i].Text)
+	}
+	if w.Job != nil {
+		w.Job.Problem = problem.Redact(w.Job.Problem)
+	}
 }
 
 // when is a time of an answer; nil for none.

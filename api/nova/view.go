@@ -12,6 +12,7 @@ import (
 	"salvor/access"
 	"salvor/api"
 	"salvor/compute"
+	"salvor/problem"
 )
 
 // serverView is a server with what its answer shows beside the record.
@@ -268,7 +269,11 @@ func appendFault(b []byte, v *serverView) []byte {
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), int64(code), 10)
 	b = appendZulu(append(b, `,"created":`...), f.CreatedAt)
-	b = api.AppendString(append(b, `,"message":`...), f.Message)
+	message := f.Message
+	if !v.c.admin {
+		message = problem.Redact(message)
+	}
+	b = api.AppendString(append(b, `,"message":`...), message)
 	if f.Details != "" && v.c.admin {
 		b = api.AppendString(append(b, `,"details":`...), f.Details)
 	}

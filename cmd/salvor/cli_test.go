@@ -210,7 +210,7 @@ func TestWrongUsage(t *testing.T) {
 		{"node rescue a --wait=-1 --rescue-password x", "want 0 or more"},
 		{"node list --bogus", "unknown flag"},
 		{"node list extra", `unexpected argument "extra"`},
-		{"node list -f xml", "want table, json or value"},
+		{"node list -f xml", "want table, json, yaml, value, csv or shell"},
 		{"node list --sort name:up", "want KEY"},
 		{"node list --maintenance --no-maintenance", "none of the others can be"},
 		{"node create", `required flag(s) "driver" not set`},

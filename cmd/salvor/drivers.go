@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"time"
 
 	"salvor/driver"
 	"salvor/driver/agent"
@@ -38,6 +39,8 @@ type driverConfig struct {
 	Remote bool
 	// Callback refuses addresses at which no agent may be called.
 	Callback agent.Control
+	// AgentTimeout bounds one request to an agent.
+	AgentTimeout time.Duration
 	// BMC refuses addresses at which no BMC may be spoken to.
 	BMC agent.Control
 }
@@ -247,7 +250,7 @@ func (h hardware) agentRescue() choice[driver.Rescue] {
 	if h.cfg.RescueRamdisk == "" {
 		info.RequiredForRescue = append(info.RequiredForRescue, rescueRamdiskKey)
 	}
-	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback}}
+	return choice[driver.Rescue]{info, agent.Rescue{Lanes: h.lanes, Control: h.cfg.Callback, Timeout: h.cfg.AgentTimeout}}
 }
 
 // networks puts bridge first where there are bridges: who configures them wants them used.

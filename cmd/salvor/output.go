@@ -17,22 +17,36 @@ import (
 
 // output is the form in which records are printed.
 type output struct {
-	format  string
-	columns []string
+	format   string
+	columns  []string
+	maxWidth int
+	noIndent bool
+	prefix   string
+	quote    string
 }
 
 func (o *output) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&o.format, "format", "f", "table", "table, json or value")
+	f.StringVarP(&o.format, "format", "f", "table", "table, json, yaml, value, csv or shell (shell: of one record)")
 	f.StringSliceVarP(&o.columns, "column", "c", nil, "print only this column; may be repeated")
+	f.IntVar(&o.maxWidth, "max-width", 0, "table: fold cells so that lines have at most this many characters; 0: do not fold")
+	f.BoolVar(&o.noIndent, "noindent", false, "json: print it on one line")
+	f.StringVar(&o.prefix, "prefix", "", "shell: put this before the name of each variable")
+	f.StringVar(&o.quote, "quote", "nonnumeric", "csv: which cells are quoted: all, minimal, none or nonnumeric")
 }
 
 func (o *output) check(cmd *cobra.Command) error {
-	switch o.format {
-	case "table", "json", "value":
-		return nil
+	switch {
+	case !slices.Contains([]string{"table", "json", "yaml", "value", "csv", "shell"}, o.format):
+		return usagef(cmd, "-f %s: want table, json, yaml, value, csv or shell", o.format)
+	case !slices.Contains([]string{"all", "minimal", "none", "nonnumeric"}, o.quote):
+		return usagef(cmd, "--quote %s: want all, minimal, none or nonnumeric", o.quote)
+	case !shellName.MatchString("x" + o.prefix):
+		return usagef(cmd, "--prefix %s: want letters, digits and underscores", o.prefix)
+	case o.format == "shell" && cmd.Name() == "list":
+		return usagef(cmd, "-f shell prints one record: use it with show, or -f csv or json here")
 	}
-	return usagef(cmd, "-f %s: want table, json or value", o.format)
+	return nil
 }
 
 // column is a field of a record and the title it goes by. The titles are those of the
@@ -95,7 +109,13 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 				rows[i] = append(rows[i], pair{c.title, r[c.field]})
 			}
 		}
-		return writeJSON(w, rows)
+		return o.json(w, rows)
+	case "yaml":
+		return writeYAMLRows(w, columns, records)
+	case "csv":
+		return o.csvRows(w, columns, records)
+	case "shell":
+		return withStatus(statusUsage, fmt.Errorf("-f shell prints one record, and this is a list: use -f csv or json"))
 	case "value":
 		for _, r := range records {
 			cells := make([]string, len(columns))
@@ -117,7 +137,7 @@ func (o *output) list(w io.Writer, all []column, records []client.Record) error 
 		}
 		rows = append(rows, row)
 	}
-	return align(w, rows)
+	return align(w, foldTable(rows, o.maxWidth))
 }
 
 // hidden fields are links, of use to programs only.
@@ -135,13 +155,23 @@ func (o *output) show(w io.Writer, r client.Record) error {
 	if err != nil {
 		return err
 	}
+	var out object
+	for _, c := range columns {
+		out = append(out, pair{c.field, r[c.field]})
+	}
 	switch o.format {
 	case "json":
-		var out object
-		for _, c := range columns {
-			out = append(out, pair{c.field, r[c.field]})
+		return o.json(w, out)
+	case "yaml":
+		return writeYAML(w, out)
+	case "csv":
+		rows := make([]client.Record, len(columns))
+		for i, c := range columns {
+			rows[i] = client.Record{"Field": c.field, "Value": r[c.field]}
 		}
-		return writeJSON(w, out)
+		return o.csvRows(w, []column{{"Field", "Field"}, {"Value", "Value"}}, rows)
+	case "shell":
+		return o.shell(w, columns, r)
 	case "value":
 		for _, c := range columns {
 			fmt.Fprintln(w, cellOf(c.field, r[c.field]))
@@ -152,7 +182,7 @@ func (o *output) show(w io.Writer, r client.Record) error {
 	for _, c := range columns {
 		rows = append(rows, []string{c.field, cellOf(c.field, r[c.field])})
 	}
-	return align(w, rows)
+	return align(w, foldTable(rows, o.maxWidth))
 }
 
 // align pads the columns of rows; the first row is the head.

@@ -107,7 +107,7 @@ func (p *program) driverConfig(kernel, image string) (driverConfig, error) {
 		RescueKernel: kernel, RescueRamdisk: image,
 		DeployKernel: deployKernel, DeployRamdisk: deployImage,
 		ImageFormats: p.cfg.Conductor.PermittedImageFormats, ImageDirs: p.cfg.Conductor.FileURLAllowedPaths,
-		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control, BMC: p.bmcControl(),
+		Neutron: cloud, Networks: networks(p.cfg.Neutron), Callback: p.callbackGuard().Control, AgentTimeout: p.cfg.Agent.CommandTimeout, BMC: p.bmcControl(),
 	}, nil
 }
 
@@ -165,6 +165,9 @@ func (p *program) nodeOptions() metal.Options {
 		Callback:               p.callbackGuard().CheckHost,
 		AllowDeletingAvailable: c.Conductor.AllowDeletingAvailableNodes,
 		Checker:                &checkers{p: p},
+		ResourceClass:          c.Default.DefaultResourceClass,
+		MaxDeploying:           c.Conductor.MaxConcurrentDeploy,
+		MaxCleaning:            c.Conductor.MaxConcurrentClean,
 	}
 }
 
@@ -394,6 +397,7 @@ func (p *program) storeOptions(url string) store.Options {
 		Logger: p.log, Now: databaseClock(url), Migrate: store.AutoMigrate(p.cfg.Database.AutoMigrate), MaxConns: p.cfg.Database.MaxPoolSize,
 		PoolMode: store.PoolMode(p.cfg.Database.PoolMode), Direct: p.cfg.Database.DirectConnection.Reveal(),
 		Versions: conductor.Versions(), BacklogLimit: p.cfg.Conductor.BacklogLimit,
+		NoNodeHistory: !p.cfg.Conductor.NodeHistory, PruneBatch: p.cfg.Conductor.NodeHistoryCleanupBatchCount,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -28,6 +29,8 @@ type Rescue struct {
 	Lanes *driver.Lanes
 	// Control refuses addresses at which no agent may be called; nil: none.
 	Control Control
+	// Timeout bounds one request; 0: driver.CallTimeout.
+	Timeout time.Duration
 }
 
 // Control is asked for the address of each connection before it is made: what a name led
@@ -73,7 +76,7 @@ func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
 	if f.Hash.Empty() {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
-	return dial(driver.Wire{Protocol: "agent", Lanes: r.Lanes, Control: r.Control}, a, f.Hash)
+	return dial(driver.Wire{Protocol: "agent", Lanes: r.Lanes, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
 }
 
 // dial begins a conversation with an agent; the secrets are masked should it send them back.
@@ -163,7 +166,7 @@ func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 	if last.Error != nil {
 		text = strings.TrimSpace(last.Error.Message + " " + last.Error.Details)
 	}
-	return problem.Conflictf("the command ended %s: %s", c.said(last.Status), c.said(text))
+	return problem.Conflictf("the command ended %s: %s", c.said(last.Status), problem.Quote(c.said(text)))
 }
 
 // ask sends one request whose answer is a command's state; an order waits for its end.
@@ -226,7 +229,7 @@ func (c *conversation) refusal(code int, body []byte) error {
 	if json.Unmarshal(body, &fault) == nil && fault.String != "" {
 		text = fault.String
 	}
-	text = c.said(text)
+	text = problem.Quote(c.said(text))
 	switch {
 	case code == http.StatusConflict, code == http.StatusTooManyRequests:
 		return problem.Unavailablef("it is busy: %d: %s", code, text)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/driver"
 	"salvor/metal"
@@ -23,6 +24,8 @@ type Orders struct {
 	Lanes *driver.Lanes
 	// Control refuses addresses at which no agent may be called; nil: none.
 	Control Control
+	// Timeout bounds one request; 0: driver.CallTimeout.
+	Timeout time.Duration
 }
 
 var _ driver.Orders = Orders{}
@@ -77,7 +80,7 @@ func (o Orders) with(n *metal.Node, a driver.Agent, what string, talk func(*conv
 	if n.Plan != nil {
 		secrets = append(secrets, secret.New(n.Plan.Path)) // an agent tells where it fetches from
 	}
-	c, err := dial(driver.Wire{Protocol: "agent", Lanes: o.Lanes, Limit: maxOrders, Control: o.Control}, a, secrets...)
+	c, err := dial(driver.Wire{Protocol: "agent", Lanes: o.Lanes, Limit: maxOrders, Control: o.Control, Timeout: o.Timeout}, a, secrets...)
 	if err == nil {
 		err = talk(c)
 		c.release()

@@ -95,7 +95,7 @@ func (l *lan) fault(ctx context.Context, err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout(), strings.Contains(text, "no datagram matched"):
 		return driver.Trouble(context.DeadlineExceeded)
 	}
-	return problem.Unavailablef("%s", driver.Said(text, l.conf.password))
+	return problem.Unavailablef("%s", problem.Quote(driver.Said(text, l.conf.password)))
 }
 
 // refusal tells why the BMC opened no session, or nil if it never said no. The library's

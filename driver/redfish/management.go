@@ -176,7 +176,7 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 	if done || err != nil {
 		return err
 	}
-	return problem.Unavailablef("the BMC took the boot override, but still reads %q %q", s.said(last.Enabled), s.said(last.Target))
+	return problem.Unavailablef("the BMC took the boot override, but still reads %s %s", s.said(last.Enabled), s.said(last.Target))
 }
 
 // holds tells whether what is wanted is in force.

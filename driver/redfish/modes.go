@@ -39,7 +39,7 @@ func (d *Driver) Vitals(ctx context.Context, n *metal.Node) (metal.Power, string
 			return err
 		}
 		if power = sys.power(); power == metal.PowerUnknown {
-			return problem.Unavailablef("the BMC gives power state %q", s.said(sys.PowerState))
+			return problem.Unavailablef("the BMC gives power state %s", s.said(sys.PowerState))
 		}
 		health = sys.Status.word()
 		return nil

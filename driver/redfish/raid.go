@@ -308,7 +308,7 @@ func (w logicalDisk) choose(c *controller, count int) []link {
 // delete removes a resource; one that is gone is success.
 func (s *session) delete(path string) error {
 	if !local(path) {
-		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return problem.Unavailablef("it links to %s, which is no path on it", problem.Quote(driver.Said(path)))
 	}
 	resp, err := s.ask(http.MethodDelete, path, nil, nil)
 	if err != nil {

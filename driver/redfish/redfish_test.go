@@ -3,6 +3,7 @@ package redfish
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -289,6 +290,34 @@ func TestKinds(t *testing.T) {
 			server.Close()
 			if !problem.Is(err, kind) || strings.Contains(err.Error(), password) || strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 600 {
 				t.Errorf("%d: %v (%s), want %s", code, err, problem.KindOf(err), kind)
+			}
+			if shown := problem.Redact(err.Error()); strings.Contains(shown, "xxx") || strings.Contains(shown, "html") {
+				t.Errorf("%d: a tenant is shown what the BMC wrote: %s", code, shown)
+			}
+		}
+	}
+}
+
+// TestALackingLicenceIsTold: vendors tell of it by ids of their own and with any status; nobody mends it by asking again.
+func TestALackingLicenceIsTold(t *testing.T) {
+	for id, lacks := range map[string]bool{
+		"iLO.2.14.LicenseKeyRequired": true, "SMC.1.0.OemLicenseNotPassed": true, "IDRAC.2.8.LIC501": true, "IDRAC.2.8.RAC0720": false, "Base.1.8.InsufficientPrivilege": false,
+	} {
+		for _, code := range []int{400, 403, 500} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/redfish/v1/" {
+					_, _ = w.Write([]byte("{}"))
+					return
+				}
+				w.WriteHeader(code)
+				_, _ = w.Write([]byte(`{"error":{"@Message.ExtendedInfo":[{"MessageId":"` + id + `","Message":"no"}]}}`))
+			}))
+			n := node(server.URL)
+			n.DriverInfo[SystemKey] = drivertest.SystemPath
+			_, err := (&Driver{}).PowerState(t.Context(), n)
+			server.Close()
+			if told := errors.Is(err, errLicence) && problem.Is(err, problem.Unsupported) && strings.Contains(err.Error(), "licence"); told != lacks {
+				t.Errorf("%s with %d: %v", id, code, err)
 			}
 		}
 	}

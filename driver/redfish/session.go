@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -144,7 +145,7 @@ func (s *session) ask(method, path string, body any, headers map[string]string) 
 // that gets something else wrong is still of use. The ETag is empty if there is none.
 func (s *session) get(path string, doc any) (etag string, err error) {
 	if !local(path) {
-		return "", problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return "", problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -165,7 +166,7 @@ func (s *session) get(path string, doc any) (etag string, err error) {
 // wire's, so that the order was surely not taken.
 func (s *session) post(path string, body any) (definite bool, err error) {
 	if !local(path) {
-		return true, problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return true, problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	resp, err := s.ask(http.MethodPost, path, body, nil)
 	if err != nil {
@@ -181,7 +182,7 @@ func (s *session) post(path string, body any) (definite bool, err error) {
 // for 412 and 428 mean that nothing was changed.
 func (s *session) patch(path, etag string, body any) error {
 	if !local(path) {
-		return problem.Unavailablef("it links to %q, which is no path on it", driver.Said(path))
+		return problem.Unavailablef("it links to %s, which is no path on it", s.said(path))
 	}
 	tags := []string{""}
 	if etag != "" {
@@ -209,9 +210,9 @@ func (s *session) patch(path, etag string, body any) error {
 	return s.fault(err)
 }
 
-// said is text of the BMC with every form of the credentials masked.
+// said is text of the BMC as a quotation, with every form of the credentials masked.
 func (s *session) said(text string) string {
-	return driver.Said(text, s.secrets()...)
+	return problem.Quote(driver.Said(text, s.secrets()...))
 }
 
 func (s *session) secrets() []secret.Value {
@@ -241,6 +242,9 @@ func (s *session) fault(err error) error {
 		return driver.Trouble(err, s.secrets()...)
 	}
 	text := s.said(message(answer))
+	if lacksLicence(answer) {
+		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, errLicence, text)
+	}
 	switch code := answer.HTTPReturnedStatusCode; code {
 	case http.StatusUnauthorized:
 		return problem.Invalidf("%w: the BMC refuses %s or %s: %s", errLogin, UsernameKey, PasswordKey, text)
@@ -258,6 +262,17 @@ func (s *session) fault(err error) error {
 	default:
 		return problem.Unavailablef("%d: %s", code, text)
 	}
+}
+
+// errLicence is a refusal of a BMC that lacks a licence, whatever its status.
+var errLicence = errors.New("the BMC lacks a licence for it")
+
+// licenceID are the ids of messages about licences: iLO.2.14.LicenseKeyRequired, SMC.1.0.OemLicenseNotPassed, IDRAC.2.8.LIC501.
+var licenceID = regexp.MustCompile(`(?i)licen[cs]e|\.LIC[0-9]+$`)
+
+// lacksLicence tells a refusal for want of a licence by the ids of its messages.
+func lacksLicence(e *schemas.Error) bool {
+	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool { return licenceID.MatchString(info.MessageID) })
 }
 
 // unreachable tells the complaint of a BMC that it cannot get at a URL that we gave it,

@@ -252,7 +252,7 @@ func refused(t *testing.T, s *realIronic, e *endpoint) {
 	srv := c.settles(id, node, "ERROR")
 	fault := fmt.Sprint(srv["fault"].(map[string]any)["message"])
 	n := e.reach(t, node, "rescue failed")
-	if want := "Instance " + id + " cannot be rescued: Driver Error: " + n.LastError; fault != want || n.LastError == "" {
+	if want := "Instance " + id + " cannot be rescued: Driver Error: " + n.LastError; strings.NewReplacer("“", "", "”", "").Replace(fault) != want || n.LastError == "" {
 		t.Errorf("the fault is\n%s\nwant\n%s", fault, want)
 	}
 	t.Log(fault)

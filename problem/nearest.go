@@ -1,7 +1,13 @@
-package config
+package problem
 
-// nearest finds the name most like a mistyped one; empty where none is near.
-func nearest(word string, names []string) string {
+// maxNear bounds the bytes of a word that Nearest compares: it may come from anybody.
+const maxNear = 64
+
+// Nearest gives the name that was probably meant by a word, for errors; empty if none is near.
+func Nearest(word string, names []string) string {
+	if len(word) > maxNear {
+		return ""
+	}
 	best, least := "", len(word)/3+2
 	for _, n := range names {
 		if d := distance(word, n); d < least {

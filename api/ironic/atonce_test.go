@@ -1,0 +1,45 @@
+package ironic_test
+
+import (
+	"strings"
+	"testing"
+
+	"salvor/metal"
+)
+
+// TestMaxConcurrentCleanAndDeploy: a request beyond the bound is a 503 that names the option, and changes nothing.
+func TestMaxConcurrentCleanAndDeploy(t *testing.T) {
+	for option, c := range map[string]struct {
+		opts       metal.Options
+		from, busy metal.State
+		target     string
+	}{
+		"max_concurrent_clean":  {metal.Options{MaxCleaning: 2}, metal.Manageable, metal.CleanWait, "provide"},
+		"max_concurrent_deploy": {metal.Options{MaxDeploying: 2}, metal.Available, metal.DeployWait, "active"},
+	} {
+		w := newWorld(t)
+		w.withOptions(c.opts)
+		w.node(func(n *metal.Node) { n.ProvisionState = c.from })
+		w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = owned, "busy1", c.busy })
+		w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = foreign, "spare", c.from })
+		if a := w.ask("PUT", "/v1/nodes/spare/states/provision", "1.82", `{"target": "`+c.target+`"}`); a.status == 503 {
+			t.Errorf("%s: refused below the bound: %s", option, a.body)
+		}
+		w.edit(foreign, func(n *metal.Node) { n.ProvisionState = c.busy })
+		a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.82", `{"target": "`+c.target+`"}`)
+		if a.status != 503 || !strings.Contains(a.words(), option+" allows 2 at a time") {
+			t.Errorf("%s: %d %s", option, a.status, a.body)
+		}
+	}
+}
+
+// TestDefaultResourceClass: a new node that names no class has that of the configuration.
+func TestDefaultResourceClass(t *testing.T) {
+	w := newWorld(t)
+	w.withOptions(metal.Options{ResourceClass: "baremetal"})
+	for body, want := range map[string]string{`{"driver": "fake-hardware"}`: "baremetal", `{"driver": "fake-hardware", "resource_class": "gold"}`: "gold"} {
+		if got := w.want(201, "POST", "/v1/nodes", "1.82", body).object(t)["resource_class"]; got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package metal
+
+import (
+	"context"
+
+	"salvor/problem"
+)
+
+// admitWork refuses a verb whose operation could not work, and one that would begin beyond what the configuration allows at a time.
+func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, args ProvisionArgs) error {
+	if err := s.ready(ctx, n, t, args); err != nil {
+		return err
+	}
+	return s.admitAtOnce(ctx, n, v)
+}
+
+// admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does: the client asks again
+// later. It counts before the transaction, so requests of one moment may pass the bound together.
+func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
+	var most int
+	var option, done string
+	var states []State
+	switch v {
+	case Deploy, Rebuild:
+		most, option, done, states = s.opts.MaxDeploying, "max_concurrent_deploy", "deployed", []State{Deploying, DeployWait, DeployHold}
+	case Clean, Provide, Delete:
+		most, option, done, states = s.opts.MaxCleaning, "max_concurrent_clean", "cleaned or taken down", []State{Deleting, Cleaning, CleanWait, CleanHold}
+	}
+	if most == 0 {
+		return nil
+	}
+	now, err := s.store.CountNodes(ctx, states...)
+	if err != nil || now < most {
+		return err
+	}
+	return problem.Unavailablef("Node %s cannot be %s now: %d nodes are, and [conductor]%s allows %d at a time. Ask again when one of them has ended, or raise it.", n.ID, done, now, option, most)
+}

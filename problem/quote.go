@@ -1,0 +1,32 @@
+package problem
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Quote marks text that a BMC, an agent, a host or another server wrote, so that Redact finds it. The marks are the typographic
+// quotation marks, which the text itself loses.
+func Quote(text string) string {
+	if text = unmarked.Replace(text); strings.TrimSpace(text) == "" {
+		return text
+	}
+	return "“" + text + "”"
+}
+
+// Redacted stands in the place of a quotation.
+const Redacted = "(administrators may see its words)"
+
+// Redact replaces each quotation by a sentence of our own: it is for whoever may see the thing, and not the infrastructure below it. A
+// quotation that was cut off ends with the text.
+func Redact(text string) string {
+	if !strings.Contains(text, "“") {
+		return text
+	}
+	return quotation.ReplaceAllString(text, Redacted)
+}
+
+var (
+	unmarked  = strings.NewReplacer("“", "'", "”", "'")
+	quotation = regexp.MustCompile(`“[^”]*(”|$)`)
+)
