@@ -21,6 +21,9 @@ var heldPaths = []string{
 	"/salvor/v1/host/renew", "/salvor/v1/host/certificate", "/salvor/v1/host/orders/",
 }
 
+// legacyHeartbeat ends the path of a heartbeat of old ramdisks.
+const legacyHeartbeat = "/vendor_passthru/heartbeat"
+
 // changingPaths are asked for by GET and change something: a lookup tells a ramdisk its token, once.
 var changingPaths = []string{"/v1/lookup"}
 
@@ -28,13 +31,14 @@ type heldKey struct{}
 
 // WhileHeld has every dialect within refuse what changes something while held gives a reason. It refuses nothing itself, so that the
 // answer has the dialect's form: Serve does.
-func WhileHeld(h http.Handler, held func() *record.Held) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func WhileHeld(h http.Handler, held func() *record.Held) Listed {
+	doors, _ := h.(Listed)
+	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if now := held(); now != nil {
 			r = r.WithContext(context.WithValue(r.Context(), heldKey{}, now))
 		}
 		h.ServeHTTP(w, r)
-	})
+	})}
 }
 
 // refusedWhileHeld is why a request is not worked off while the database is held; nil: it is.
@@ -51,6 +55,9 @@ func refusedWhileHeld(r *http.Request) error {
 				return held.Refusal()
 			}
 		}
+		return nil
+	}
+	if strings.HasPrefix(path, "/v1/nodes/") && strings.HasSuffix(path, legacyHeartbeat) {
 		return nil
 	}
 	for _, p := range heldPaths {

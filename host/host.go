@@ -99,6 +99,7 @@ type Agent struct {
 	// provenFiles are the rescue images whose digest was read, by proofKey.
 	provenFiles sync.Map
 	orders      *orders
+	witness     *witness
 	leases      *diskLeases
 	// renewing has one renewal sent at a time.
 	renewing sync.Mutex
@@ -144,6 +145,7 @@ func (a *Agent) open() error {
 	a.orders, a.leases = newOrders(a), newDiskLeases(a)
 	a.lease.rouse, a.lease.cleaned = make(chan struct{}, 1), map[string]wire.Cleaned{}
 	a.cleaner = newCleaner()
+	a.witness = openWitness(a.identity.path(witnessFile))
 	a.seen.changed = make(chan struct{}, 1)
 	return a.identity.makeDir("servers")
 }

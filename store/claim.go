@@ -59,7 +59,7 @@ const claimTime = 10 * time.Second
 
 // Claim is job.Claims's.
 func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups []string, kinds map[job.Kind]int, limit int) ([]job.Job, error) {
-	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.Held() != nil {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
 	c := &clause{args: []any{owner, micros(now)}}
@@ -97,7 +97,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 
 // Claimed is job.Claims's.
 func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job, error) {
-	if s.Held() != nil {
+	if s.StandsBy() {
 		return nil, nil
 	}
 	c := &clause{}
@@ -214,7 +214,7 @@ func (s *Store) unlock(tx *Tx, subject job.Subject) error {
 
 // Expired is job.Claims's.
 func (s *Store) Expired(ctx context.Context, groups []string, kinds map[job.Kind]int, after job.Job, limit int) ([]job.Job, error) {
-	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.Held() != nil {
+	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
 	c := &clause{args: []any{expires(&after), after.ID}}
@@ -234,7 +234,7 @@ func (c *clause) known(kinds map[job.Kind]int) string {
 
 // NextDue is job.Claims's.
 func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind]int) (time.Time, error) {
-	if len(groups) == 0 || len(kinds) == 0 || s.Held() != nil {
+	if len(groups) == 0 || len(kinds) == 0 || s.StandsBy() {
 		return time.Time{}, nil
 	}
 	c := &clause{}

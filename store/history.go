@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
+	"time"
 
 	"salvor/record"
 )
@@ -17,6 +18,8 @@ type history struct {
 	owner string
 	beats int64
 	wrote bool
+	// idleUntil is when claims begin though no host has told what it remembers.
+	idleUntil time.Time
 }
 
 // seen is what a transaction knew of the history when it began. All of that is in what it reads, or the database went back.
@@ -102,6 +105,26 @@ func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
 func (s *Store) holdIn(tx *Tx, code, detail string) error {
 	_, err := tx.exec(`UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3 WHERE held_at IS NULL`, micros(s.stamp()), code, detail)
 	return err
+}
+
+// StandBy has no job be claimed for so long; 0: from now on they are.
+func (s *Store) StandBy(d time.Duration) {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	switch {
+	case d > 0:
+		s.history.idleUntil = time.Now().Add(d)
+	case !s.history.idleUntil.IsZero():
+		s.history.idleUntil = time.Time{}
+		s.wakeHere()
+	}
+}
+
+// StandsBy tells whether no job is claimed now.
+func (s *Store) StandsBy() bool {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.newest.Held != nil || time.Now().Before(s.history.idleUntil)
 }
 
 // Compare holds the database if a witness knows a later state of it, or another database. from names the witness. An empty database

@@ -253,3 +253,42 @@ func TestCopiedSourceIsHeld(t *testing.T) {
 		}
 	})
 }
+
+// TestBothProcessesHold: of two processes on one database both run nothing once one of them has held it.
+func TestBothProcessesHold(t *testing.T) {
+	d := storetest.OnPostgres(t)
+	s, me, j := working(t, d)
+	other := storetest.Open(t, d)
+	if err := other.Compare(t.Context(), record.Witness{ID: other.Known().ID, Counter: 99}, "host vm1"); err != nil {
+		t.Fatal(err)
+	}
+	idle(t, s, me, j)
+	idle(t, other, me, j)
+	if _, err := s.Incarnation(t.Context()); err != nil || s.Held() == nil || other.Held() == nil || !strings.Contains(s.Held().Detail, "host vm1") {
+		t.Errorf("held: %+v and %+v, %v", s.Held(), other.Held(), err)
+	}
+}
+
+// TestStandBy: no job is claimed until the time is over, or somebody ends it.
+func TestStandBy(t *testing.T) {
+	s := storetest.Open(t, storetest.OnSQLite(t))
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() int {
+		t.Helper()
+		got, err := s.Claim(t.Context(), "c/1", time.Now().Add(time.Minute), inNone, aKind, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got)
+	}
+	s.StandBy(time.Hour)
+	if n := claim(); n != 0 {
+		t.Errorf("%d jobs were claimed", n)
+	}
+	s.StandBy(0)
+	if n := claim(); n != 1 {
+		t.Errorf("%d jobs were claimed", n)
+	}
+}

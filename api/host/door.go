@@ -34,6 +34,14 @@ type Hosts interface {
 	MayAct(ctx context.Context, hostID string) (bool, error)
 }
 
+// Witnesses compares what hosts remember of the database with the database.
+type Witnesses interface {
+	// Heard is told what a host remembers, before its renewal is answered.
+	Heard(ctx context.Context, hostID string, w wire.Witness) error
+	// Told is what hosts are to remember; nil: nothing new.
+	Told() *wire.Witness
+}
+
 // Images gives the bytes of an image by its digest ("sha256:..."); problem.NotFound if it is not here.
 type Images interface {
 	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
@@ -53,6 +61,8 @@ type Config struct {
 	Authority *Authority
 	Images    Images
 	Log       *slog.Logger
+	// Witnesses is nil where nothing is compared.
+	Witnesses Witnesses
 }
 
 // Limits of bodies, in bytes, and of polls.
@@ -273,6 +283,11 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if d.Witnesses != nil && in.Witness != nil {
+		if err := d.Witnesses.Heard(ctx, p.id, *in.Witness); err != nil {
+			return err
+		}
+	}
 	got, err := d.Hosts.Renew(ctx, p.id, p.serial, renewal)
 	if err != nil {
 		return unknown(err)
@@ -280,6 +295,9 @@ func (d *door) renew(w http.ResponseWriter, r *http.Request) error {
 	out, err := renewedOf(got)
 	if err != nil {
 		return err
+	}
+	if d.Witnesses != nil {
+		out.Witness = d.Witnesses.Told()
 	}
 	answer(w, http.StatusOK, out)
 	return nil

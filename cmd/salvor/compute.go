@@ -79,7 +79,8 @@ func (p *program) hostsDoor() (wanted, error) {
 	if err != nil {
 		return wanted{}, err
 	}
-	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log})
+	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log,
+		Witnesses: &hostWitnesses{program: p, former: map[string]bool{}}})
 	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.store.Held)), p.log), p.authority.TLS(names)}, nil
 }
 

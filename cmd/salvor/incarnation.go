@@ -71,6 +71,9 @@ func (p *program) compareHistory(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.awaitHosts(ctx); err != nil {
+		return err
+	}
 	return p.raise(ctx)
 }
 

@@ -52,6 +52,16 @@ type Renewal struct {
 	Cleaned []Cleaned `json:"cleaned,omitempty"`
 	// Neighbours tells which of the hosts that it was asked to look at answer.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
+	// Witness is the newest that the host was told; null: it was told none.
+	Witness *Witness `json:"witness,omitempty"`
+}
+
+// Witness is how far the control plane's database had come when it answered a renewal. The host keeps the newest one on its disk.
+type Witness struct {
+	Incarnation string `json:"incarnation"`
+	Counter     int64  `json:"counter"`
+	// Proof is the control plane's own: no host can make one up.
+	Proof string `json:"proof"`
 }
 
 // Cleaned is the end of a clean-up of the server at that epoch.
@@ -90,6 +100,8 @@ type Renewed struct {
 	// Held: the control plane's database may be older than what this host was told before. The host keeps what Hold, Stop and SelfFence it
 	// was told last; it gets no orders and no clean-ups, and nothing of its guests is judged.
 	Held bool `json:"held,omitempty"`
+	// Witness is to be kept, and told in each renewal; null: the one that is kept stays.
+	Witness *Witness `json:"witness,omitempty"`
 	// Clean is what to do with servers that this host lost, by server id, until it is told as Cleaned.
 	Clean map[string]Clean `json:"clean,omitempty"`
 	// Look at these hosts and tell in the next renewal whether they answer.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"salvor/compute"
+	"salvor/record"
+	"salvor/secret"
+	wire "salvor/wire/host"
+)
+
+// hostWitnesses compares what VM hosts remember of the database with it, and tells them what to remember. It costs no query as long as
+// both agree.
+type hostWitnesses struct {
+	program *program
+	mu      sync.Mutex
+	sealed  *wire.Witness
+	// former are the incarnations that the database was known to have had when a host told one.
+	former map[string]bool
+}
+
+// witnessPlace is what a proof is sealed for.
+const witnessPlace = "witness"
+
+func proofOf(id string, counter int64) string { return fmt.Sprintf("%s %d", id, counter) }
+
+// Told is host.Witnesses'. A held database is nothing to remember.
+func (h *hostWitnesses) Told() *wire.Witness {
+	i := h.program.store.Known()
+	if i.Held != nil || i.ID == "" {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sealed == nil || h.sealed.Incarnation != i.ID || h.sealed.Counter != i.Counter {
+		h.sealed = &wire.Witness{Incarnation: i.ID, Counter: i.Counter, Proof: h.program.key.Seal(secret.New(proofOf(i.ID, i.Counter)), witnessPlace)}
+	}
+	return h.sealed
+}
+
+// Heard is host.Witnesses'. What a host remembers counts only if this control plane's key proves that it was told so.
+func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness) error {
+	agrees := func() bool {
+		i := h.program.store.Known()
+		return i.Held != nil || h.former[w.Incarnation] || w.Incarnation == i.ID && w.Counter <= i.Counter
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !agrees() {
+		proof, err := h.program.key.Open(w.Proof, witnessPlace)
+		if err != nil || proof.Reveal() != proofOf(w.Incarnation, w.Counter) {
+			return nil
+		}
+		if err := h.program.store.Compare(ctx, record.Witness{ID: w.Incarnation, Counter: w.Counter}, "host "+hostID); err != nil {
+			return err
+		}
+		if i := h.program.store.Known(); i.Held == nil && w.Incarnation != i.ID {
+			h.former[w.Incarnation] = true
+		}
+	}
+	h.program.store.StandBy(0)
+	return nil
+}
+
+// awaitHosts has jobs wait after a start until a host has told what it remembers, or has had time to: it may be the only one who knows
+// that the database went back.
+func (p *program) awaitHosts(ctx context.Context) error {
+	hosts, err := p.services.Hosts.List(ctx, compute.HostFilter{Kind: compute.AgentHost}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if !h.Revoked && p.authority != nil {
+			p.store.StandBy(compute.RenewEvery + time.Second)
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"salvor/config"
+	"salvor/job"
+	"salvor/record"
+	"salvor/secret"
+	"salvor/store"
+	wire "salvor/wire/host"
+)
+
+// history is a SQLite database that is served in turns.
+type history struct {
+	t    *testing.T
+	file string
+	key  *secret.Key
+}
+
+func newHistory(t *testing.T) *history {
+	t.Helper()
+	key, err := secret.NewKey(secret.GenerateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &history{t, filepath.Join(t.TempDir(), "salvor.db"), key}
+}
+
+// serve does something with the database as a program that serves it.
+func (h *history) serve(do func(p *program)) {
+	h.t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	s, err := store.Open(h.t.Context(), "sqlite:"+h.file, h.key, store.Options{NoSync: true, Logger: log})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cfg := &config.Config{}
+	cfg.Default.StatePath = filepath.Dir(h.file)
+	do(&program{cfg: cfg, log: log, store: s, key: h.key})
+	if err := s.Close(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) read() []byte {
+	h.t.Helper()
+	b, err := os.ReadFile(h.file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b
+}
+
+func (h *history) put(b []byte) {
+	h.t.Helper()
+	for _, end := range []string{"-wal", "-shm", ".lock"} {
+		_ = os.Remove(h.file + end)
+	}
+	if err := os.WriteFile(h.file, b, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func addJob(t *testing.T, s *store.Store) {
+	t.Helper()
+	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("a")}) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHostIsTheOnlyWitness: a database that was put back, with nothing beside it that remembers, is held by what a host was told. What
+// a host makes up, or was told by another control plane, counts nothing.
+func TestHostIsTheOnlyWitness(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *program) { addJob(t, p.store) })
+	saved := h.read()
+	var told wire.Witness
+	h.serve(func(p *program) {
+		if _, err := p.store.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := &hostWitnesses{program: p, former: map[string]bool{}}
+		told = *w.Told()
+		if err := w.Heard(t.Context(), "vm1", told); err != nil || p.store.Held() != nil {
+			t.Errorf("a witness of now: %v, held %v", err, p.store.Held())
+		}
+	})
+	h.put(saved)
+	h.serve(func(p *program) {
+		w := &hostWitnesses{program: p, former: map[string]bool{}}
+		forged := told
+		forged.Counter += 1000
+		stranger := newHistory(t)
+		foreign := wire.Witness{Incarnation: "another", Counter: 1, Proof: stranger.key.Seal(secret.New(proofOf("another", 1)), witnessPlace)}
+		for _, bad := range []wire.Witness{forged, foreign, {Incarnation: "x"}, {}} {
+			if err := w.Heard(t.Context(), "vm1", bad); err != nil || p.store.Held() != nil {
+				t.Errorf("%+v: %v, held %v", bad, err, p.store.Held())
+			}
+		}
+		if err := w.Heard(t.Context(), "vm1", told); err != nil {
+			t.Fatal(err)
+		}
+		if held := p.store.Held(); held == nil || held.Code != record.HeldWentBack {
+			t.Errorf("held: %+v", held)
+		}
+		if w.Told() != nil {
+			t.Error("a held database is told to hosts")
+		}
+	})
+}
+
+// TestWitnessFileNeverGoesBack: the file in the state directory follows the counter, keeps the highest, and holds a database that is behind
+// it at the next start, which leaves it as it is.
+func TestWitnessFileNeverGoesBack(t *testing.T) {
+	h := newHistory(t)
+	remembered := func() record.Witness {
+		t.Helper()
+		w, err := readWitness(filepath.Join(filepath.Dir(h.file), witnessFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	start := func(p *program) {
+		t.Helper()
+		for _, path := range witnessFiles(p.cfg) {
+			w, err := readWitness(path)
+			if err == nil {
+				err = p.store.Compare(t.Context(), w, path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.serve(func(p *program) { addJob(t, p.store); start(p) })
+	saved, first := h.read(), remembered()
+	h.serve(start)
+	last := remembered()
+	if first.ID != last.ID || last.Counter != first.Counter+1 {
+		t.Errorf("remembered %+v and then %+v", first, last)
+	}
+	h.put(saved)
+	h.serve(func(p *program) {
+		start(p)
+		if held := p.store.Held(); held == nil || held.Code != record.HeldWentBack {
+			t.Errorf("held: %+v", held)
+		}
+	})
+	if now := remembered(); now != last {
+		t.Errorf("the held start changed the witness from %+v to %+v", last, now)
+	}
+	if err := os.Remove(h.file); err != nil {
+		t.Fatal(err)
+	}
+	h.put(nil)
+	_ = os.Remove(h.file)
+	h.serve(func(p *program) {
+		start(p)
+		if p.store.Held() != nil {
+			t.Errorf("a new database is held: %+v", p.store.Held())
+		}
+	})
+	if now := remembered(); now.ID == last.ID {
+		t.Error("the witness still remembers the database that is gone")
+	}
+}

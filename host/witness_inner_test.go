@@ -1,0 +1,39 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	wire "salvor/wire/host"
+)
+
+// TestWitnessIsKept: the newest witness survives the agent, an older one of the same incarnation does not replace it, one of another does,
+// and an answer of an older control plane, which tells none, changes nothing.
+func TestWitnessIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), witnessFile)
+	w := openWitness(path)
+	if w.told() != nil {
+		t.Errorf("a new host tells %+v", w.told())
+	}
+	for _, next := range []*wire.Witness{{Incarnation: "a", Counter: 3, Proof: "p3"}, nil, {Incarnation: "a", Counter: 2, Proof: "p2"}, {Counter: 9}} {
+		if err := w.keep(next); err != nil {
+			t.Fatal(err)
+		}
+		if got := openWitness(path).told(); got == nil || *got != (wire.Witness{Incarnation: "a", Counter: 3, Proof: "p3"}) {
+			t.Errorf("after %+v it is %+v", next, got)
+		}
+	}
+	if err := w.keep(&wire.Witness{Incarnation: "b", Counter: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := openWitness(path).told(); got == nil || got.Incarnation != "b" {
+		t.Errorf("after a release: %+v", got)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := openWitness(path).told(); got != nil {
+		t.Errorf("a damaged file tells %+v", got)
+	}
+}
