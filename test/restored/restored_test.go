@@ -180,9 +180,9 @@ func (w *world) enroll() {
 	if w.bmcs, err = url.Parse("http://" + free); err != nil {
 		w.Fatal(err)
 	}
-	door := httptest.NewServer(w.proxy.bmc(w.bmcs))
-	w.Cleanup(door.Close)
 	for i := range machines {
+		door := httptest.NewServer(w.proxy.bmc(w.bmcs)) // one for each: requests to one address wait for each other
+		w.Cleanup(door.Close)
 		w.await(i, "active", "power on")
 		value, _ := json.Marshal(door.URL)
 		if _, err := w.api.PatchNode(w.Context(), w.fleet.UUID(i), []ironic.PatchOperation{{Op: "replace", Path: "/driver_info/redfish_address", Value: value}}, false); err != nil {
