@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -123,6 +124,33 @@ func TestFence(t *testing.T) {
 	if out := faceAsked(t, api, "host show vm7 -f value -c fenced"); out != "by power, since now; waits for the host to come back\n" {
 		t.Error(out)
 	}
+}
+
+// TestFenceDisputes: the codes go out with the word of who attests, and never without it; the refusal that names them is shown whole.
+func TestFenceDisputes(t *testing.T) {
+	path := "POST /salvor/v1/hosts/vm7/fence"
+	const refusal = `its attestation is contradicted by bmc-reads-on (it is on). If you know better, run: salvor fence vm7 --attest "who saw what" --dispute bmc-reads-on`
+	api := &fakeAPI{answers: map[string][]string{path: {`{"job": "j1"}`}}}
+	faceAsked(t, api, "fence vm7 --attest unplugged --dispute bmc-reads-on,joined-again", path+` {"attest":"unplugged","disputes":["bmc-reads-on","joined-again"]}`)
+	asked := len(api.asked)
+	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--dispute", "bmc-reads-on"); status != statusUsage || !strings.Contains(errs, "--attest") || len(api.asked) != asked {
+		t.Errorf("status %d, asked %v\n%s", status, api.asked[asked:], errs)
+	}
+	text, err := json.Marshal(map[string]any{"error": map[string]any{"code": 409, "message": refusal}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.answers[path] = []string{"409 " + string(text)}
+	if _, errs, status := salvor(t, api, "", "fence", "vm7", "--attest", "unplugged"); status == 0 || !strings.Contains(errs, "--dispute bmc-reads-on") {
+		t.Errorf("status %d\n%s", status, errs)
+	}
+}
+
+// TestHostRemoveLost: the reason goes out as it was typed.
+func TestHostRemoveLost(t *testing.T) {
+	api := &fakeAPI{answers: map[string][]string{"GET /salvor/v1/hosts/vm7": {`{"id": "vm7", "name": "vm7"}`}, "DELETE /salvor/v1/hosts/vm7": {"204 "}}}
+	faceAsked(t, api, "host remove vm7", "DELETE /salvor/v1/hosts/vm7")
+	faceAsked(t, api, "host remove vm7 --lost sold", "DELETE /salvor/v1/hosts/vm7?lost=sold")
 }
 
 // TestHostList tells a host that is fenced, or suspected, from one that is merely down.
