@@ -1,0 +1,29 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"salvor/problem"
+)
+
+// TestAnImageLargerThanItsDiskIsRefused before a byte of it is copied.
+func TestAnImageLargerThanItsDiskIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "image")
+	if err := os.WriteFile(from, make([]byte, 4097), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for size, fits := range map[int64]bool{4096: false, 4097: true, 8192: true} {
+		to := filepath.Join(dir, "disk")
+		err := toRaw(t.Context(), from, rawFormat, to, size)
+		if fits && err != nil || !fits && !problem.Is(err, problem.Invalid) {
+			t.Errorf("onto %d bytes: %v", size, err)
+		}
+		if info, err := os.Stat(to); fits && (err != nil || info.Size() != size) || !fits && err == nil {
+			t.Errorf("a disk of %d bytes: %v, %v", size, info, err)
+		}
+		_ = os.Remove(to)
+	}
+}
