@@ -50,7 +50,7 @@ func (s *Hosts) Contradictions(ctx context.Context, h *Host) (out []Contradictio
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.runsThere(ctx, nil, reports)
+	running, _, err := s.runsThere(ctx, nil, reports)
 	if err != nil {
 		return nil, err
 	}

@@ -106,10 +106,10 @@ func (r *Receipt) answersFor(g GuestReport) bool {
 // heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides
 // are the hosts where the server may run. Of the host that a receipt fenced only another boot counts here; of the fenced boot
 // Receipt.Doubted tells. Empty: none.
-func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt *Receipt, besides ...string) (string, error) {
+func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt *Receipt, besides ...string) (words string, hosts []string, err error) {
 	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: serverID})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	reports = slices.DeleteFunc(reports, func(g GuestReport) bool {
 		return slices.Contains(besides, g.HostID) || receipt != nil && receipt.HostID == g.HostID && receipt.BootID == g.BootID
@@ -117,13 +117,13 @@ func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return s.runsThere(ctx, tx, reports)
 }
 
-// runsThere tells in words of the reported guests that are not proven off; empty: all are.
-func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport) (string, error) {
-	var words []string
+// runsThere tells in words of the reported guests that are not proven off, and of which hosts they are; empty: all are.
+func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport) (string, []string, error) {
+	var words, hosts []string
 	for _, g := range reports {
 		off, err := s.answeredFor(ctx, tx, g)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		if off {
 			continue
@@ -133,11 +133,11 @@ func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport)
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
-		words = append(words, g.describe(h))
+		words, hosts = append(words, g.describe(h)), append(hosts, h.ID)
 	}
-	return strings.Join(words, "; "), nil
+	return strings.Join(words, "; "), hosts, nil
 }
 
 // describe names the host, its boot and the guest.
@@ -156,9 +156,20 @@ func (g GuestReport) power() string {
 	return string(g.Power)
 }
 
+// fences are the commands that prove hosts off.
+func fences(hosts []string) string {
+	var out []string
+	for _, id := range hosts {
+		if line := "salvor fence " + id; !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
 // heldMove is the refusal of a move because of a guest that heldBy found.
-func heldMove(serverID, by string) string {
-	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: salvor fence HOST"
+func heldMove(serverID, by string, hosts []string) string {
+	return "server " + serverID + " may run already: " + by + ". End that guest, or prove its host off with: " + fences(hosts)
 }
 
 // moveEnds lists by server the hosts from or to which open planned moves of the filter bring it, but not the one that is left out. Until
@@ -209,12 +220,12 @@ func (s *Hosts) elsewhere(ctx context.Context, source *Host) (map[string]string,
 	}
 	out := map[string]string{}
 	for id, all := range byServer {
-		words, err := s.runsThere(ctx, nil, all)
+		words, hosts, err := s.runsThere(ctx, nil, all)
 		if err != nil {
 			return nil, err
 		}
 		if words != "" {
-			out[id] = heldMove(id, words)
+			out[id] = heldMove(id, words, hosts)
 		}
 	}
 	return out, nil
@@ -270,9 +281,9 @@ func (s *Hosts) isUp(ctx context.Context, hostID string) (bool, error) {
 
 // hold refuses to begin the move of a server while a guest of it that is not proven off is told where it should not run (see heldBy).
 func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt *Receipt, besides ...string) error {
-	by, err := s.hosts.heldBy(ctx, tx, serverID, receipt, besides...)
+	by, hosts, err := s.hosts.heldBy(ctx, tx, serverID, receipt, besides...)
 	if err == nil && by != "" {
-		err = problem.Conflictf("%s", heldMove(serverID, by))
+		err = problem.Conflictf("%s", heldMove(serverID, by, hosts))
 	}
 	return err
 }

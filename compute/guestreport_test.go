@@ -57,7 +57,7 @@ func TestAGuestUnderANewIdentityHoldsTheMove(t *testing.T) {
 	w.renew(again, "boot-7", guests(append(all, runs(s, s.Epoch))...))
 	receipt, err := w.fence(w.host, compute.PowerCut)
 	w.no(err)
-	names := []string{"host host-a (" + again.ID + ")", "boot boot-7", "guest " + s.ID, "power on"}
+	names := []string{"host host-a (" + again.ID + ")", "boot boot-7", "guest " + s.ID, "power on", "salvor fence " + again.ID}
 	_, err = w.begin(s.ID, receipt)
 	w.refuses(err, names...)
 	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveWish{DestHost: free.ID}, admin)

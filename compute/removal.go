@@ -123,7 +123,7 @@ func (s *Hosts) hide(ctx context.Context, tx job.Tx, h *Host, reason string, who
 	if err != nil {
 		return err
 	}
-	running, err := s.runsThere(ctx, tx, reports)
+	running, _, err := s.runsThere(ctx, tx, reports)
 	if err != nil {
 		return err
 	}

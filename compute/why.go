@@ -22,6 +22,8 @@ type ServerSituation struct {
 	Life    Life
 	Fenced  *Receipt
 	Cluster *Cluster
+	// HostBusy: an operation on the host goes on, so that no fence of it can be asked for.
+	HostBusy bool
 	// Move is the one that goes on; nil: none.
 	Move *Move
 	// Item is what the newest plan for its host says of it; nil: nothing.
@@ -139,14 +141,17 @@ func (s *ServerSituation) rest(w *record.Why) {
 	hard := record.Command{Run: "salvor server reboot --hard " + srv.label(), For: "try to start it anew"}
 	drop := record.Command{Run: "salvor server delete " + srv.label(), For: "give it up"}
 	switch {
+	case srv.Task != NoTask && s.Move == nil:
+		w.Block("nothing works on it, although its task " + string(srv.Task) + " says so")
+		if s.Operator {
+			w.Next = append(w.Next, record.Command{Run: "salvor server set " + srv.label() + " --state error", For: "end that task; then reboot, unrescue or delete it"})
+		}
 	case srv.State == Errored && srv.Rescue != nil && srv.Rescue.State.Open():
 		w.Block(srv.failure(), record.Command{Run: "salvor server unrescue " + srv.label(), For: "boot its own system"})
 	case srv.State == Errored && srv.LaunchedAt.IsZero():
 		w.Block(srv.failure(), drop)
 	case srv.State == Errored:
 		w.Block(srv.failure(), hard, drop)
-	case srv.Task != NoTask && s.Move == nil:
-		w.Block("nothing works on it, although its task " + string(srv.Task) + " says so")
 	case srv.Fault != nil:
 		w.Trouble = append(w.Trouble, srv.failure())
 	}
@@ -192,7 +197,7 @@ func (s *ServerSituation) moved(w *record.Why) bool {
 		w.Notes = append(w.Notes, m.Words)
 	}
 	if s.Operator && s.Fenced != nil && s.Fenced.Doubted() {
-		w.Block("the host that it leaves spoke again since it was fenced: nothing is attached elsewhere by that proof", fence(s.Host))
+		w.Block("the host that it leaves spoke again since it was fenced: nothing is attached elsewhere by that proof", s.fenceHost())
 	}
 	return true
 }
@@ -225,7 +230,10 @@ func (s *ServerSituation) place(w *record.Why) {
 	case s.Cluster != nil && s.Cluster.Problem != "":
 		w.Block("the cluster "+s.Cluster.Name+" that runs it does not answer: "+s.Cluster.Problem, whyHost(h))
 	case !s.Life.Up:
-		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Thought), whyHost(h), fence(h))
+		w.Block("its host "+h.Name+" is down"+record.Because(s.Life.Thought), whyHost(h))
+		if s.fenceable() {
+			w.Next = append(w.Next, fence(h))
+		}
 	}
 	if h == nil || !s.Operator {
 		return
@@ -255,6 +263,17 @@ func (s *ServerSituation) fenced(w *record.Why) {
 		w.Block("its host "+h.Name+" is fenced", again)
 	}
 }
+
+// fenceHost proves the host of the server off, or tells how far a fence of it is.
+func (s *ServerSituation) fenceHost() record.Command {
+	if !s.fenceable() {
+		return whyHost(s.Host)
+	}
+	return fence(s.Host)
+}
+
+// fenceable tells whether a fence of its host can be asked for. A host whose certificate was revoked wants the words of a person.
+func (s *ServerSituation) fenceable() bool { return !s.HostBusy && !s.Host.Revoked }
 
 func fence(h *Host) record.Command {
 	return record.Command{Run: "salvor fence " + orID(h) + " --wait", For: "prove that it is off, so that its servers may be moved"}

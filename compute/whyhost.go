@@ -77,7 +77,10 @@ func (s *HostSituation) stand(w *record.Why) string {
 		return "fenced"
 	case h.ForcedDown:
 		w.Block("somebody said that it is down"+record.Because(h.ForcedDownBy),
-			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"}, fence(h))
+			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"})
+		if !busy {
+			w.Next = append(w.Next, fence(h))
+		}
 		return "forced down"
 	case !h.CertificateEnds.IsZero() && !s.Now.Before(h.CertificateEnds):
 		w.Block("its certificate ended at "+record.Moment(h.CertificateEnds)+": it is not heard until it joins again",
@@ -122,7 +125,10 @@ func (s *HostSituation) fenced(w *record.Why) {
 	}
 	w.Notes = append(w.Notes, "it is proven off by "+strings.Join(how, " and "))
 	if r.Doubted() {
-		w.Block("it spoke again since: nothing more is attached elsewhere by that proof", fence(h))
+		w.Block("it spoke again since: nothing more is attached elsewhere by that proof")
+		if w.Job == nil {
+			w.Next = append(w.Next, fence(h))
+		}
 		return
 	}
 	running := ""

@@ -170,6 +170,11 @@ func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) e
 		return err
 	}
 	at.Host = h
+	open, err := s.Jobs.Unended(nil, compute.HostSubject(h.ID))
+	if err != nil {
+		return err
+	}
+	at.HostBusy = record.Lead(open) != nil
 	if at.Life, at.Cluster, err = s.standing(ctx, h); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type thing struct {
 	keyed bool
 	// named narrows the list to those with a name, or to a few more; nil: the face cannot.
 	named func(name string) url.Values
+	// everywhere widens that list to all projects, for administrators; nil: it has no projects.
+	everywhere func(query url.Values) url.Values
 	// columns of the list, as fields of the record.
 	columns []string
 	fields  []field
@@ -142,6 +144,17 @@ func (k *thing) mayBeID(ident string) bool {
 	return record.IsUUID(ident) || wholeNumber.MatchString(ident) || k.keyed && ident != "." && ident != ".."
 }
 
+// idsOf are the ids of those of a list that are called ident.
+func (k *thing) idsOf(c *call, ident string, query url.Values) (ids []string, err error) {
+	found, err := k.all(c, query)
+	for _, r := range found {
+		if r.Text(firstOf(k.called, "name")) == ident {
+			ids = append(ids, fmt.Sprint(r["id"]))
+		}
+	}
+	return ids, err
+}
+
 // find gives the id of the one that is called ident, or ident itself where it is an id.
 func (k *thing) find(c *call, ident string) (string, error) {
 	if ident == "" {
@@ -160,15 +173,15 @@ func (k *thing) find(c *call, ident string) (string, error) {
 	if k.named != nil {
 		query = k.named(ident)
 	}
-	found, err := k.all(c, query)
+	ids, err := k.idsOf(c, ident, query)
+	if err == nil && len(ids) == 0 && k.everywhere != nil { // administrators name servers of other projects as well
+		all, failed := k.idsOf(c, ident, k.everywhere(query))
+		if status := client.StatusOf(failed); status != http.StatusForbidden {
+			ids, err = all, failed
+		}
+	}
 	if err != nil {
 		return "", err
-	}
-	var ids []string
-	for _, r := range found {
-		if r.Text(firstOf(k.called, "name")) == ident {
-			ids = append(ids, fmt.Sprint(r["id"]))
-		}
 	}
 	switch len(ids) {
 	case 0:
@@ -195,6 +208,16 @@ func byImageName(name string) url.Values {
 
 // byServerName narrows a list of servers, whose name is a regular expression there. Dots stay as they are: they find
 // the name too, and what has no other sign in it is looked up at once.
+// inEveryProject widens a list of servers.
+func inEveryProject(query url.Values) url.Values {
+	out := maps.Clone(query)
+	if out == nil {
+		out = url.Values{}
+	}
+	out.Set("all_tenants", "True")
+	return out
+}
+
 func byServerName(name string) url.Values {
 	return byName("^" + strings.ReplaceAll(regexp.QuoteMeta(name), `\.`, ".") + "$")
 }

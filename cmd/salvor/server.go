@@ -16,7 +16,7 @@ import (
 
 var serverThing = thing{
 	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
-	words: []string{"server"}, ident: "SERVER", named: byServerName, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
+	words: []string{"server"}, ident: "SERVER", named: byServerName, everywhere: inEveryProject, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
 	filters: []field{
 		{flag: "name", filter: "name", usage: "only those whose name this regular expression finds"},
 		{flag: "status", filter: "status", usage: "only those with this status"},
