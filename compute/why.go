@@ -175,7 +175,7 @@ func (s *ServerSituation) session(w *record.Why) {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(r.ExpiresAt))
 	}
 	switch {
-	case w.Job != nil || s.Server.State == Errored:
+	case w.Job != nil || s.Server.State == Errored || s.Server.Task != NoTask:
 	case r.State == rescue.Failed:
 		w.Block("its rescue session failed", back)
 	default:

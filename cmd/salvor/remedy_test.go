@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -105,6 +106,7 @@ type remedyWalk struct {
 	url   string
 	count int
 	ran   map[string]int
+	bound time.Duration // of a command; 0: a minute
 }
 
 // place makes a node that is found so.
@@ -149,7 +151,7 @@ func (w *remedyWalk) run(line, password string) error {
 	if words[0] == "node" && words[1] == "rescue" {
 		words = append(words, "--rescue-password-file", "-")
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), cmp.Or(w.bound, time.Minute))
 	defer cancel()
 	if strings.HasSuffix(line, "--follow") {
 		ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
