@@ -85,7 +85,8 @@ func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) 
 	} else if home == nil || home.Kind != AgentHost {
 		return d, false // clusters and machines are asked by their own jobs, which end and start nothing that they do not find
 	}
-	for _, g := range told {
+	if len(told) > 0 {
+		g := told[0]
 		d.Found, d.ReadAt = h.where(g), g.SeenAt
 		switch {
 		case len(told) > 1, g.HostID != srv.HostID, srv.State == Deleted:

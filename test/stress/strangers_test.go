@@ -63,7 +63,6 @@ func TestStrangers(t *testing.T) {
 type target struct {
 	t      *testing.T
 	server *program.Server
-	hosts  []*sim.Host
 }
 
 func newTarget(t *testing.T, nodes int) *target {
