@@ -22,7 +22,9 @@ type Store interface {
 	job.Timeline
 	metal.NodeStore
 	metal.HeldStore
+	// Incarnation reads the incarnation, and has this process know of it. IncarnationIn only reads it; tx may be nil.
 	Incarnation(ctx context.Context) (record.Incarnation, error)
+	IncarnationIn(ctx context.Context, tx job.Tx) (record.Incarnation, error)
 	// OpenJobs lists every job that has not ended.
 	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
 	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
@@ -95,7 +97,7 @@ func key(kind, id string) string { return kind + " " + id }
 func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
 	p := &picture{choices: map[string]string{}, readings: map[string]metal.HeldReading{}}
 	var err error
-	if p.Incarnation, err = s.store.Incarnation(ctx); err != nil {
+	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil {
 		return nil, err
 	}
 	choices, err := s.store.HeldChoices(ctx, tx)

@@ -23,7 +23,9 @@ type backlog struct {
 	mu      sync.Mutex
 	counted time.Time
 	groups  map[string]*groupBacklog
-	refused int64
+	// counting tells that a request counts now.
+	counting bool
+	refused  int64
 }
 
 // groupBacklog is the backlog of one conductor group at the newest count.
@@ -51,15 +53,11 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 	if b.limit <= 0 || !tx.requested || j.Class == job.Ask || slices.Contains(alwaysAccepted, j.Kind) {
 		return nil
 	}
+	if err := s.recountBacklog(tx); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := s.stamp(); b.groups == nil || now.Sub(b.counted) >= recount || now.Before(b.counted) {
-		groups, err := s.countBacklog(tx, now)
-		if err != nil {
-			return err
-		}
-		b.groups, b.counted = groups, now
-	}
 	g := b.groups[j.Group]
 	if g == nil {
 		g = &groupBacklog{}
@@ -83,6 +81,29 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 	}
 	return problem.RetryAfter(after, problem.Unavailablef("%s: cannot begin %s: %d accepted operations wait for a conductor%s already; nothing was changed, ask again in %d s",
 		strings.TrimSpace(titled(j.Subject)), j.Kind, g.waiting+g.added, of, int(after/time.Second)))
+}
+
+// recountBacklog counts where the last count is old. While one request counts, the others go by the last count.
+func (s *Store) recountBacklog(tx *Tx) error {
+	b, now := &s.backlog, s.stamp()
+	b.mu.Lock()
+	due := !b.counting && (b.groups == nil || now.Sub(b.counted) >= recount || now.Before(b.counted))
+	b.counting = b.counting || due
+	if b.groups == nil {
+		b.groups = map[string]*groupBacklog{}
+	}
+	b.mu.Unlock()
+	if !due {
+		return nil
+	}
+	groups, err := s.countBacklog(tx, now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counting = false
+	if err == nil {
+		b.groups, b.counted = groups, now
+	}
+	return err
 }
 
 // retryAfter is how long the conductors need to make room for those who were refused before, and for one more. The oldest

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -96,7 +98,9 @@ func (t *transaction) release() {
 // once runs the transaction one time.
 func (t *transaction) once(fn func(context.Context, runner) error) error {
 	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
-	conn, err := t.db.Conn(t.begin)
+	begin, stop := context.WithDeadline(t.begin, t.deadline)
+	conn, err := t.db.Conn(begin)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -169,10 +173,17 @@ func commitError(err error) error {
 		return nil
 	}
 	var pe *pgconn.PgError
-	if errors.As(err, &pe) && pe.Code[:2] != "57" {
-		return err
+	if !errors.As(err, &pe) || severe(pe) || strings.HasPrefix(pe.Code, "57") || strings.HasPrefix(pe.Code, "08") {
+		return unconfirmed(err)
 	}
-	return unconfirmed(err)
+	return err
+}
+
+// severe tells whether the session, or the server, ended by an error. PgBouncer tells by such a one that its server is gone; it knows
+// no translations, and no SeverityUnlocalized.
+func severe(pe *pgconn.PgError) bool {
+	severity := cmp.Or(pe.SeverityUnlocalized, pe.Severity)
+	return severity == "FATAL" || severity == "PANIC"
 }
 
 // closeLine gives the connection back, and tells whether it has ended.

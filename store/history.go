@@ -44,6 +44,9 @@ func (h *history) read(i record.Incarnation, before seen) (wentBack bool) {
 		h.newest.Held = i.Held
 		return true
 	}
+	if i.ID == h.newest.ID && i.Held == nil {
+		i.Held = h.newest.Held // it was read before the hold: a release gives another id
+	}
 	if i.ID != h.newest.ID || i.Counter >= h.newest.Counter {
 		h.newest = i
 	}

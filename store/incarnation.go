@@ -53,6 +53,15 @@ func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	return i, nil
 }
 
+// IncarnationIn reads the incarnation as a transaction sees it.
+func (s *Store) IncarnationIn(ctx context.Context, t job.Tx) (record.Incarnation, error) {
+	i, err := s.incarnation(ctx, t, `SELECT `+incarnationColumns+` FROM incarnation`)
+	if err != nil {
+		return i, fmt.Errorf("read the database's incarnation: %w", err)
+	}
+	return i, nil
+}
+
 func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...any) (i record.Incarnation, err error) {
 	err = s.read(ctx, t, func(r *sql.Rows) (err error) {
 		i, err = scanIncarnation(r)
@@ -87,6 +96,7 @@ func (s *Store) changeIncarnation(ctx context.Context, what, text string, args .
 		return err
 	})
 	if err != nil {
+		s.history.changed() // whoever raises asks again whether anything was written
 		return i, fmt.Errorf("%s: %w", what, err)
 	}
 	if s.history.read(i, before) && i.Held == nil {

@@ -119,6 +119,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	if n <= 0 {
 		n = 24
 	}
+	n = max(n, 2) // one for readers while a commit hangs
 	lines := &vigil{}
 	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, local: local, hints: hints, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err = checkPooler(ctx, config, opts.PoolMode); err == nil {

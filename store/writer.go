@@ -207,6 +207,9 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 	var late *time.Timer
 	var isLate <-chan time.Time // nil: waits for ever
 	if _, request := ctx.Deadline(); request {
+		if w.hangs() { // nobody waits for it anew
+			return unavailable("it confirms no changes now; nothing was changed", errHangs)
+		}
 		late = time.NewTimer(commitTime)
 		defer late.Stop()
 		isLate = late.C

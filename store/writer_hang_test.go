@@ -48,6 +48,10 @@ func TestAHungDiskIsAnswered(t *testing.T) {
 	if took := time.Since(began); took > 3*commitTime {
 		t.Errorf("answered after %s", took)
 	}
+	came := time.Now() // nobody waits anew for what hangs already
+	if err := s.Do(ctx, insertsNode(s, "late")); !problem.Is(err, problem.Unavailable) || problem.IsUnconfirmed(err) || time.Since(came) > commitTime/2 {
+		t.Errorf("who came while the commit hung: %v after %s", err, time.Since(came))
+	}
 	close(thaw)
 	if err := s.Do(t.Context(), insertsNode(s, "after")); err != nil {
 		t.Error(err)
