@@ -1,11 +1,16 @@
 package access
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // Requester is the client of a request: the queues of the store share their turns among requesters.
 type Requester struct {
 	// User is who asks, Source the address that the request came from.
 	User, Source string
+	// Changed is set once a transaction of the request was committed, or may have been; nil: nobody asks.
+	Changed *atomic.Bool
 }
 
 type requesterKey struct{}

@@ -109,6 +109,11 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 			w.Header().Set("Retry-After", seconds(hiddenRetry))
 		}
 	}
+	if status == http.StatusServiceUnavailable && info.changed.Load() {
+		// A part of it was done: who repeats the request does that part twice.
+		w.Header().Del("Retry-After")
+		return http.StatusGatewayTimeout, info.WordsFor(err) + "; a part of the request was done: look before you repeat it"
+	}
 	return status, info.WordsFor(err)
 }
 

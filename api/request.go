@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -21,6 +22,8 @@ type Request struct {
 	Connection context.Context
 	// hidden is why the request failed, where the answer does not tell all of it.
 	hidden string
+	// changed is set once a transaction of the request was committed, or may have been.
+	changed atomic.Bool
 }
 
 // NewRequestID makes a request id as OpenStack spells it.
@@ -36,12 +39,13 @@ func Of(ctx context.Context) *Request {
 
 // RequestedBy notes who asks, and that what the request asks of the database takes its turn among those of other clients.
 func RequestedBy(r *http.Request, who access.Principal) *http.Request {
-	Of(r.Context()).User = who
+	info := Of(r.Context())
+	info.User = who
 	source := peer(r)
 	if v := visitOf(r); v != nil {
 		source = v.source.String()
 	}
-	return r.WithContext(access.WithRequester(r.Context(), access.Requester{User: who.Owner(), Source: source}))
+	return r.WithContext(access.WithRequester(r.Context(), access.Requester{User: who.Owner(), Source: source, Changed: &info.changed}))
 }
 
 // with gives the request a context with a fresh Request in it.

@@ -175,6 +175,16 @@ func (s *Store) hinted() {
 	s.told.wake()
 }
 
+// changed notes that a transaction was committed, or may have been.
+func (s *Store) changed(ctx context.Context, who access.Requester) {
+	if !patienceOf(ctx).lease {
+		s.history.changed()
+	}
+	if who.Changed != nil {
+		who.Changed.Store(true)
+	}
+}
+
 // Do is job.Transactor's.
 func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	var last *Tx
@@ -184,7 +194,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 			last.rolledBack()
 		}
 	}()
-	_, requested := access.RequesterOf(ctx)
+	who, requested := access.RequesterOf(ctx)
 	release, err := seat(ctx, s.writeQueue, s.stepWrites)
 	if err != nil {
 		return err
@@ -200,6 +210,9 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	})
 	if err != nil {
 		told := s.engine.classify(err)
+		if problem.IsUnconfirmed(told) {
+			s.changed(ctx, who)
+		}
 		if s.mood.worse(s.now, err, told) {
 			s.log.Warn("the database takes no changes", "error", told)
 		}
@@ -209,9 +222,7 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 	if s.mood.better() {
 		s.log.Info("the database takes changes again")
 	}
-	if !patienceOf(ctx).lease {
-		s.history.changed()
-	}
+	s.changed(ctx, who)
 	if last.wake {
 		s.wakeHere()
 	}

@@ -78,7 +78,7 @@ var open = map[string]string{
 	"config.Storage.TgtCommand": "a program's name", "config.Secrets.KeyCommand": "says where a key is, not what it is",
 	"config.Keystone.AuthURL": "takes none with a user", "config.Neutron.AuthURL": "takes none with a user",
 	"config.Keystone.Password": "its own type hides it, and config's tests hold that", "config.Neutron.Password": "its own type hides it, and config's tests hold that",
-	"config.Database.Connection": "its own type hides it, and config's tests hold that",
+	"config.Database.Connection": "its own type hides it, and config's tests hold that", "config.Database.DirectConnection": "its own type hides it, and config's tests hold that",
 }
 
 // through are the fields that are filled from what is planted elsewhere, by that bird.
