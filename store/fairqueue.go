@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,11 +14,16 @@ import (
 func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
 	switch classOf(ctx) {
 	case request:
-		return requests.acquire(ctx)
+		release, err = requests.acquire(ctx)
 	case step:
-		return steps.acquire(ctx)
+		release, err = steps.acquire(ctx)
+	default:
+		return func() {}, nil
 	}
-	return func() {}, nil
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = unavailable("it is busy", err) // as where the pool has no connection: a step is tried again
+	}
+	return release, err
 }
 
 // semaphore bounds how many do something at once; nil: there is no bound.
