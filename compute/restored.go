@@ -92,21 +92,25 @@ func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) 
 		case len(told) > 1, g.HostID != srv.HostID, srv.State == Deleted:
 			d.Hold, d.Release = true, "held: no guest of it is started or ended until somebody asks for it; `salvor why` tells of it"
 			return d, true
+		case g.Power == PowerUnknown:
+			d.Hold, d.Release = true, "held: nobody knows how it is, so it is neither started nor ended by itself until somebody asks for that"
+			return d, true
 		case g.Epoch > srv.Epoch || g.Power != srv.Power:
 			d.Take, d.Release = g.Power, "the power that was found is recorded: the guest is left as it is"
-			return d, g.Power != srv.Power || g.Epoch > srv.Epoch
+			return d, true
 		}
 		return d, false
+	}
+	if !h.Speaks[srv.HostID] { // a guest of a server that is recorded as off may run there
+		d.Hold, d.Unreadable = true, fmt.Sprintf("host %s was not heard since the start", orID(home))
+		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
+		return d, true
 	}
 	if srv.Power.provenOff() || srv.Power == PowerUnknown && srv.Wanted != PowerOn {
 		return d, false
 	}
 	d.Found, d.Take, d.Hold = "no host reports it", PowerOff, true
 	d.Release = "recorded as off, and not started by itself; start it when you know that it runs nowhere"
-	if !h.Speaks[srv.HostID] {
-		d.Found, d.Take, d.Unreadable = "", "", fmt.Sprintf("host %s was not heard since the start", orID(home))
-		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
-	}
 	return d, true
 }
 

@@ -18,16 +18,20 @@ func TestHeldGuests(t *testing.T) {
 		guests []seen
 		silent bool
 		want   string
+		found  Power
 	}{
-		"as recorded":           {PowerOn, []seen{{"home", 5}}, false, ""},
-		"off as recorded":       {PowerOff, nil, false, ""},
-		"elsewhere":             {PowerOn, []seen{{"away", 6}}, false, "hold"},
-		"in two places":         {PowerOn, []seen{{"home", 5}, {"away", 6}}, false, "hold"},
-		"off and elsewhere":     {PowerOff, []seen{{"away", 6}}, false, "hold"},
-		"recorded off, runs":    {PowerOff, []seen{{"home", 5}}, false, "take on"},
-		"ahead at home":         {PowerOn, []seen{{"home", 6}}, false, "take on"},
-		"no host reports it":    {PowerOn, nil, false, "take off hold"},
-		"its host is not heard": {PowerOn, []seen{{"home", 5}}, true, "hold unreadable"},
+		"as recorded":                         {PowerOn, []seen{{"home", 5}}, false, "", PowerOn},
+		"off as recorded":                     {PowerOff, nil, false, "", PowerOn},
+		"elsewhere":                           {PowerOn, []seen{{"away", 6}}, false, "hold", PowerOn},
+		"in two places":                       {PowerOn, []seen{{"home", 5}, {"away", 6}}, false, "hold", PowerOn},
+		"off and elsewhere":                   {PowerOff, []seen{{"away", 6}}, false, "hold", PowerOn},
+		"recorded off, runs":                  {PowerOff, []seen{{"home", 5}}, false, "take on", PowerOn},
+		"ahead at home":                       {PowerOn, []seen{{"home", 6}}, false, "take on", PowerOn},
+		"no host reports it":                  {PowerOn, nil, false, "take off hold", PowerOn},
+		"off, host silent":                    {PowerOff, nil, true, "hold unreadable", PowerOn},
+		"home report with unknown power":      {PowerOn, []seen{{"home", 5}}, false, "hold", PowerUnknown},
+		"off, home report with unknown power": {PowerOff, []seen{{"home", 5}}, false, "hold", PowerUnknown},
+		"its host is not heard":               {PowerOn, []seen{{"home", 5}}, true, "hold unreadable", PowerOn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &HeldGuests{Hosts: map[string]*Host{}, Speaks: map[string]bool{"home": !c.silent, "away": true}}
@@ -36,7 +40,7 @@ func TestHeldGuests(t *testing.T) {
 			}
 			h.Servers = []*Server{{Record: record.Record{ID: "s"}, HostID: "home", State: Active, Power: c.power, Wanted: c.power, Epoch: 5}}
 			for _, g := range c.guests {
-				h.Reports = append(h.Reports, GuestReport{HostID: g.host, ServerID: "s", Epoch: g.epoch, Power: PowerOn})
+				h.Reports = append(h.Reports, GuestReport{HostID: g.host, ServerID: "s", Epoch: g.epoch, Power: c.found})
 			}
 			got := ""
 			for _, d := range h.Compare() {
