@@ -167,11 +167,13 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 			return err
 		}
 	case record.ContinueJob:
-		if words = "goes on"; o.restarts() {
-			words = "begins again"
-			if err := s.store.RestartJob(tx, o.Job); err != nil {
-				return err
-			}
+		words = "goes on"
+		resume := func() error { return s.store.Signal(tx, o.Subject) } // it looks: the order that it waits for is void
+		if o.restarts() {
+			words, resume = "begins again", func() error { return s.store.RestartJob(tx, o.Job) }
+		}
+		if err := resume(); err != nil {
+			return err
 		}
 	}
 	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: who.RequestID, User: who.User,

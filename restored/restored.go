@@ -27,8 +27,10 @@ type Store interface {
 	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
 	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
 	SaveHeldChoice(tx job.Tx, c record.HeldChoice) error
-	// FreeJobs takes every open job from its owner and raises its fence by step.
+	// FreeJobs takes every open job from its owner, raises its fence by step and has the bounds of its action begin anew. A job that
+	// waits needs a signal, by which it looks and waits again.
 	FreeJobs(tx job.Tx, step int64) error
+	Signal(tx job.Tx, subject job.Subject) error
 	// RestartJob has a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
 	RestartJob(tx job.Tx, j job.Job) error
 	DropJob(tx job.Tx, j job.Job, cause error) error
