@@ -194,6 +194,13 @@ func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	if srv.Task == Deleting && plainKind(j.Kind) != JobDelete {
 		return s.note(tx, srv.ID, record.Asker{}, "request", j.Problem)
 	}
+	// The lost history may have given its host a volume: as after a reset, that one is given to nobody before an operator has looked.
+	if err := s.volumesReset(ctx, tx, srv, &j); err != nil {
+		return err
+	}
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
 	return s.Fail(ctx, tx, &j, nil)
 }
 
