@@ -3,6 +3,7 @@ package compute
 import (
 	"testing"
 
+	"salvor/job"
 	"salvor/record"
 )
 
@@ -69,4 +70,40 @@ func join(a, b string) string {
 		return b
 	}
 	return a + " " + b
+}
+
+// TestWhatAHeldJobMayNotDo: where a guest runs elsewhere no job goes on that may start a second one, and a move is not undone once the
+// guest may have left. Each job keeps a choice, so that the database can be released.
+func TestWhatAHeldJobMayNotDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind      job.Kind
+		action    string
+		elsewhere bool
+		want      string
+	}{
+		"start":                         {JobPower, "power on", false, "continue end drop"},
+		"start, guest elsewhere":        {JobPower, "power on", true, "end drop"},
+		"rescue, guest elsewhere":       {JobRescue, "", true, "end drop"},
+		"migrate, not begun":            {JobMigrate, "", false, "continue end"},
+		"migrate, prepares":             {JobMigrate, MigratePrepares, false, "continue end"},
+		"migrate, leaves":               {JobMigrate, LeaveSource, false, "continue"},
+		"migrate, arrives":              {JobMigrate, "arrive", true, "continue"},
+		"move":                          {JobMove, "prepare the disks", false, "continue end"},
+		"move, guest at the other side": {JobMove, "prepare the disks", true, "continue"},
+	} {
+		j, got := &job.Job{Kind: c.kind, Action: c.action, Subject: Subject("s")}, ""
+		g := HeldGuest{Elsewhere: c.elsewhere}
+		if CannotContinue(j, g) == "" {
+			got = join(got, "continue")
+		}
+		if CannotEnd(j, g) == "" {
+			got = join(got, "end")
+		}
+		if CanDrop(j) {
+			got = join(got, "drop")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }

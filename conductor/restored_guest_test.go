@@ -1,12 +1,14 @@
 package conductor
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/restored"
 	"salvor/secret"
@@ -44,5 +46,34 @@ func TestAContinuedJobAsksItsHostAgain(t *testing.T) {
 	h.work(t)
 	if srv := h.now(t); srv.State != compute.Stopped || srv.Fault != nil {
 		t.Errorf("%s", h.picture(t))
+	}
+}
+
+// TestAJobDoesNotGoOnWhereItsGuestIsElsewhere: neither a choice nor the choice for the rest has it go on, and the reason is told.
+func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
+	t.Parallel()
+	h, s := waitsForHost(t, compute.Act{Action: compute.RebootHard})
+	other := h.host.ID[:len(h.host.ID)-12] + "000000000000"
+	h.tx(t, func(tx job.Tx) error {
+		away := *h.host
+		away.ID, away.Name = other, "west"
+		return h.store.Hosts().Insert(tx, &away)
+	})
+	report := compute.Renewal{BootID: "boot-1", HasGuests: true, Guests: []compute.Guest{{ID: h.server, Ours: true, Epoch: 9, Power: compute.PowerOn}}}
+	if _, err := h.services.Hosts.Renew(t.Context(), other, "01", report); err != nil {
+		t.Fatal(err)
+	}
+	id := h.lead(t).ID
+	refused := func(err error) {
+		t.Helper()
+		if !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "on host west") || !strings.Contains(err.Error(), "--drop "+id) {
+			t.Errorf("%v", err)
+		}
+	}
+	refused(s.Choose(t.Context(), record.ChoiceOfJob, record.ContinueJob, []string{id}, record.Asker{}))
+	_, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{})
+	refused(err)
+	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.DropJob}, record.Asker{}); err != nil {
+		t.Error(err)
 	}
 }
