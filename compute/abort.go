@@ -61,6 +61,12 @@ func (s *Servers) Abort(ctx context.Context, id string, who Who) (*Server, error
 // LeaveSource is the action of JobMigrate in which the guest of a server goes from host to host.
 const LeaveSource = "leave the source"
 
+// The actions of JobMigrate before that one.
+const (
+	MigrateChooses  = "choose the destination"
+	MigratePrepares = "prepare the destination"
+)
+
 // abortable refuses the abort of a job in an action whose end only a host can tell: the guest runs at one of two hosts then.
 func (s *Servers) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.Kind != JobMigrate || j.Action != LeaveSource {

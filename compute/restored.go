@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"salvor/job"
 	"salvor/record"
@@ -26,6 +27,8 @@ type HeldGuest struct {
 	Take Power
 	// Hold: nothing starts or ends the server by itself after the release.
 	Hold bool
+	// Elsewhere: a guest runs where the server does not live, or in two places.
+	Elsewhere bool
 }
 
 const factGuest = "guest"
@@ -90,23 +93,27 @@ func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) 
 		d.Found, d.ReadAt = h.where(g), g.SeenAt
 		switch {
 		case len(told) > 1, g.HostID != srv.HostID, srv.State == Deleted:
-			d.Hold, d.Release = true, "held: no guest of it is started or ended until somebody asks for it; `salvor why` tells of it"
+			d.Hold, d.Elsewhere, d.Release = true, true, "held: no guest of it is started or ended until somebody asks for it; `salvor why` tells of it"
+			return d, true
+		case g.Power == PowerUnknown:
+			d.Hold, d.Release = true, "held: nobody knows how it is, so it is neither started nor ended by itself until somebody asks for that"
 			return d, true
 		case g.Epoch > srv.Epoch || g.Power != srv.Power:
 			d.Take, d.Release = g.Power, "the power that was found is recorded: the guest is left as it is"
-			return d, g.Power != srv.Power || g.Epoch > srv.Epoch
+			return d, true
 		}
 		return d, false
+	}
+	if !h.Speaks[srv.HostID] { // a guest of a server that is recorded as off may run there
+		d.Hold, d.Unreadable = true, fmt.Sprintf("host %s was not heard since the start", orID(home))
+		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
+		return d, true
 	}
 	if srv.Power.provenOff() || srv.Power == PowerUnknown && srv.Wanted != PowerOn {
 		return d, false
 	}
 	d.Found, d.Take, d.Hold = "no host reports it", PowerOff, true
 	d.Release = "recorded as off, and not started by itself; start it when you know that it runs nowhere"
-	if !h.Speaks[srv.HostID] {
-		d.Found, d.Take, d.Unreadable = "", "", fmt.Sprintf("host %s was not heard since the start", orID(home))
-		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
-	}
 	return d, true
 }
 
@@ -190,7 +197,37 @@ func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	if srv.Task == Deleting && plainKind(j.Kind) != JobDelete {
 		return s.note(tx, srv.ID, record.Asker{}, "request", j.Problem)
 	}
+	// The lost history may have given its host a volume: as after a reset, that one is given to nobody before an operator has looked.
+	if err := s.volumesReset(ctx, tx, srv, &j); err != nil {
+		return err
+	}
+	if err := s.save(tx, srv); err != nil {
+		return err
+	}
 	return s.Fail(ctx, tx, &j, nil)
+}
+
+// beforeLeaving are the actions of JobMigrate until which the guest is at the source.
+var beforeLeaving = []string{"", MigrateChooses, MigratePrepares}
+
+// CannotContinue tells why the open job of a held database must not go on; empty: it may. A move may find a guest at its destination, and
+// asks by itself for others.
+func CannotContinue(j *job.Job, g HeldGuest) string {
+	if g.Elsewhere && CanDrop(j) {
+		return "a guest of the server runs elsewhere (" + g.Found + "), and a second one may be started"
+	}
+	return ""
+}
+
+// CannotEnd tells why the open job of a held database must not be undone; empty: it may.
+func CannotEnd(j *job.Job, g HeldGuest) string {
+	switch {
+	case j.Kind == JobMigrate && !slices.Contains(beforeLeaving, j.Action):
+		return fmt.Sprintf("the guest may be at either host since %q", LeaveSource)
+	case (j.Kind == JobMigrate || j.Kind == JobMove) && g.Elsewhere:
+		return "the guest may have arrived already (" + g.Found + ")"
+	}
+	return ""
 }
 
 // CanDrop tells whether the job of a server is no more than that: plans, moves and fences have records of their own that wait for them.

@@ -20,8 +20,8 @@ func (c *Conductor) serverMigrate() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMigrate, Version: 1, Class: job.Operation, Failed: c.migrateFailed,
 		Actions: []job.Action{
-			{Name: "choose the destination", Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
-			{Name: "prepare the destination", Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
+			{Name: compute.MigrateChooses, Do: c.trips(c.reserveThere), NoUndo: "the end of a failed move gives the place back", Deadline: guestDeadline(quickErrand)},
+			{Name: compute.MigratePrepares, Do: c.trips(c.makeReady), Undo: c.trips(beforeHandOver(c.clearReady)), Deadline: guestDeadline(diskErrand)},
 			{Name: compute.LeaveSource, Do: c.trips(c.leaveSource), Undo: c.trips(beforeHandOver(c.stayAtSource)), Deadline: guestDeadline(liveErrand)},
 			{Name: "hand over", Do: c.trips(c.handOver), NoUndo: forward},
 			{Name: "arrive", Do: c.trips(c.arriveLive), NoUndo: forward, Deadline: guestDeadline(quickErrand)},

@@ -69,13 +69,14 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 	for i := range p.Jobs {
 		o := &p.Jobs[i]
 		if o.Choice == "" {
-			if o.Choice = w.Rest; w.Rest != "" && o.Effects[w.Rest] == "" {
-				return nil, problem.Conflictf("Job %s (%s) cannot be dropped: other records wait for it. Run: salvor db restored --end %s, or --continue %s", o.ID, o.Kind, o.ID, o.ID)
-			}
+			o.Choice = w.Rest
 		}
 		if o.Choice == "" {
 			undecided = append(undecided, fmt.Sprintf("%s (%s of %s)", o.ID, o.Kind, o.subject()))
 			continue
+		}
+		if err := o.refuses(o.Choice); err != nil { // what a host told since the choice counts too
+			return nil, err
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s %s: %s", o.subject(), o.Kind, o.ID, o.Effects[o.Choice]))
 	}
@@ -167,11 +168,13 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 			return err
 		}
 	case record.ContinueJob:
-		if words = "goes on"; o.restarts() {
-			words = "begins again"
-			if err := s.store.RestartJob(tx, o.Job); err != nil {
-				return err
-			}
+		words = "goes on"
+		resume := func() error { return s.store.Signal(tx, o.Subject) } // it looks: the order that it waits for is void
+		if o.restarts() {
+			words, resume = "begins again", func() error { return s.store.RestartJob(tx, o.Job) }
+		}
+		if err := resume(); err != nil {
+			return err
 		}
 	}
 	return s.store.Append(tx, job.Event{Subject: o.Subject, At: s.now(), Type: "request", Severity: "info", JobID: o.ID, RequestID: who.RequestID, User: who.User,

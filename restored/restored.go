@@ -29,8 +29,10 @@ type Store interface {
 	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
 	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
 	SaveHeldChoice(tx job.Tx, c record.HeldChoice) error
-	// FreeJobs takes every open job from its owner and raises its fence by step.
+	// FreeJobs takes every open job from its owner, raises its fence by step and has the bounds of its action begin anew. A job that
+	// waits needs a signal, by which it looks and waits again.
 	FreeJobs(tx job.Tx, step int64) error
+	Signal(tx job.Tx, subject job.Subject) error
 	// RestartJob has a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
 	RestartJob(tx job.Tx, j job.Job) error
 	DropJob(tx job.Tx, j job.Job, cause error) error
@@ -70,6 +72,7 @@ type OpenJob struct {
 	// Effects tell by choice what becomes of the job. What is not in it cannot be chosen.
 	Effects map[string]string
 	node    *metal.Node
+	guest   compute.HeldGuest
 }
 
 // picture is what the rows say at one moment.
@@ -149,7 +152,9 @@ func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
 	for id, h := range servers.Hosts {
 		names[id] = h.Name
 	}
+	guests := map[string]compute.HeldGuest{}
 	for _, g := range p.guests {
+		guests[g.Subject.ID] = g
 		p.Differences = append(p.Differences, g.Difference)
 	}
 	for _, j := range jobs {
@@ -157,7 +162,7 @@ func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
 			p.others = append(p.others, j) // they only read
 			continue
 		}
-		o := OpenJob{Job: j, Name: names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: byID[j.Subject.ID]}
+		o := OpenJob{Job: j, Name: names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: byID[j.Subject.ID], guest: guests[j.Subject.ID]}
 		o.Effects = o.effects()
 		p.Jobs = append(p.Jobs, o)
 	}
@@ -222,7 +227,34 @@ func (o *OpenJob) effects() map[string]string {
 	if o.Subject.Kind != job.Node("").Kind {
 		out[record.EndJob] = "fails; what it did is undone"
 	}
+	if compute.CannotContinue(&o.Job, o.guest) != "" {
+		delete(out, record.ContinueJob)
+	}
+	if compute.CannotEnd(&o.Job, o.guest) != "" {
+		delete(out, record.EndJob)
+	}
 	return out
+}
+
+// refuses is nil where a choice is possible.
+func (o *OpenJob) refuses(choice string) error {
+	if o.Effects[choice] != "" {
+		return nil
+	}
+	deed, why := "be dropped", "other records wait for it"
+	switch choice {
+	case record.ContinueJob:
+		deed, why = "go on", compute.CannotContinue(&o.Job, o.guest)
+	case record.EndJob:
+		deed, why = "be ended", compute.CannotEnd(&o.Job, o.guest)
+	}
+	var can []string
+	for _, other := range []string{record.ContinueJob, record.EndJob, record.DropJob} {
+		if o.Effects[other] != "" {
+			can = append(can, fmt.Sprintf("salvor db restored --%s %s", other, o.ID))
+		}
+	}
+	return problem.Conflictf("Job %s (%s) cannot %s: %s. Run: %s", o.ID, o.Kind, deed, why, strings.Join(can, ", or "))
 }
 
 // heldOnly refuses where nothing is held.
@@ -283,8 +315,8 @@ func (p *picture) findJobs(choice string, which []string) ([]string, error) {
 			return nil, problem.NotFoundf("No open job has the id %.60q, or is of a node or server of that name; run: salvor db restored", word)
 		}
 		for _, o := range found {
-			if o.Effects[choice] == "" {
-				return nil, problem.Conflictf("Job %s (%s) cannot be dropped: other records wait for it. Choose continue or end.", o.ID, o.Kind)
+			if err := o.refuses(choice); err != nil {
+				return nil, err
 			}
 			ids = append(ids, o.ID)
 		}

@@ -111,13 +111,14 @@ func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 }
 
 // FreeJobs takes every open job from its owner, and raises its fence by step. What was running is ready, as after the death of its owner.
+// The bounds of actions and waits begin anew: time under the hold is nobody's fault.
 func (s *Store) FreeJobs(t job.Tx, step int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
 	_, err = tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', fence = fence + $1,
-		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END WHERE state <> 'ended'`, step, micros(s.stamp()))
+		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = CASE WHEN class = 'ask' THEN deadline ELSE 0 END WHERE state <> 'ended'`, step, micros(s.stamp()))
 	tx.wake = true
 	return err
 }
