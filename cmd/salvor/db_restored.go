@@ -43,8 +43,9 @@ record and machine. Choose for each job; nothing is done before the release, and
 
 JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": those without a choice.
 
-The power that was found becomes the recorded one, so that power sync switches no healthy machine. With --enforce NODE
-the record stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
+The power that was found becomes the recorded one, so that power sync switches no healthy machine. Power that was
+not read in the last 2 minutes becomes unknown: power sync records what it finds then. With --enforce NODE the record
+stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
 
 --release does what was chosen, in one transaction. It is refused while a job has no choice (--rest chooses for all of
 those) or a machine was not read (--unread). --dry-run tells what it would do.
