@@ -141,6 +141,7 @@ type program struct {
 	limits       *api.Limits
 	opened       []netip.AddrPort // our listeners
 	self         string           // where we ourselves reach our API; set before anything runs
+	found        record.Witness   // what the database said when this process started
 	witnessed    record.Witness   // what the witness files remember
 	heldBefore   bool             // the database was held when it was read last
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"salvor/config"
 	"salvor/job"
@@ -110,6 +111,39 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 		}
 		if w.Told() != nil {
 			t.Error("a held database is told to hosts")
+		}
+	})
+}
+
+// TestOnlyAHostThatKnowsTheStartEndsTheWait: a host that was told less than the database said when the process started, or that proves
+// nothing, leaves the others the time to speak.
+func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *program) {
+		addJob(t, p.store)
+		w := &hostWitnesses{program: p, former: map[string]bool{"former": true}}
+		var told []wire.Witness
+		for range 2 {
+			if _, err := p.store.Raise(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, *w.Told())
+		}
+		i := p.store.Known()
+		p.found = record.Witness{ID: i.ID, Counter: i.Counter}
+		if _, err := p.store.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.store.StandBy(time.Hour)
+		unproved := told[1]
+		unproved.Proof = ""
+		for _, less := range []wire.Witness{{}, {Incarnation: "former", Counter: 99}, told[0], unproved} {
+			if err := w.Heard(t.Context(), "vm1", less); err != nil || !p.store.StandsBy() {
+				t.Errorf("%+v ended the wait: %v", less, err)
+			}
+		}
+		if err := w.Heard(t.Context(), "vm1", told[1]); err != nil || p.store.StandsBy() {
+			t.Errorf("a host that knows the start did not end the wait: %v", err)
 		}
 	})
 }
