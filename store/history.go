@@ -142,14 +142,14 @@ func (s *Store) Compare(ctx context.Context, w record.Witness, from string) erro
 	if code == "" || i.Held != nil {
 		return nil
 	}
-	if empty, err := s.isEmpty(ctx); err != nil || empty {
+	if empty, err := s.IsEmpty(ctx); err != nil || empty {
 		return err
 	}
 	return s.Hold(ctx, code, detail)
 }
 
-// isEmpty tells whether nothing is in the database that could be acted on.
-func (s *Store) isEmpty(ctx context.Context) (bool, error) {
+// IsEmpty tells whether nothing is in the database that could be acted on.
+func (s *Store) IsEmpty(ctx context.Context) (bool, error) {
 	empty := true
 	err := s.read(ctx, nil, func(*sql.Rows) error { empty = false; return nil }, `SELECT 1 WHERE EXISTS (SELECT 1 FROM node)
 		OR EXISTS (SELECT 1 FROM server) OR EXISTS (SELECT 1 FROM host) OR EXISTS (SELECT 1 FROM job)`)
