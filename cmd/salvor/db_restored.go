@@ -34,7 +34,8 @@ func newDBRestoredCommand() *cobra.Command {
 		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
 
 A restored database remembers machines as they were, and jobs that have ended long since. So salvor serve starts held:
-it answers, reads the machines, and changes nothing. This command shows why, the open jobs, and each difference between
+it answers, reads the machines, and changes nothing. Stop every process of the former release: it does not know that the
+database is held, and acts on it. This command shows why, the open jobs, and each difference between
 record and machine. Choose for each job; nothing is done before the release, and until then a choice can be changed:
 
   --continue JOB  its work goes on; an operation whose ramdisk was booting begins again
