@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -90,6 +91,22 @@ func mayAct(first int) string {
 }
 
 func (s seen) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
+
+// whyNotActing says why mayAct is false; nil: it is true.
+func (s *Store) whyNotActing(tx *Tx) error {
+	may := false
+	if err := tx.each(func(*sql.Rows) error { may = true; return nil }, `SELECT 1 WHERE `+mayAct(1), tx.seen.acting()...); err != nil || may {
+		return err
+	}
+	i, err := s.incarnation(tx.ctx, tx, `SELECT `+incarnationColumns+` FROM incarnation`)
+	if err == nil {
+		err = i.Held.Refusal()
+	}
+	if err == nil {
+		err = problem.Unavailablef("Nothing is changed now: the database is older than this process has seen it; it will be held, see: %s", record.HeldNext)
+	}
+	return err
+}
 
 // readBeat looks at the counter that a beat has left. One that is not above the last one is of an older state of the database, which
 // is held by the same transaction.
