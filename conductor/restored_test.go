@@ -168,6 +168,57 @@ func TestRestoredJobs(t *testing.T) {
 	}
 }
 
+// TestRestoredPowerNotReadLately: of a machine that was not read, or long ago, the release leaves the power unknown, and power sync
+// takes what it finds when the BMC answers again and switches nothing.
+func TestRestoredPowerNotReadLately(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		enforce, silent bool
+		age             time.Duration
+		want            metal.Power
+	}{
+		"silent BMC": {silent: true}, "old reading": {age: time.Hour}, "future": {age: -time.Hour}, "young reading": {age: time.Minute, want: metal.PowerOff},
+		"enforced": {enforce: true, age: time.Hour, want: metal.PowerOn}, "enforced, silent": {enforce: true, silent: true, want: metal.PowerOn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metal.Active)
+			s := restored.New(b.store, b.nodes, compute.New(b.store, b.store, compute.Options{}, time.Now), func() time.Time { return time.Now().Add(c.age) })
+			err := b.store.Hold(t.Context(), record.HeldBackup, "a test")
+			b.mu.Lock()
+			b.power = metal.PowerOff
+			b.mu.Unlock()
+			if c.silent {
+				b.refuse(problem.Unavailablef("no route to the BMC"))
+			}
+			b.readHeld(t)
+			if c.enforce && err == nil {
+				err = s.Choose(t.Context(), record.ChoiceOfNode, record.EnforcePower, []string{"all"}, record.Asker{})
+			}
+			var lines []string
+			if err == nil {
+				lines, err = s.Release(t.Context(), restored.Wanted{}, record.Asker{})
+			}
+			if n := b.stored(t); err != nil || n.PowerState != c.want {
+				t.Fatalf("recorded %q, want %q; %v", n.PowerState, c.want, err)
+			}
+			if told := strings.Contains(strings.Join(lines, "\n"), "unknown"); told != (c.want == "") {
+				t.Errorf("the release says %q", lines)
+			}
+			if _, err := b.store.Incarnation(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.refuse(nil)
+			for range 3 {
+				b.con.syncOnce(t.Context(), everyNode)
+			}
+			if jobs := b.open(t); (len(jobs) > 0) != c.enforce || !c.enforce && b.stored(t).PowerState != metal.PowerOff {
+				t.Errorf("power is recorded as %q, jobs: %+v", b.stored(t).PowerState, jobs)
+			}
+		})
+	}
+}
+
 // ended waits until no job of the node is open. The ramdisk, where one runs, heartbeats meanwhile.
 func (b *bench) ended(t *testing.T) {
 	t.Helper()

@@ -218,12 +218,10 @@ func (n *Node) handle() string {
 // NumberStep is how far numbers jump that are known outside of the database: whatever the lost history handed out is lower.
 const NumberStep = 1 << 20
 
-// Released is what a release of the held database makes of a node: its next boot has a number, and so a token, that no lost one had. take is
-// the power that becomes the recorded one; empty: it stays. The open boot of a ramdisk is void.
-func (n *Node) Released(take Power) {
+// Released is what a release of the held database makes of a node: its next boot has a number, and so a token, that no lost one had. The power
+// becomes the recorded one. The open boot of a ramdisk is void.
+func (n *Node) Released(power Power) {
 	n.VoidRamdisk()
 	n.BootNumber += NumberStep
-	if take != "" && take != n.PowerState {
-		n.PowerState = take
-	}
+	n.PowerState = power
 }

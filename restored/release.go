@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/compute"
 	"salvor/job"
@@ -23,7 +24,7 @@ const (
 type Wanted struct {
 	// Rest is the choice for jobs that have none; empty: each needs one.
 	Rest string
-	// Unread: machines that were not read yet keep their record.
+	// Unread: machines need not be read first.
 	Unread bool
 	// DryRun tells what would be done and does nothing.
 	DryRun bool
@@ -85,7 +86,7 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 			len(undecided), some(undecided))
 	}
 	if left := p.Nodes - p.Read; left > 0 && !w.Unread {
-		return nil, problem.Conflictf("The database is not released: %d of %d machines were not read yet, so power sync may switch some of them. Wait, or run: salvor db restored --release --unread", left, p.Nodes)
+		return nil, problem.Conflictf("The database is not released: %d of %d machines were not read yet, so what differs there is not told. Wait, or run: salvor db restored --release --unread", left, p.Nodes)
 	}
 	for _, d := range p.Differences {
 		name := d.Name
@@ -93,6 +94,15 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 			name = d.Subject.ID
 		}
 		lines = append(lines, fmt.Sprintf("%s %s: %s: recorded %s, found %s: %s", d.Subject.Kind, name, d.What, d.Recorded, found(d), d.Release))
+	}
+	unknown := 0
+	for _, n := range p.nodes {
+		if n.PowerState != metal.PowerUnknown && p.power(n) == metal.PowerUnknown {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		lines = append(lines, fmt.Sprintf("power of %d nodes was not read in the last %.0f minutes: it becomes unknown; power sync records what it finds and switches none of them", unknown, readingCounts.Minutes()))
 	}
 	return append(lines, fmt.Sprintf("epochs of servers and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
 }
@@ -187,15 +197,34 @@ func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id str
 	if err != nil {
 		return err
 	}
-	take := p.readings[id].Facts.Power
-	if p.choices[key(record.ChoiceOfNode, id)] == record.EnforcePower {
-		take = ""
-	}
 	was := n.PowerState
-	n.Released(take)
+	n.Released(p.power(n))
 	if err := s.store.SaveNode(tx, n); err != nil || n.PowerState == was {
 		return err
 	}
-	return s.store.Append(tx, job.Event{Subject: job.Node(id), At: s.now(), Type: "contact", Severity: "info",
-		Text: fmt.Sprintf("the restored database was released: power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)})
+	words := fmt.Sprintf("power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)
+	if n.PowerState == metal.PowerUnknown {
+		words = fmt.Sprintf("power was recorded as %q and not read shortly before, so it is unknown until power sync reads it", was)
+	}
+	return s.store.Append(tx, job.Event{Subject: job.Node(id), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + words})
 }
+
+// power is the power that the release records of a node: the one that was found, and none where that may not be true any more. Power
+// sync switches no machine of unknown power. The record stays where an operator wants it enforced, or the driver reads no power.
+func (p *picture) power(n *metal.Node) metal.Power {
+	r, read := p.readings[n.ID]
+	switch {
+	case p.choices[key(record.ChoiceOfNode, n.ID)] == record.EnforcePower:
+		return n.PowerState
+	case !read || r.Facts.Unreadable[metal.FactPower] != "":
+		return metal.PowerUnknown
+	case r.Facts.Power == "":
+		return n.PowerState
+	case p.at.Sub(r.ReadAt).Abs() > readingCounts:
+		return metal.PowerUnknown
+	}
+	return r.Facts.Power
+}
+
+// readingCounts is how long a machine is believed to have the power that was read.
+const readingCounts = 2 * time.Minute

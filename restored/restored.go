@@ -78,6 +78,7 @@ type OpenJob struct {
 // picture is what the rows say at one moment.
 type picture struct {
 	Report
+	at       time.Time
 	choices  map[string]string
 	nodes    []*metal.Node
 	readings map[string]metal.HeldReading
@@ -98,7 +99,7 @@ func (s *Service) Report(ctx context.Context) (*Report, error) {
 func key(kind, id string) string { return kind + " " + id }
 
 func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
-	p := &picture{choices: map[string]string{}, readings: map[string]metal.HeldReading{}}
+	p := &picture{at: s.now(), choices: map[string]string{}, readings: map[string]metal.HeldReading{}}
 	var err error
 	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil {
 		return nil, err
@@ -175,17 +176,24 @@ func (p *picture) ofNode(n *metal.Node, r metal.HeldReading) []record.Difference
 		d := &out[i]
 		d.Release = "nothing: it is told, and left as it is"
 		switch {
-		case d.Unreadable != "":
+		case d.What == metal.FactPower && p.power(n) == metal.PowerUnknown:
+			d.Release = "becomes unknown: power sync records what it finds, and leaves the machine as it is"
+			d.Next = []record.Command{enforce(n)}
+		case d.Unreadable != "" && d.What != metal.FactPower:
 			d.Release = "nothing: the record stays as it is"
 		case d.What == metal.FactPower && p.choices[key(record.ChoiceOfNode, n.ID)] == record.EnforcePower:
 			d.Release = "the recorded power stays, and power sync switches the machine to it"
-			d.Next = []record.Command{{Run: "salvor db restored --take " + handle(n), For: "record what was found instead"}}
+			d.Next = []record.Command{{Run: "salvor db restored --take " + handle(n), For: "leave the machine as it is"}}
 		case d.What == metal.FactPower:
 			d.Release = "recorded as found: the machine is left as it is"
-			d.Next = []record.Command{{Run: "salvor db restored --enforce " + handle(n), For: "have power sync switch the machine to the recorded power"}}
+			d.Next = []record.Command{enforce(n)}
 		}
 	}
 	return out
+}
+
+func enforce(n *metal.Node) record.Command {
+	return record.Command{Run: "salvor db restored --enforce " + handle(n), For: "have power sync switch the machine to the recorded power"}
 }
 
 func handle(n *metal.Node) string {

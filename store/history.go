@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -94,6 +95,22 @@ func mayAct(first int) string {
 
 func (s seen) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
 
+// whyNotActing says why mayAct is false; nil: it is true.
+func (s *Store) whyNotActing(tx *Tx) error {
+	may := false
+	if err := tx.each(func(*sql.Rows) error { may = true; return nil }, `SELECT 1 WHERE `+mayAct(1), tx.seen.acting()...); err != nil || may {
+		return err
+	}
+	i, err := s.incarnation(tx.ctx, tx, `SELECT `+incarnationColumns+` FROM incarnation`)
+	if err == nil {
+		err = i.Held.Refusal()
+	}
+	if err == nil {
+		err = problem.Unavailablef("Nothing is changed now: the database is older than this process has seen it; it will be held, see: %s", record.HeldNext)
+	}
+	return err
+}
+
 // readBeat looks at the counter that a beat has left. One that is not above the last one is of an older state of the database, which
 // is held by the same transaction.
 func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
@@ -145,14 +162,14 @@ func (s *Store) Compare(ctx context.Context, w record.Witness, from string) erro
 	if code == "" || i.Held != nil {
 		return nil
 	}
-	if empty, err := s.isEmpty(ctx); err != nil || empty {
+	if empty, err := s.IsEmpty(ctx); err != nil || empty {
 		return err
 	}
 	return s.Hold(ctx, code, detail)
 }
 
-// isEmpty tells whether nothing is in the database that could be acted on.
-func (s *Store) isEmpty(ctx context.Context) (bool, error) {
+// IsEmpty tells whether nothing is in the database that could be acted on.
+func (s *Store) IsEmpty(ctx context.Context) (bool, error) {
 	empty := true
 	err := s.read(ctx, nil, func(*sql.Rows) error { empty = false; return nil }, `SELECT 1 WHERE EXISTS (SELECT 1 FROM node)
 		OR EXISTS (SELECT 1 FROM server) OR EXISTS (SELECT 1 FROM host) OR EXISTS (SELECT 1 FROM job)`)

@@ -70,14 +70,19 @@ func TestHeldDatabaseRunsNothing(t *testing.T) {
 			t.Fatal("this process knows already")
 		}
 		idle(t, s, me, j)
+		refused := func(when string) {
+			t.Helper()
+			err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("c")}) })
+			if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor db restored") {
+				t.Errorf("a new job, %s: %v", when, err)
+			}
+		}
+		refused("before this process knows")
 		if _, err := s.Incarnation(t.Context()); err != nil || s.Held() == nil {
 			t.Fatalf("held: %v, %v", s.Held(), err)
 		}
 		idle(t, s, me, j)
-		err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("c")}) })
-		if !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor db restored") {
-			t.Errorf("a new job: %v", err)
-		}
+		refused("once it knows")
 		if due, err := s.NextDue(t.Context(), inNone, aKind); err != nil || !due.IsZero() {
 			t.Errorf("a job is due at %v, %v", due, err)
 		}

@@ -45,15 +45,19 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) ON CONFLICT DO NOTHING`,
+	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33 WHERE `+mayAct(34)+` ON CONFLICT DO NOTHING`,
 		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
 		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
-		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), j.AbortCause, expires(j))
+		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), j.AbortCause, expires(j),
+		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
 	}
 	if n == 0 {
+		if err := s.whyNotActing(tx); err != nil {
+			return err
+		}
 		return s.whyTaken(tx, j)
 	}
 	tx.wake = tx.wake || claimable(j.State)

@@ -16,6 +16,7 @@ import (
 	"salvor/api"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/secret"
 	wire "salvor/wire/native"
 )
@@ -30,6 +31,8 @@ type SiteConfig struct {
 	Token func(*metal.Node) secret.Value
 	// Version names the bytes of a boot file; empty: they cannot be read.
 	Version func(path string) string
+	// Held tells why the database is held; nil: it is not.
+	Held func() *record.Held
 	// Files serves boot files below metal.FilePrefix, Ramdisk what ramdisks ask of the bare metal API.
 	Files, Ramdisk http.Handler
 	// Saw hears what sites saw of machines.
@@ -126,9 +129,12 @@ func (s *siteServer) plan(c *api.Call, site *metal.Site) error {
 
 // plans gives all plans of the site, unless it has them already.
 func (s *siteServer) plans(c *api.Call, site *metal.Site) error {
-	nodes, err := s.Sites.Planned(c.R.Context(), site)
-	if err != nil {
-		return err
+	var nodes []*metal.Node
+	if s.Held() == nil { // else no boot of a former history is told, and the site drops those that it kept
+		var err error
+		if nodes, err = s.Sites.Planned(c.R.Context(), site); err != nil {
+			return err
+		}
 	}
 	out := wire.SitePlans{Group: site.Group, Plans: []wire.SitePlan{}}
 	for _, n := range nodes {

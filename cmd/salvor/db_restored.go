@@ -34,7 +34,8 @@ func newDBRestoredCommand() *cobra.Command {
 		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
 
 A restored database remembers machines as they were, and jobs that have ended long since. So salvor serve starts held:
-it answers, reads the machines, and changes nothing. This command shows why, the open jobs, and each difference between
+it answers, reads the machines, and changes nothing. Stop every process of the former release: it does not know that the
+database is held, and acts on it. This command shows why, the open jobs, and each difference between
 record and machine. Choose for each job; nothing is done before the release, and until then a choice can be changed:
 
   --continue JOB  its work goes on; an operation whose ramdisk was booting begins again
@@ -43,8 +44,9 @@ record and machine. Choose for each job; nothing is done before the release, and
 
 JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": those without a choice.
 
-The power that was found becomes the recorded one, so that power sync switches no healthy machine. With --enforce NODE
-the record stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
+The power that was found becomes the recorded one, so that power sync switches no healthy machine. Power that was
+not read in the last 2 minutes becomes unknown: power sync records what it finds then. With --enforce NODE the record
+stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
 
 --release does what was chosen, in one transaction. It is refused while a job has no choice (--rest chooses for all of
 those) or a machine was not read (--unread). --dry-run tells what it would do.

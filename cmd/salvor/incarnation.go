@@ -88,12 +88,12 @@ func (p *program) raise(ctx context.Context) error {
 			return err
 		}
 	}
-	p.remember(i)
+	p.remember(ctx, i)
 	return nil
 }
 
 // remember has the witnesses know the incarnation as it was committed. A held database is no news for them.
-func (p *program) remember(i record.Incarnation) {
+func (p *program) remember(ctx context.Context, i record.Incarnation) {
 	w := record.Witness{ID: i.ID, Counter: i.Counter}
 	if held := i.Held != nil; held != p.heldBefore {
 		if p.heldBefore = held; held {
@@ -107,10 +107,34 @@ func (p *program) remember(i record.Incarnation) {
 	}
 	p.witnessed = w
 	for _, path := range witnessFiles(p.cfg) {
-		if err := writeWitness(path, w); err != nil {
-			p.log.Error("remember how far the database has come", "file", path, "error", err)
+		if old, err := readWitness(path); err == nil && old.ID != "" && old.ID != w.ID {
+			if empty, err := p.store.IsEmpty(ctx); err != nil || empty {
+				p.witnessed = record.Witness{} // a database that nobody used yet may be there by mistake
+				continue
+			}
+		}
+		err := writeWitness(path, w)
+		if err != nil {
 			p.witnessed = record.Witness{}
 		}
+		p.sayRemembered(path, err)
+	}
+}
+
+// sayRemembered writes that a witness file cannot be written: at once, then each minute; and that it can be again.
+func (p *program) sayRemembered(path string, err error) {
+	const words = "remember how far the database has come"
+	said, failing := p.unwritten[path]
+	switch {
+	case err != nil && (!failing || time.Since(said) >= time.Minute):
+		if p.unwritten == nil {
+			p.unwritten = map[string]time.Time{}
+		}
+		p.unwritten[path] = time.Now()
+		p.log.Error(words, "file", path, "error", err)
+	case err == nil && failing:
+		delete(p.unwritten, path)
+		p.log.Info(words+": it works again", "file", path)
 	}
 }
 
@@ -130,7 +154,7 @@ func (p *program) watchHistory(ctx context.Context) error {
 			}
 			raised = time.Now()
 		}
-		p.remember(i)
+		p.remember(bounded, i)
 	})
 	return nil
 }

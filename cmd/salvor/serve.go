@@ -139,10 +139,12 @@ type program struct {
 	runner       *job.Runner
 	boot         *netboot.Server
 	limits       *api.Limits
-	opened       []netip.AddrPort // our listeners
-	self         string           // where we ourselves reach our API; set before anything runs
-	witnessed    record.Witness   // what the witness files remember
-	heldBefore   bool             // the database was held when it was read last
+	opened       []netip.AddrPort     // our listeners
+	self         string               // where we ourselves reach our API; set before anything runs
+	found        record.Witness       // what the database said when this process started
+	witnessed    record.Witness       // what the witness files remember
+	unwritten    map[string]time.Time // witness files that cannot be written, and when that was said
+	heldBefore   bool                 // the database was held when it was read last
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {

@@ -263,8 +263,8 @@ func (p *program) sitesDoor(ramdisks ironic.Config) http.Handler {
 	sites := p.sites()
 	return native.NewSite(native.SiteConfig{
 		Sites: sites, Auth: p.limits.Auth(native.SiteAuth{Sites: sites}, true), Nodes: siteNodes{p.nodes, bootPlans{p.store}},
-		Token:   func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
-		Version: fileVersion, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), Saw: p.nodes.Saw, Log: p.log,
+		Token: func(n *metal.Node) secret.Value { return n.AgentToken(p.key) },
+		Held:  p.store.Held, Version: fileVersion, Files: p.boot.Handler(), Ramdisk: ironic.NewRamdisk(ramdisks), Saw: p.nodes.Saw, Log: p.log,
 	})
 }
 

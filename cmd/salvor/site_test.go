@@ -17,7 +17,9 @@ import (
 	"salvor/api/ironic"
 	"salvor/api/native"
 	"salvor/config"
+	"salvor/job"
 	"salvor/metal"
+	"salvor/record"
 	"salvor/secret"
 	wire "salvor/wire/native"
 )
@@ -140,5 +142,37 @@ func TestSiteHoldsUpGuessers(t *testing.T) {
 				t.Errorf("from elsewhere: %d", status)
 			}
 		})
+	}
+}
+
+// TestHeldCentreTellsSitesNoPlans: while the database is held the list of plans is there and empty, so that sites drop what they kept.
+func TestHeldCentreTellsSitesNoPlans(t *testing.T) {
+	p := standing(t, "")
+	n := &metal.Node{ID: "n1", ConductorGroup: "oslo", ProvisionState: metal.RescueWait, BootNumber: 1, Plan: &metal.BootPlan{BootNumber: 1, Path: "path1"}}
+	if err := p.store.Do(t.Context(), func(tx job.Tx) error { return p.store.InsertNode(tx, n) }); err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := p.sites().Issue(t.Context(), "site1", "oslo", record.Asker{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	main, _, err := p.handlers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (int, string) {
+		r, w := httptest.NewRequest(http.MethodGet, wire.SitePlansPath, nil), httptest.NewRecorder()
+		r.Header.Set("Authorization", "Bearer "+token.Reveal())
+		main.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	if status, body := ask(); status != http.StatusOK || !strings.Contains(body, "path1") {
+		t.Errorf("before: %d %s", status, body)
+	}
+	if err := p.store.Hold(t.Context(), record.HeldBackup, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := ask(); status != http.StatusOK || strings.Contains(body, "path1") || !strings.Contains(body, `"plans":[]`) {
+		t.Errorf("held: %d %s", status, body)
 	}
 }

@@ -61,13 +61,28 @@ func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness
 			h.former[w.Incarnation] = true
 		}
 	}
-	h.program.store.StandBy(0)
+	if h.program.store.StandsBy() && h.knowsTheStart(w) {
+		h.program.store.StandBy(0)
+	}
 	return nil
 }
 
-// awaitHosts has jobs wait after a start until a host has told what it remembers, or has had time to: it may be the only one who knows
+// knowsTheStart tells whether the host was told at least the counter that this start found. One that knows less does not show that
+// nothing was lost.
+func (h *hostWitnesses) knowsTheStart(w wire.Witness) bool {
+	found := h.program.found
+	if w.Incarnation == "" || w.Incarnation != found.ID || w.Counter < found.Counter {
+		return false
+	}
+	proof, err := h.program.key.Open(w.Proof, witnessPlace)
+	return err == nil && proof.Reveal() == proofOf(w.Incarnation, w.Counter)
+}
+
+// awaitHosts has jobs wait after a start until a host has told that it knows this state, or all have had time to speak: one may be the only one who knows
 // that the database went back.
 func (p *program) awaitHosts(ctx context.Context) error {
+	i := p.store.Known()
+	p.found = record.Witness{ID: i.ID, Counter: i.Counter}
 	hosts, err := p.services.Hosts.List(ctx, compute.HostFilter{Kind: compute.AgentHost}, record.Page{})
 	if err != nil {
 		return err

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"salvor/config"
 	"salvor/job"
@@ -114,6 +117,39 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 	})
 }
 
+// TestOnlyAHostThatKnowsTheStartEndsTheWait: a host that was told less than the database said when the process started, or that proves
+// nothing, leaves the others the time to speak.
+func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *program) {
+		addJob(t, p.store)
+		w := &hostWitnesses{program: p, former: map[string]bool{"former": true}}
+		var told []wire.Witness
+		for range 2 {
+			if _, err := p.store.Raise(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, *w.Told())
+		}
+		i := p.store.Known()
+		p.found = record.Witness{ID: i.ID, Counter: i.Counter}
+		if _, err := p.store.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.store.StandBy(time.Hour)
+		unproved := told[1]
+		unproved.Proof = ""
+		for _, less := range []wire.Witness{{}, {Incarnation: "former", Counter: 99}, told[0], unproved} {
+			if err := w.Heard(t.Context(), "vm1", less); err != nil || !p.store.StandsBy() {
+				t.Errorf("%+v ended the wait: %v", less, err)
+			}
+		}
+		if err := w.Heard(t.Context(), "vm1", told[1]); err != nil || p.store.StandsBy() {
+			t.Errorf("a host that knows the start did not end the wait: %v", err)
+		}
+	})
+}
+
 // TestWitnessFileNeverGoesBack: the file in the state directory follows the counter, keeps the highest, and holds a database that is behind
 // it at the next start, which leaves it as it is.
 func TestWitnessFileNeverGoesBack(t *testing.T) {
@@ -168,8 +204,71 @@ func TestWitnessFileNeverGoesBack(t *testing.T) {
 		if p.store.Held() != nil {
 			t.Errorf("a new database is held: %+v", p.store.Held())
 		}
+		if now := remembered(); now != last {
+			t.Errorf("an empty database changed the witness from %+v to %+v", last, now)
+		}
+		addJob(t, p.store)
+		p.remember(t.Context(), p.store.Known())
+		if now := remembered(); now.ID != p.store.Known().ID {
+			t.Error("the witness still remembers the database that is gone")
+		}
 	})
-	if now := remembered(); now.ID == last.ID {
-		t.Error("the witness still remembers the database that is gone")
+}
+
+// TestWitnessSurvivesAnEmptyDatabase: a start on an empty database by mistake does not hold the right one at the next start.
+func TestWitnessSurvivesAnEmptyDatabase(t *testing.T) {
+	h := newHistory(t)
+	start := func(p *program) {
+		t.Helper()
+		w, err := readWitness(witnessFiles(p.cfg)[0])
+		if err == nil {
+			err = p.store.Compare(t.Context(), w, "the file")
+		}
+		if err == nil {
+			err = p.raise(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	h.serve(func(p *program) { addJob(t, p.store); start(p) })
+	right := h.file
+	h.file = filepath.Join(filepath.Dir(right), "empty.db")
+	h.serve(start)
+	h.file = right
+	h.serve(func(p *program) {
+		start(p)
+		if held := p.store.Held(); held != nil {
+			t.Errorf("held: %+v", held)
+		}
+	})
+}
+
+// TestUnwritableWitnessIsSaidOnce: a witness file that cannot be written is tried again each second, and said once a minute.
+func TestUnwritableWitnessIsSaidOnce(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *program) {
+		addJob(t, p.store)
+		var log bytes.Buffer
+		p.log = slog.New(slog.NewTextHandler(&log, nil))
+		dir := filepath.Join(t.TempDir(), "away")
+		p.cfg.Database.WitnessFile = filepath.Join(dir, "witness.json")
+		turn := func(errors, again int) {
+			t.Helper()
+			p.remember(t.Context(), p.store.Known())
+			if e, a := strings.Count(log.String(), "level=ERROR"), strings.Count(log.String(), "works again"); e != errors || a != again {
+				t.Errorf("%d errors and %d ends, want %d and %d:\n%s", e, a, errors, again, log.String())
+			}
+		}
+		turn(1, 0)
+		turn(1, 0)
+		p.unwritten[p.cfg.Database.WitnessFile] = time.Now().Add(-2 * time.Minute)
+		turn(2, 0)
+		turn(2, 0)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		turn(2, 1)
+		turn(2, 1)
+	})
 }
