@@ -1,9 +1,9 @@
 package problem
 
-// maxNear bounds the bytes of a word that Nearest compares: it may come from anybody.
+// maxNear bounds the length in bytes of a word that Nearest compares, because any client may send one.
 const maxNear = 64
 
-// Nearest gives the name that was probably meant by a word, for errors; empty if none is near.
+// Nearest gives the known name that the user probably meant by a word, for error texts; empty if none is near.
 func Nearest(word string, names []string) string {
 	if len(word) > maxNear {
 		return ""

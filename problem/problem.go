@@ -116,7 +116,7 @@ func MostTries(err error) int {
 	return 0
 }
 
-// retryAfter is an error that the asker may try to avoid by asking again later.
+// retryAfter is an error with the time after which a client may send the request again.
 type retryAfter struct {
 	error
 	after time.Duration
@@ -124,7 +124,7 @@ type retryAfter struct {
 
 func (r retryAfter) Unwrap() error { return r.error }
 
-// RetryAfter tells after which time it is worth to ask again.
+// RetryAfter adds to an error the time after which a client may send the request again.
 func RetryAfter(after time.Duration, err error) error { return retryAfter{err, after} }
 
 // RetryAfterOf is the time that RetryAfter gave the error; 0 if there is none.

@@ -16,7 +16,7 @@ func (h hiding) Unwrap() error { return h.error }
 // Hide gives an error words for clients. The error's own text, which may name users and addresses behind the program, is for the log.
 func Hide(public string, err error) error { return hiding{err, public} }
 
-// Public is the text of an error for clients: that of each hidden error in it is replaced by its words for clients.
+// Public is the text of an error for clients. The public words of each hidden error replace that error's own text.
 func Public(err error) string {
 	text := err.Error()
 	replaced := map[string]bool{}
@@ -28,13 +28,13 @@ func Public(err error) string {
 			text = strings.ReplaceAll(text, whole, h.public)
 			replaced[whole] = true
 		default:
-			return h.public // somebody worded it anew, and may have taken a part of it
+			return h.public // a caller reworded the error and may have kept a part of its text
 		}
 	}
 	return text
 }
 
-// IsHidden tells whether the text of the error is more than clients may see.
+// IsHidden tells whether the error has a part whose own text clients must not see.
 func IsHidden(err error) bool { return len(hidden(err)) > 0 }
 
 // hidden lists the outermost hidden errors of a tree.
@@ -60,10 +60,10 @@ type unconfirmed struct{ error }
 
 func (u unconfirmed) Unwrap() error { return u.error }
 
-// Unconfirmed marks the error of a change of which it is not known whether it was made. Nobody may repeat it without looking.
+// Unconfirmed marks the error of a change that may or may not have been made. A client must look before it repeats the request.
 func Unconfirmed(err error) error { return unconfirmed{err} }
 
-// IsUnconfirmed tells whether it is not known whether the change was made.
+// IsUnconfirmed tells whether the change may have been made in spite of the error.
 func IsUnconfirmed(err error) bool {
 	var u unconfirmed
 	return errors.As(err, &u)

@@ -14,10 +14,10 @@ func Quote(text string) string {
 	return "“" + text + "”"
 }
 
-// Redacted stands in the place of a quotation.
+// Redacted replaces a quotation.
 const Redacted = "(administrators may see its words)"
 
-// Redact replaces each quotation by a sentence of our own: it is for whoever may see the thing, and not the infrastructure below it. A
+// Redact replaces each quotation by Redacted. It serves readers who may see the record, but not the infrastructure below it. A
 // quotation that was cut off ends with the text.
 func Redact(text string) string {
 	if !strings.Contains(text, "“") {

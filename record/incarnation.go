@@ -25,7 +25,7 @@ const (
 	HeldCopied   = "copied"    // the database was copied to another place, which goes on with its work
 )
 
-// Held says since when and why a database is held: nothing acts on it until an operator releases it.
+// Held is the time and the cause of a hold. Nothing acts on a held database until an operator releases it.
 type Held struct {
 	Since time.Time
 	Code  string
@@ -33,7 +33,7 @@ type Held struct {
 	Detail string
 }
 
-// heldWords say what a code means, after "the database".
+// heldWords are the texts of the codes, after "the database".
 var heldWords = map[string]string{
 	HeldBackup:   "was restored from a backup",
 	HeldWentBack: "went back to an earlier state",
@@ -44,7 +44,7 @@ var heldWords = map[string]string{
 // HeldNext is the command that tells an operator what to decide.
 const HeldNext = "salvor db restored"
 
-// Words say why the database is held, without what only operators may read.
+// Words gives the cause of the hold without the details that only operators may read.
 func (h *Held) Words() string {
 	words, known := heldWords[h.Code]
 	if !known {
@@ -53,7 +53,7 @@ func (h *Held) Words() string {
 	return "the database " + words
 }
 
-// Refusal is the error of what changes something while the database is held; nil where it is not.
+// Refusal is the error for a request or job that would change something while the database is held; nil if it is not held.
 func (h *Held) Refusal() error {
 	if h == nil {
 		return nil
@@ -61,13 +61,14 @@ func (h *Held) Refusal() error {
 	return problem.Unavailablef("Nothing is changed now: %s. An administrator must first decide about its open jobs; see: %s", h.Words(), HeldNext)
 }
 
-// Witness is what something outside of the database remembers of it: an incarnation, and how far it had come.
+// Witness is a copy of the database's incarnation and counter that something outside of the database keeps.
 type Witness struct {
 	ID      string `json:"incarnation"`
 	Counter int64  `json:"counter"`
 }
 
-// Judge compares the database with a witness. former are the incarnations that the database had before. An empty code: they agree.
+// Judge compares the database with a witness. former are the earlier incarnations of the database. An empty code means that they
+// agree.
 func (i Incarnation) Judge(w Witness, from string, former map[string]int64) (code, detail string) {
 	switch _, past := former[w.ID]; {
 	case w.ID == i.ID && w.Counter > i.Counter:

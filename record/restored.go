@@ -6,23 +6,23 @@ import (
 	"salvor/job"
 )
 
-// Difference is something of a machine or a server that is not as its record says, found while the database is held.
+// Difference is a fact of a machine or a server that differs from its record, found while the database is held.
 type Difference struct {
 	Subject job.Subject
 	Name    string // of the subject; empty: it has none
-	// What differs: "power", "boot device", "virtual media", "guest".
+	// What is the fact that differs: "power", "boot device", "virtual media" or "guest".
 	What            string
 	Recorded, Found string
 	// Unreadable is why nothing was found; empty: something was.
 	Unreadable string
 	ReadAt     time.Time
-	// Release says what the release of the database makes of it.
+	// Release is the effect of the release on this difference.
 	Release string
-	// Next are commands for whoever wants something else.
+	// Next are commands that choose another effect.
 	Next []Command
 }
 
-// HeldChoice is what an operator chose while the database is held.
+// HeldChoice is a choice that an operator made while the database is held.
 type HeldChoice struct {
 	Kind   string // ChoiceOfJob or ChoiceOfNode
 	ID     string
@@ -31,7 +31,7 @@ type HeldChoice struct {
 	MadeAt time.Time
 }
 
-// What a HeldChoice is about, and what can be chosen.
+// The kinds and the choices of a HeldChoice.
 const (
 	ChoiceOfJob  = "job"
 	ChoiceOfNode = "node"

@@ -20,18 +20,18 @@ const (
 	droppedCause = "dropped: the database was restored"
 )
 
-// Wanted is what is asked of a release.
+// Wanted are the options of a release.
 type Wanted struct {
-	// Rest is the choice for jobs that have none; empty: each needs one.
+	// Rest is the choice for jobs without one; empty: every job must have one.
 	Rest string
-	// Unread: machines need not be read first.
+	// Unread: release although some machines were not read.
 	Unread bool
-	// DryRun tells what would be done and does nothing.
+	// DryRun: report the effects and change nothing.
 	DryRun bool
 }
 
-// Release carries the choices out and ends the hold, in one transaction. It gives a line for each thing that it does. Jobs that go on
-// and undoings begin when conductors claim them.
+// Release carries out the choices and ends the hold, in one transaction. It returns a line for each effect. Jobs that continue or
+// are undone begin when conductors claim them.
 func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]string, error) {
 	if !slices.Contains([]string{"", record.ContinueJob, record.EndJob, record.DropJob}, w.Rest) {
 		return nil, problem.Invalidf("Invalid choice %.40q for the rest: want continue, end or drop.", w.Rest)
@@ -57,11 +57,11 @@ func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]st
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.store.Incarnation(ctx) // so that this process knows at once
+	_, err = s.store.Incarnation(ctx) // so that this process sees the release at once
 	return lines, err
 }
 
-// admit fills in the choice for the rest, refuses what is undecided, and tells what the release does.
+// admit applies the choice for the rest, refuses the release if a decision is missing, and returns the effects of the release.
 func (p *picture) admit(w Wanted) ([]string, error) {
 	if err := heldOnly(p.Incarnation); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 			undecided = append(undecided, fmt.Sprintf("%s (%s of %s)", o.ID, o.Kind, o.subject()))
 			continue
 		}
-		if err := o.refuses(o.Choice); err != nil { // what a host told since the choice counts too
+		if err := o.refuses(o.Choice); err != nil { // a later report of a host may have made the choice impossible
 			return nil, err
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s %s: %s", o.subject(), o.Kind, o.ID, o.Effects[o.Choice]))
@@ -121,7 +121,7 @@ func (o *OpenJob) subject() string {
 	return o.Subject.Kind + " " + o.Subject.ID
 }
 
-// most bounds a list in a sentence.
+// most bounds the items of a list in an error text.
 const most = 20
 
 func some(all []string) string {
@@ -131,7 +131,7 @@ func some(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// carryOut writes what admit told.
+// carryOut writes the effects that admit returned.
 func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who record.Asker) error {
 	if err := s.store.FreeJobs(tx, metal.NumberStep); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 		}
 	case record.ContinueJob:
 		words = "goes on"
-		resume := func() error { return s.store.Signal(tx, o.Subject) } // it looks: the order that it waits for is void
+		resume := func() error { return s.store.Signal(tx, o.Subject) } // the job must look again: the order that it waits for is void
 		if o.restarts() {
 			words, resume = "begins again", func() error { return s.store.RestartJob(tx, o.Job) }
 		}
@@ -191,7 +191,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, words)})
 }
 
-// releaseNode reads the node anew: the choice for its job may have changed it.
+// releaseNode reads the node again, because the choice for its job may have changed it.
 func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id string) error {
 	n, err := s.store.Node(ctx, tx, id)
 	if err != nil {
@@ -209,8 +209,9 @@ func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id str
 	return s.store.Append(tx, job.Event{Subject: job.Node(id), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + words})
 }
 
-// power is the power that the release records of a node: the one that was found, and none where that may not be true any more. Power
-// sync switches no machine of unknown power. The record stays where an operator wants it enforced, or the driver reads no power.
+// power is the power state that the release records for a node: the state that was read, or unknown if the reading failed or is
+// older than readingCounts. Power sync switches no machine of unknown power. The recorded state stays if the operator chose to
+// enforce it, or if the driver reads no power.
 func (p *picture) power(n *metal.Node) metal.Power {
 	r, read := p.readings[n.ID]
 	switch {
@@ -226,5 +227,5 @@ func (p *picture) power(n *metal.Node) metal.Power {
 	return r.Facts.Power
 }
 
-// readingCounts is how long a machine is believed to have the power that was read.
+// readingCounts is the maximum age of a power reading that the release records.
 const readingCounts = 2 * time.Minute

@@ -1,5 +1,5 @@
-// Package restored holds what an operator decides about a database that was restored and is held: which open jobs go on, and what of
-// the machines becomes the record. It is pure: a store keeps the choices, conductors and hosts tell what they found.
+// Package restored holds an operator's decisions about a restored database that is held: which open jobs continue, and which
+// findings on the machines become the record. It is pure: a store keeps the choices, conductors and hosts report their findings.
 package restored
 
 import (
@@ -16,31 +16,31 @@ import (
 	"salvor/record"
 )
 
-// Store is what the service needs of a store.
+// Store is the part of a store that the service needs.
 type Store interface {
 	job.Transactor
 	job.Timeline
 	metal.NodeStore
 	metal.HeldStore
-	// Incarnation reads the incarnation, and has this process know of it. IncarnationIn only reads it; tx may be nil.
+	// Incarnation reads the incarnation and updates the copy of this process. IncarnationIn only reads it; tx may be nil.
 	Incarnation(ctx context.Context) (record.Incarnation, error)
 	IncarnationIn(ctx context.Context, tx job.Tx) (record.Incarnation, error)
 	// OpenJobs lists every job that has not ended.
 	OpenJobs(ctx context.Context, tx job.Tx) ([]job.Job, error)
 	HeldChoices(ctx context.Context, tx job.Tx) ([]record.HeldChoice, error)
 	SaveHeldChoice(tx job.Tx, c record.HeldChoice) error
-	// FreeJobs takes every open job from its owner, raises its fence by step and has the bounds of its action begin anew. A job that
-	// waits needs a signal, by which it looks and waits again.
+	// FreeJobs takes every open job from its owner, raises its fence by step and restarts the time limits of its action. A waiting job
+	// needs a signal: it then checks its condition and waits again.
 	FreeJobs(tx job.Tx, step int64) error
 	Signal(tx job.Tx, subject job.Subject) error
-	// RestartJob has a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
+	// RestartJob makes a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
 	RestartJob(tx job.Tx, j job.Job) error
 	DropJob(tx job.Tx, j job.Job, cause error) error
 	// Release ends the hold, forgets readings and choices, and gives the database a new id.
 	Release(tx job.Tx) error
 }
 
-// Service tells of a held database, keeps choices and releases it.
+// Service reports on a held database, keeps the choices and releases the database.
 type Service struct {
 	store   Store
 	nodes   *metal.Nodes
@@ -53,12 +53,12 @@ func New(store Store, nodes *metal.Nodes, servers *compute.Services, now func() 
 	return &Service{store: store, nodes: nodes, servers: servers, now: now}
 }
 
-// Report is all that an operator has to know.
+// Report is the information on which an operator decides.
 type Report struct {
 	Incarnation record.Incarnation
 	Jobs        []OpenJob
 	Differences []record.Difference
-	// Nodes have a machine that can be read, of which Read were.
+	// Nodes counts the nodes whose machine can be read, Read those that were read.
 	Nodes, Read int
 }
 
@@ -69,13 +69,13 @@ type OpenJob struct {
 	Name string
 	// Choice that was made; empty: none yet.
 	Choice string
-	// Effects tell by choice what becomes of the job. What is not in it cannot be chosen.
+	// Effects holds the effect of each choice that the job has. A choice without an entry is not possible.
 	Effects map[string]string
 	node    *metal.Node
 	guest   compute.HeldGuest
 }
 
-// picture is what the rows say at one moment.
+// picture is a consistent view of the rows at one moment.
 type picture struct {
 	Report
 	at       time.Time
@@ -134,7 +134,7 @@ func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
 	return p, nil
 }
 
-// take sorts the jobs and describes what differs.
+// take sorts the jobs and adds the differences of machines and servers.
 func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
 	byID, names := map[string]*metal.Node{}, map[string]string{}
 	for _, n := range p.nodes {
@@ -160,7 +160,7 @@ func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
 	}
 	for _, j := range jobs {
 		if j.Kind == compute.JobWatch || j.Class == job.Ask && j.Subject.Kind == job.Node("").Kind {
-			p.others = append(p.others, j) // they only read
+			p.others = append(p.others, j) // these jobs only read
 			continue
 		}
 		o := OpenJob{Job: j, Name: names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: byID[j.Subject.ID], guest: guests[j.Subject.ID]}
@@ -169,7 +169,7 @@ func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
 	}
 }
 
-// ofNode adds to the differences of a node what becomes of them.
+// ofNode gives the differences of a node, each with the effect of the release.
 func (p *picture) ofNode(n *metal.Node, r metal.HeldReading) []record.Difference {
 	out := n.HeldDifferences(r)
 	for i := range out {
@@ -203,8 +203,8 @@ func handle(n *metal.Node) string {
 	return n.ID
 }
 
-// restarts tells whether the job begins again at its first action if it goes on: its ramdisk's boot is void. After the handover of the
-// credential only a new request has a password.
+// restarts tells whether the job, if it continues, begins again at its first action, because the boot of its ramdisk is void. A
+// rescue that has handed its credential over cannot restart: only a new request has a password.
 func (o *OpenJob) restarts() bool {
 	return o.node != nil && o.Class == job.Operation && o.State != job.Undoing && o.node.BootsRamdisk() && (o.Kind != "rescue" || !o.Secret.Empty())
 }
@@ -244,7 +244,7 @@ func (o *OpenJob) effects() map[string]string {
 	return out
 }
 
-// refuses is nil where a choice is possible.
+// refuses gives the reason why a choice is not possible; nil: it is possible.
 func (o *OpenJob) refuses(choice string) error {
 	if o.Effects[choice] != "" {
 		return nil
@@ -265,7 +265,7 @@ func (o *OpenJob) refuses(choice string) error {
 	return problem.Conflictf("Job %s (%s) cannot %s: %s. Run: %s", o.ID, o.Kind, deed, why, strings.Join(can, ", or "))
 }
 
-// heldOnly refuses where nothing is held.
+// heldOnly returns an error if the database is not held.
 func heldOnly(i record.Incarnation) error {
 	if i.Held == nil {
 		return problem.Conflictf("The database is not held: there is nothing to decide.")
@@ -276,7 +276,8 @@ func heldOnly(i record.Incarnation) error {
 // All names every job, or every node.
 const All = "all"
 
-// Choose keeps a choice for jobs, by their id or the beginning of it, or for nodes by their name or UUID. "all" are all that have no choice yet.
+// Choose stores a choice for jobs or nodes. A word names a job by its id, the beginning of its id, or its node or server; it names a
+// node by name or UUID. "all" means all jobs without a choice, or all nodes.
 func (s *Service) Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error {
 	return s.store.Do(ctx, func(tx job.Tx) error {
 		p, err := s.look(ctx, tx)
@@ -307,7 +308,7 @@ func (s *Service) Choose(ctx context.Context, kind, choice string, which []strin
 	})
 }
 
-// shortID is the least part of a job's id that names it.
+// shortID is the minimum length of a prefix that names a job.
 const shortID = 8
 
 func (p *picture) findJobs(choice string, which []string) ([]string, error) {
@@ -348,7 +349,7 @@ func (p *picture) findNodes(which []string) ([]string, error) {
 	return ids, nil
 }
 
-// ReadAgain has conductors read every machine again.
+// ReadAgain drops all readings, so that conductors read every machine again.
 func (s *Service) ReadAgain(ctx context.Context) error {
 	return s.store.Do(ctx, func(tx job.Tx) error { return s.store.DropReadings(tx) })
 }

@@ -52,15 +52,16 @@ type Renewal struct {
 	Cleaned []Cleaned `json:"cleaned,omitempty"`
 	// Neighbours tells which of the hosts that it was asked to look at answer.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
-	// Witness is the newest that the host was told; null: it was told none.
+	// Witness is the newest witness that the host has; null: it has none.
 	Witness *Witness `json:"witness,omitempty"`
 }
 
-// Witness is how far the control plane's database had come when it answered a renewal. The host keeps the newest one on its disk.
+// Witness is the incarnation and counter of the control plane's database at the answer to a renewal. The host keeps the newest one
+// on its disk.
 type Witness struct {
 	Incarnation string `json:"incarnation"`
 	Counter     int64  `json:"counter"`
-	// Proof is the control plane's own: no host can make one up.
+	// Proof is sealed by the control plane, so no host can forge one.
 	Proof string `json:"proof"`
 }
 
@@ -97,10 +98,10 @@ type Renewed struct {
 	Stop bool `json:"stop,omitempty"`
 	// SelfFence: guests are to be ended and the watchdog armed as compute.SelfFence... say, from this answer on.
 	SelfFence bool `json:"self_fence,omitempty"`
-	// Held: the control plane's database may be older than what this host was told before. The host keeps what Hold, Stop and SelfFence it
-	// was told last; it gets no orders and no clean-ups, and nothing of its guests is judged.
+	// Held: the control plane's database may be older than the host's last instructions. The host keeps the last Hold, Stop and
+	// SelfFence that it received. It gets no orders and no clean-ups, and the control plane does not judge its guests.
 	Held bool `json:"held,omitempty"`
-	// Witness is to be kept, and told in each renewal; null: the one that is kept stays.
+	// Witness is the witness that the host must keep and send in each renewal; null: it keeps the one that it has.
 	Witness *Witness `json:"witness,omitempty"`
 	// Clean is what to do with servers that this host lost, by server id, until it is told as Cleaned.
 	Clean map[string]Clean `json:"clean,omitempty"`

@@ -2,19 +2,19 @@ package native
 
 import "time"
 
-// Restored answers GET /salvor/v1/restored: what an operator decides about a database that was restored.
+// Restored answers GET /salvor/v1/restored: the open jobs and differences of a restored database.
 type Restored struct {
-	// Held is why nothing acts on the database; absent: it is not held, and the rest is empty.
+	// Held is the cause of the hold; null: the database is not held, and the rest is empty.
 	Held *RestoredHeld `json:"held"`
 	Jobs []RestoredJob `json:"jobs"`
-	// Differences are what conductors and hosts found to differ from the record.
+	// Differences are findings of conductors and hosts that differ from the record.
 	Differences []RestoredDifference `json:"differences"`
-	// Machines can be read, of which Read were.
+	// Machines counts the machines that can be read, Read those that were read.
 	Machines int `json:"machines"`
 	Read     int `json:"machines_read"`
 }
 
-// RestoredHeld says since when and why.
+// RestoredHeld is the time and the cause of the hold.
 type RestoredHeld struct {
 	Since  time.Time `json:"since"`
 	Code   string    `json:"code"` // "backup", "went-back", "replaced" or "copied"
@@ -28,19 +28,19 @@ type RestoredJob struct {
 	Kind        string    `json:"kind"`
 	SubjectKind string    `json:"subject_kind"`
 	SubjectID   string    `json:"subject_id"`
-	Subject     string    `json:"subject"` // its name; its id where it has none
+	Subject     string    `json:"subject"` // name of the subject, or its id if it has none
 	State       string    `json:"state"`
-	Action      string    `json:"action"` // where it stood; empty: at the start
+	Action      string    `json:"action"` // the current action; empty: none has begun
 	Tries       int       `json:"tries"`
 	AskedAt     time.Time `json:"asked_at"`
 	AskedBy     string    `json:"asked_by"`
 	RequestID   string    `json:"request_id"`
 	Choice      string    `json:"choice"` // "continue", "end", "drop" or empty
-	// Effects say by choice what becomes of it. What is not in it cannot be chosen.
+	// Effects holds the effect of each choice that the job has. A choice without an entry is not possible.
 	Effects map[string]string `json:"effects"`
 }
 
-// RestoredDifference is something that is not as its record says.
+// RestoredDifference is a fact that differs from its record.
 type RestoredDifference struct {
 	SubjectKind string    `json:"subject_kind"`
 	SubjectID   string    `json:"subject_id"`
@@ -48,15 +48,16 @@ type RestoredDifference struct {
 	What        string    `json:"what"`
 	Recorded    string    `json:"recorded"`
 	Found       string    `json:"found"`
-	Unreadable  string    `json:"unreadable"` // why nothing was found
+	Unreadable  string    `json:"unreadable"` // why the fact could not be read
 	ReadAt      time.Time `json:"read_at"`
-	Release     string    `json:"release"` // what the release makes of it
-	Next        []string  `json:"next"`    // commands for whoever wants something else
+	Release     string    `json:"release"` // effect of the release
+	Next        []string  `json:"next"`    // commands that choose another effect
 }
 
 // RestoredChoice is the body of POST /salvor/v1/restored/choices.
 type RestoredChoice struct {
-	// Jobs are chosen "continue", "end" or "drop", Nodes "take" or "enforce". "all" are all, of jobs those without a choice.
+	// Jobs takes the choices "continue", "end" and "drop", Nodes "take" and "enforce". "all" means all nodes, or all jobs without a
+	// choice.
 	Jobs   []string `json:"jobs"`
 	Nodes  []string `json:"nodes"`
 	Choice string   `json:"choice"`
@@ -70,7 +71,7 @@ type RestoredRelease struct {
 	DryRun bool   `json:"dry_run"`
 }
 
-// RestoredReleased answers it: a line for each thing that was done, or with DryRun would be.
+// RestoredReleased answers a release with a line for each effect; with DryRun nothing was done.
 type RestoredReleased struct {
 	Released bool     `json:"released"`
 	Lines    []string `json:"lines"`
