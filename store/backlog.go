@@ -23,7 +23,7 @@ type backlog struct {
 	mu      sync.Mutex
 	counted time.Time
 	groups  map[string]*groupBacklog
-	// counting tells that a request counts now.
+	// counting: a request is counting the backlog now.
 	counting bool
 	refused  int64
 }
@@ -31,23 +31,23 @@ type backlog struct {
 // groupBacklog is the backlog of one conductor group at the newest count.
 type groupBacklog struct {
 	waiting int           // jobs that are due and that no conductor has claimed
-	age     time.Duration // of the job that has been due for the longest time
+	age     time.Duration // time for which the oldest job has been due
 	added   int           // jobs that this process has added since the count
 	refused int           // requests that this process has refused since the count
 }
 
 const (
-	// recount is how long a count of the backlog is used.
+	// recount is the lifetime of a count of the backlog.
 	recount = 500 * time.Millisecond
 	// longestRetry bounds the Retry-After of a refused operation.
 	longestRetry = 60 * time.Second
 )
 
-// alwaysAccepted are kinds of jobs that a backlog does not hold up: they cut off and save what a dead host ran.
+// alwaysAccepted are the kinds of jobs that a full backlog does not refuse: they fence dead hosts and evacuate their servers.
 var alwaysAccepted = []job.Kind{metal.JobCut, compute.JobFence, compute.JobEvacuate, compute.JobMove}
 
-// admit refuses a job that a user asks for where the backlog of its group is full. Questions to a BMC only read, and pass.
-// What conductors insert themselves belongs to work that was accepted, and passes, too.
+// admit refuses a job of a user's request if the backlog of its group is full. Questions to a BMC pass, because they only read. Jobs
+// that conductors insert pass too, because they belong to accepted work.
 func (s *Store) admit(tx *Tx, j *job.Job) error {
 	b := &s.backlog
 	if b.limit <= 0 || !tx.requested || j.Class == job.Ask || slices.Contains(alwaysAccepted, j.Kind) {
@@ -83,7 +83,7 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 		strings.TrimSpace(titled(j.Subject)), j.Kind, g.waiting+g.added, of, int(after/time.Second)))
 }
 
-// recountBacklog counts where the last count is old. While one request counts, the others go by the last count.
+// recountBacklog counts the backlog if the last count is old. While one request counts, the others use the last count.
 func (s *Store) recountBacklog(tx *Tx) error {
 	b, now := &s.backlog, s.stamp()
 	b.mu.Lock()
@@ -106,8 +106,8 @@ func (s *Store) recountBacklog(tx *Tx) error {
 	return err
 }
 
-// retryAfter is how long the conductors need to make room for those who were refused before, and for one more. The oldest
-// job's age tells how long they need for the whole backlog.
+// retryAfter estimates the time until the conductors have room for this request and for those refused before it. The age of the
+// oldest job shows how long they need for the whole backlog.
 func (g *groupBacklog) retryAfter(limit int) time.Duration {
 	ahead := g.waiting + g.added - limit + g.refused
 	each := time.Duration(0)
@@ -139,8 +139,8 @@ func (s *Store) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, e
 
 const backlogText = `SELECT group_name, COUNT(*), MIN(due) FROM job WHERE ` + claimFree + ` AND due <= $1 GROUP BY group_name`
 
-// Backlog is how many jobs are due that no conductor has claimed, of the group that has most, and for how long the oldest
-// of that group has waited.
+// Backlog counts the due jobs that no conductor has claimed, in the group that has most of them. age is the time for which that
+// group's oldest job has been due.
 func (d *Database) Backlog(ctx context.Context) (most int, age time.Duration, err error) {
 	now := time.Now()
 	rows, err := d.tables.db.QueryContext(ctx, backlogText, micros(now))
@@ -169,5 +169,5 @@ func (s *Store) RefusedOperations() int64 {
 	return s.backlog.refused
 }
 
-// BacklogLimit is the most jobs of one group that may wait for a conductor; 0: there is no bound.
+// BacklogLimit is the maximum backlog of one group; 0: there is no bound.
 func (s *Store) BacklogLimit() int { return s.backlog.limit }

@@ -24,7 +24,7 @@ type Census struct {
 	Silent int
 	// Orders of hosts that have no result yet.
 	Orders int
-	// Backlog is how many jobs are due that no conductor has claimed yet, of the conductor group that has most.
+	// Backlog counts the due jobs that no conductor has claimed, in the conductor group that has most of them.
 	Backlog int
 }
 

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// commitTime is how long a request waits for its commit, which hangs while a synchronous standby or SQLite's disk does. A request is a
-	// caller whose context has a deadline.
+	// commitTime is how long a request waits for its commit. A commit hangs while a synchronous standby or the disk of SQLite hangs. A
+	// request is a caller whose context has a deadline.
 	commitTime = 10 * time.Second
-	// lateTime is how long a commit that nobody waits for any more keeps its connection. To close the connection would end nothing
-	// on the server, where the commit goes on to wait, and would let the next one take one more of its connections.
+	// lateTime is how long a commit keeps its connection after its caller has stopped waiting. Closing the connection would not end the
+	// commit on the server, and the next transaction would open one more connection there.
 	lateTime = 10 * time.Minute
-	// leaseConns is how many connections leases have: one whose commit hangs leaves another.
+	// leaseConns is the number of connections for leases: while the commit of one hangs, the other is free.
 	leaseConns = 2
 )
 
@@ -35,14 +35,14 @@ func unconfirmed(err error) error {
 		problem.Hide("it has not confirmed the change, which may have been made or not; look before you repeat it (salvor why NODE)", err)))
 }
 
-// writersOf is how many of a pool's connections writers may have at once: what is left is for readers, also while all commits hang.
+// writersOf is how many connections of a pool may write at once. The rest stays free for readers, even while all commits hang.
 func writersOf(conns int) int { return max(1, conns-max(1, conns/6)) }
 
 // transaction is one transaction on PostgreSQL with all its tries.
 type transaction struct {
 	engine *postgresEngine
 	db     *sql.DB
-	// begin bounds the wait for a connection, run all that comes then.
+	// begin bounds the wait for a connection, run the work after that.
 	begin, run context.Context
 	cancel     context.CancelFunc
 	ends       *time.Timer // calls cancel
@@ -52,7 +52,7 @@ type transaction struct {
 	slots      chan struct{} // nil: it takes none
 }
 
-// transaction prepares one, and waits until it may begin.
+// transaction prepares a transaction and waits until it may begin.
 func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) {
 	asked := patienceOf(ctx)
 	t := &transaction{engine: e, db: e.db, begin: ctx, deadline: time.Now().Add(asked.within), slots: e.slots}
@@ -80,7 +80,7 @@ func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) 
 	return t, nil
 }
 
-// end lets go what the transaction holds, unless its commit goes on.
+// end releases the slot and the timer of the transaction, unless its commit still runs.
 func (t *transaction) end() {
 	if !t.isLate {
 		t.release()
@@ -97,7 +97,7 @@ func (t *transaction) release() {
 
 // once runs the transaction one time.
 func (t *transaction) once(fn func(context.Context, runner) error) error {
-	// database/sql rolls back when the context of BeginTx ends, so the caller's only bounds the wait for a connection.
+	// database/sql rolls back when the context of BeginTx ends. Therefore the caller's context bounds only the wait for a connection.
 	begin, stop := context.WithDeadline(t.begin, t.deadline)
 	conn, err := t.db.Conn(begin)
 	stop()
@@ -130,7 +130,7 @@ func (t *transaction) once(fn func(context.Context, runner) error) error {
 	return t.commit(conn, tx)
 }
 
-// commit waits for the commit, for a request no longer than commitTime.
+// commit waits for the commit; a request waits at most commitTime.
 func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 	wait := time.Until(t.deadline)
 	if t.request {
@@ -161,13 +161,14 @@ func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 		stop()
 		t.release()
 		if err == nil {
-			t.engine.wake() // nobody here knows any more what it made ready
+			t.engine.wake() // the caller is gone, so wake all who may wait for its changes
 		}
 	}()
 	return unconfirmed(errHangs)
 }
 
-// commitError tells an answer of the server, by which nothing was committed, from an end of the connection in the middle of a commit.
+// commitError separates two errors. If the server answered with an error, it committed nothing. If the connection ended during the
+// commit, the change may have been made: that is unconfirmed.
 func commitError(err error) error {
 	if err == nil {
 		return nil
@@ -179,14 +180,14 @@ func commitError(err error) error {
 	return err
 }
 
-// severe tells whether the session, or the server, ended by an error. PgBouncer tells by such a one that its server is gone; it knows
-// no translations, and no SeverityUnlocalized.
+// severe tells whether the error ended the session or the server. PgBouncer reports the loss of its server in this way; it sends no
+// SeverityUnlocalized.
 func severe(pe *pgconn.PgError) bool {
 	severity := cmp.Or(pe.SeverityUnlocalized, pe.Severity)
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// closeLine gives the connection back, and tells whether it has ended.
+// closeLine returns the connection to the pool, and reports whether the connection has ended.
 func closeLine(conn *sql.Conn, err error) error {
 	err = endedLine(conn, err)
 	_ = conn.Close()

@@ -202,7 +202,7 @@ type pouring struct {
 	still    bool
 	from, to *snapshot
 	tell     func(c Copied, done bool)
-	// markCopy holds the copy from its beginning, markSource the source from the end of the copying on; nil: it stays as it is.
+	// markCopy holds the copy from its beginning, markSource holds the source from the end of the copying; nil: no mark.
 	markCopy, markSource *record.Held
 }
 
@@ -283,7 +283,7 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 
 const incarnationTable = "incarnation"
 
-// markedCopy holds the copy, and gives what its table then comes to.
+// markedCopy holds the copy and gives the new digest of its table.
 func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
 	if err := p.to.hold(ctx, p.markCopy); err != nil {
 		return c, err
@@ -295,12 +295,12 @@ func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
 	return p.to.digestOf(ctx, c.Table, codec)
 }
 
-// hold is Store.Hold of a database without its key.
+// hold does the work of Store.Hold in a database that is open without its key.
 func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
 	if h == nil {
 		return nil
 	}
-	// One that was never served by a release that knows incarnations has no row yet.
+	// A database that no release with incarnations has served has no row yet.
 	_, err := s.tx.ExecContext(ctx, `INSERT INTO incarnation (num, id, counter, held_at, held_reason, held_detail) VALUES (1, $1, 1, $2, $3, $4)
 		ON CONFLICT (num) DO UPDATE SET held_at = excluded.held_at, held_reason = excluded.held_reason, held_detail = excluded.held_detail
 		WHERE incarnation.held_at IS NULL`, newIncarnationID(), micros(h.Since), h.Code, h.Detail)

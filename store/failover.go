@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// connectTime bounds a connection to one server.
+	// connectTime bounds an attempt to connect to one server.
 	connectTime = 10 * time.Second
-	// connectTimeOfSeveral is connectTime where the URL names several servers: the others are there for one that does not answer.
+	// connectTimeOfSeveral replaces connectTime if the URL names several servers, because another one may answer.
 	connectTimeOfSeveral = 5 * time.Second
-	// headStart is how long the server that was used last has for a new connection before the others are tried too.
+	// headStart is the time for which salvor tries only the server that it used last.
 	headStart = 500 * time.Millisecond
-	// readOnly is PostgreSQL's code for a write on a server, or in a session, that takes none.
+	// readOnly is PostgreSQL's error code for a write on a server, or in a session, that is read-only.
 	readOnly = "25006"
 )
 
-// failoverConnector connects to one of the servers of a URL: the one that was used last, or else the first that takes changes.
+// failoverConnector connects to one server of a URL: the one that was used last, or else the first that accepts changes.
 type failoverConnector struct {
 	each []driver.Connector
 	// last is the index of the server that was used last. All pools of a store share it.
 	last *atomic.Int32
 }
 
-// severalHosts tells whether a configuration names more than one server, and not just one with and without TLS.
+// severalHosts tells whether a configuration names more than one server. One server with and without TLS counts once.
 func severalHosts(config *pgx.ConnConfig) bool {
 	for _, f := range config.Fallbacks {
 		if f.Host != config.Host || f.Port != config.Port {
@@ -63,7 +63,7 @@ func connectorOf(config *pgx.ConnConfig, last *atomic.Int32, options ...stdlib.O
 	return s
 }
 
-// Driver is driver.Connector's.
+// Driver implements driver.Connector.
 func (s *failoverConnector) Driver() driver.Driver { return s.each[0].Driver() }
 
 type connected struct {
@@ -72,8 +72,8 @@ type connected struct {
 	err    error
 }
 
-// Connect is driver.Connector's. A server that is dead costs headStart once and nothing after that, because the next connection
-// begins with the server that answered.
+// Connect implements driver.Connector. A dead server costs headStart once, because the next connection begins with the server that
+// answered.
 func (s *failoverConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,7 +114,7 @@ func (s *failoverConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// closeRest closes the connections that came too late.
+// closeRest closes the connections that were made after the first one.
 func closeRest(results <-chan connected, n int) {
 	for range n {
 		if r := <-results; r.err == nil {

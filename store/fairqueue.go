@@ -10,7 +10,8 @@ import (
 	"salvor/problem"
 )
 
-// seat waits until the caller may use the database: a request in its queue, a step of a job for its semaphore. All else need not wait.
+// seat waits until the caller may use the database. A request waits in its queue, a step of a job at its semaphore; all other
+// callers do not wait.
 func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release func(), err error) {
 	switch classOf(ctx) {
 	case request:
@@ -21,12 +22,12 @@ func seat(ctx context.Context, requests *fairQueue, steps semaphore) (release fu
 		return func() {}, nil
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = unavailable("it is busy", err) // as where the pool has no connection: a step is tried again
+		err = unavailable("it is busy", err) // the same error as for a pool without a free connection: the runner repeats a step
 	}
 	return release, err
 }
 
-// semaphore bounds how many do something at once; nil: there is no bound.
+// semaphore bounds the number of its holders; nil: there is no bound.
 type semaphore chan struct{}
 
 func newSemaphore(n int) semaphore {
@@ -48,8 +49,8 @@ func (s semaphore) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// fairQueue bounds how many requests of users use the database at once. Users take turns, and so do the sources of one
-// user: a client with 500 connections delays another client by one turn, not by 500.
+// fairQueue bounds how many requests of users use the database at once. Users take turns, and so do the source addresses of one
+// user. A client with 500 connections delays another client by one turn, not by 500.
 type fairQueue struct {
 	seats int // requests that may use the database at once
 	limit int // requests of one user from one source that may wait
@@ -62,7 +63,7 @@ type fairQueue struct {
 // flow holds the waiting requests of one user from one source, oldest first.
 type flow struct{ waiting []*place }
 
-// place is one waiting request; granted is closed when its turn comes.
+// place is one waiting request; its turn closes granted.
 type place struct{ granted chan struct{} }
 
 // ring gives turns to its members one after the other.
@@ -80,14 +81,14 @@ func (r *ring[T]) add(name string, make func() T) T {
 		}
 		m = make()
 		r.members[name] = m
-		// The newcomer's turn comes after all who were there before.
+		// A new member is placed behind all members that were there before.
 		r.names = append(r.names[:r.next:r.next], append([]string{name}, r.names[r.next:]...)...)
 		r.next++
 	}
 	return m
 }
 
-// turn gives the member whose turn it is.
+// turn returns the member that is next, and advances the ring.
 func (r *ring[T]) turn() (name string, member T) {
 	if r.next >= len(r.names) {
 		r.next = 0
@@ -110,12 +111,12 @@ func (r *ring[T]) remove(name string) {
 	delete(r.members, name)
 }
 
-// maxWaiting bounds the waiting requests of one user from one source; more than that many connections are refused at once.
+// maxWaiting bounds the waiting requests of one user from one source. The queue refuses further requests at once.
 const maxWaiting = 2000
 
 func newFairQueue(seats int) *fairQueue { return &fairQueue{seats: max(seats, 1), limit: maxWaiting} }
 
-// acquire waits for a seat. Who is no requester needs none. release must be called in every case without an error.
+// acquire waits for a seat. A caller without a requester in its context needs none. After a nil error the caller must call release.
 func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 	who, ok := access.RequesterOf(ctx)
 	if !ok {
@@ -125,7 +126,7 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	q.mu.Lock()
-	if q.used < q.seats { // nobody waits while a seat is free
+	if q.used < q.seats { // no request waits while a seat is free
 		q.used++
 		q.mu.Unlock()
 		return q.release, nil
@@ -147,7 +148,8 @@ func (q *fairQueue) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// leave takes a request out of the queue that does not wait any more, or gives its seat on.
+// leave removes a request that stopped waiting from the queue. If the request got a seat meanwhile, leave grants that seat to the
+// next one.
 func (q *fairQueue) leave(who access.Requester, s *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +176,7 @@ func (q *fairQueue) release() {
 	q.grant()
 }
 
-// grant gives a seat that became free to the request whose turn it is.
+// grant passes a free seat to the request whose turn it is.
 func (q *fairQueue) grant() {
 	if len(q.users.names) == 0 {
 		q.used--
@@ -189,7 +191,7 @@ func (q *fairQueue) grant() {
 	close(s.granted)
 }
 
-// forget drops a flow of which nothing waits, and its user with the last one.
+// forget removes a flow without waiting requests, and its user with the last flow.
 func (q *fairQueue) forget(name, source string) {
 	user := q.users.members[name]
 	if len(user.members[source].waiting) > 0 {

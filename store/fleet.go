@@ -64,7 +64,7 @@ func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...a
 	return out, nil
 }
 
-// CountNodes is metal.NodeStore's. It reads an index only.
+// CountNodes implements metal.NodeStore. It only reads an index.
 func (s *Store) CountNodes(ctx context.Context, states ...metal.State) (int, error) {
 	c := &clause{}
 	words := make([]string, len(states))

@@ -11,19 +11,19 @@ import (
 	"salvor/record"
 )
 
-// history is the newest state of the database that this process saw committed.
+// history is the newest committed state of the database that this process has seen.
 type history struct {
 	mu     sync.Mutex
 	newest record.Incarnation
-	// owner is the newest conductor of this process, beats its counter.
+	// owner is the newest conductor of this process, beats the counter of its lease.
 	owner string
 	beats int64
 	wrote bool
-	// idleUntil is when claims begin though no host has told what it remembers.
+	// idleUntil is the time at which claims begin even if no host has reported its witness.
 	idleUntil time.Time
 }
 
-// seen is what a transaction knew of the history when it began. All of that is in what it reads, or the database went back.
+// seen is the process's knowledge of the history at the begin of a transaction. If the database is older than that, it went back.
 type seen struct {
 	id      string
 	counter int64
@@ -37,7 +37,7 @@ func (h *history) seen() seen {
 	return seen{h.newest.ID, h.newest.Counter, h.owner, h.beats}
 }
 
-// read takes in an incarnation that was read or committed. It tells whether that is older than what was seen before.
+// read updates the history from an incarnation that was read or committed. wentBack: the incarnation is older than before.
 func (h *history) read(i record.Incarnation, before seen) (wentBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *history) read(i record.Incarnation, before seen) (wentBack bool) {
 		return true
 	}
 	if i.ID == h.newest.ID && i.Held == nil {
-		i.Held = h.newest.Held // it was read before the hold: a release gives another id
+		i.Held = h.newest.Held // the read is older than the hold, because a release changes the id
 	}
 	if i.ID != h.newest.ID || i.Counter >= h.newest.Counter {
 		h.newest = i
@@ -60,7 +60,7 @@ func (h *history) beat(owner string, counter int64) {
 	h.owner, h.beats = owner, counter
 }
 
-// changed notes that something was committed.
+// changed records that this process committed something.
 func (h *history) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,18 +76,19 @@ func (s *Store) Wrote() bool {
 	return wrote
 }
 
-// Known is the incarnation as this process knows it, without a query.
+// Known gives the incarnation that this process has seen last, without a query.
 func (s *Store) Known() record.Incarnation {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	return s.history.newest
 }
 
-// Held tells why nothing may act on the database, as this process knows it, without a query; nil: it may.
+// Held gives the cause of the hold that this process has seen last, without a query; nil: the database is not held.
 func (s *Store) Held() *record.Held { return s.Known().Held }
 
-// mayAct is the condition under which a conductor may claim a job or write a step of one: the database is not held, and it is not older
-// than what this process has seen of it. The arguments are those of seen.acting, with the placeholders from the first number on.
+// mayAct is the SQL condition under which a conductor may claim a job or write a step of one. The database must not be held, and it
+// must not be older than the state that this process has seen. seen.acting gives the arguments; first is the number of the first
+// placeholder.
 func mayAct(first int) string {
 	return fmt.Sprintf(`EXISTS (SELECT 1 FROM incarnation i WHERE i.held_at IS NULL AND (i.id <> $%d OR i.counter >= $%d))
 		AND (CAST($%d AS TEXT) = '' OR NOT EXISTS (SELECT 1 FROM conductor c WHERE c.owner = $%d AND c.counter < $%d))`, first, first+1, first+2, first+2, first+3)
@@ -95,7 +96,7 @@ func mayAct(first int) string {
 
 func (s seen) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
 
-// whyNotActing says why mayAct is false; nil: it is true.
+// whyNotActing gives the reason why mayAct is false; nil: it is true.
 func (s *Store) whyNotActing(tx *Tx) error {
 	may := false
 	if err := tx.each(func(*sql.Rows) error { may = true; return nil }, `SELECT 1 WHERE `+mayAct(1), tx.seen.acting()...); err != nil || may {
@@ -111,8 +112,8 @@ func (s *Store) whyNotActing(tx *Tx) error {
 	return err
 }
 
-// readBeat looks at the counter that a beat has left. One that is not above the last one is of an older state of the database, which
-// is held by the same transaction.
+// readBeat checks the counter of a conductor's lease after a heartbeat. If it is not above the last counter, the database is older:
+// the same transaction holds it.
 func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
 	before := tx.seen
 	if before.owner != owner || counter > before.beats {
@@ -121,13 +122,13 @@ func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
 	return s.holdIn(tx, record.HeldWentBack, fmt.Sprintf("conductor %s wrote its lease for the %dth time, and the database has it at %d", owner, before.beats, counter-1))
 }
 
-// holdIn is Hold inside of a transaction.
+// holdIn does the work of Hold inside of a transaction.
 func (s *Store) holdIn(tx *Tx, code, detail string) error {
 	_, err := tx.exec(`UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3 WHERE held_at IS NULL`, micros(s.stamp()), code, detail)
 	return err
 }
 
-// StandBy has no job be claimed for so long; 0: from now on they are.
+// StandBy stops all claims for the given time; 0: claims begin now.
 func (s *Store) StandBy(d time.Duration) {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
@@ -140,15 +141,15 @@ func (s *Store) StandBy(d time.Duration) {
 	}
 }
 
-// StandsBy tells whether no job is claimed now.
+// StandsBy tells whether claims are stopped now.
 func (s *Store) StandsBy() bool {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()
 	return s.history.newest.Held != nil || time.Now().Before(s.history.idleUntil)
 }
 
-// Compare holds the database if a witness knows a later state of it, or another database. from names the witness. An empty database
-// is not held: nothing can be lost by it.
+// Compare holds the database if a witness has a later state of it, or is of another database. from names the witness. An empty
+// database is not held, because nothing of it can be lost.
 func (s *Store) Compare(ctx context.Context, w record.Witness, from string) error {
 	i, err := s.Incarnation(ctx)
 	if err != nil {
@@ -168,7 +169,7 @@ func (s *Store) Compare(ctx context.Context, w record.Witness, from string) erro
 	return s.Hold(ctx, code, detail)
 }
 
-// IsEmpty tells whether nothing is in the database that could be acted on.
+// IsEmpty tells whether the database has no nodes, servers, hosts and jobs.
 func (s *Store) IsEmpty(ctx context.Context) (bool, error) {
 	empty := true
 	err := s.read(ctx, nil, func(*sql.Rows) error { empty = false; return nil }, `SELECT 1 WHERE EXISTS (SELECT 1 FROM node)

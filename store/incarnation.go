@@ -14,7 +14,7 @@ import (
 
 const incarnationColumns = `id, counter, held_at, held_reason, held_detail`
 
-// proveIncarnation gives a database its id when it is opened for the first time.
+// proveIncarnation gives a database its id when a process opens it for the first time.
 func (s *Store) proveIncarnation(tx *Tx) error {
 	_, err := tx.exec(`INSERT INTO incarnation (num, id, counter) VALUES (1, $1, 1) ON CONFLICT DO NOTHING`, newIncarnationID())
 	return err
@@ -37,8 +37,8 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 	return i, err
 }
 
-// Incarnation reads which history the database has, how far it has come, and whether it is held. A database that is older than this
-// process has seen it is held by that.
+// Incarnation reads the id, the counter and the hold of the database. If the database is older than the state that this process has
+// seen, Incarnation holds it.
 func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	before := s.history.seen()
 	i, err := s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
@@ -53,7 +53,7 @@ func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	return i, nil
 }
 
-// IncarnationIn reads the incarnation as a transaction sees it.
+// IncarnationIn reads the incarnation inside of a transaction.
 func (s *Store) IncarnationIn(ctx context.Context, t job.Tx) (record.Incarnation, error) {
 	i, err := s.incarnation(ctx, t, `SELECT `+incarnationColumns+` FROM incarnation`)
 	if err != nil {
@@ -70,12 +70,13 @@ func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...
 	return i, err
 }
 
-// Raise counts one further, and gives the incarnation as it is committed.
+// Raise increments the counter, and gives the committed incarnation.
 func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
 	return s.changeIncarnation(ctx, "raise the database's counter", `UPDATE incarnation SET counter = counter + 1 RETURNING `+incarnationColumns)
 }
 
-// Hold has everything that acts on the database stop until an operator releases it. What is held already stays as it is, with its first reason.
+// Hold stops everything that acts on the database until an operator releases it. If the database is held already, it keeps its first
+// cause.
 func (s *Store) Hold(ctx context.Context, code, detail string) error {
 	_, err := s.changeIncarnation(ctx, "hold the database", `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
 		held_reason = CASE WHEN held_at IS NULL THEN CAST($2 AS TEXT) ELSE held_reason END,
@@ -96,7 +97,7 @@ func (s *Store) changeIncarnation(ctx context.Context, what, text string, args .
 		return err
 	})
 	if err != nil {
-		s.history.changed() // whoever raises asks again whether anything was written
+		s.history.changed() // so that the next Wrote is true and the caller tries again
 		return i, fmt.Errorf("%s: %w", what, err)
 	}
 	if s.history.read(i, before) && i.Held == nil {
@@ -105,10 +106,11 @@ func (s *Store) changeIncarnation(ctx context.Context, what, text string, args .
 	return i, nil
 }
 
-// incarnated is the step of the tables from which on a database has an incarnation.
+// incarnated is the first step of the tables with an incarnation.
 const incarnated = 15
 
-// Incarnation is Store.Incarnation of a database without its key; empty where it was never served by a release that has them.
+// Incarnation does the work of Store.Incarnation in a database that is open without its key. It is empty if no release with
+// incarnations has served the database.
 func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err error) {
 	s, err := d.Schema(ctx)
 	if err != nil || s.Version < incarnated {
@@ -121,14 +123,14 @@ func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err e
 	return i, d.classify(err)
 }
 
-// raise is Store.Raise: a witness that is written afterwards is ahead of the backup.
+// raise does the work of Store.Raise before a backup. A witness that is written after that is ahead of the backup.
 func (d *Database) raise(ctx context.Context) error {
 	i, err := d.Incarnation(ctx)
 	if err != nil || i.ID == "" || i.Held != nil {
 		return err
 	}
 	db := d.tables.db
-	if e, file := d.engine.(*sqliteEngine); file { // whose connection for looking writes nothing
+	if e, file := d.engine.(*sqliteEngine); file { // the connection for looking is read-only
 		if db, err = sql.Open("sqlite", sqliteDSN(e.path, Options{}, "")); err != nil {
 			return err
 		}
@@ -140,7 +142,7 @@ func (d *Database) raise(ctx context.Context) error {
 	return nil
 }
 
-// FormerIncarnations gives the incarnations that the database had before, with the last counter that is known of each.
+// FormerIncarnations gives the earlier incarnations of the database, each with its last known counter.
 func (s *Store) FormerIncarnations(ctx context.Context) (map[string]int64, error) {
 	out := map[string]int64{}
 	err := s.read(ctx, nil, func(r *sql.Rows) error {

@@ -194,7 +194,7 @@ func (s *Store) Ticks(ctx context.Context, groups []string) (map[string]int64, e
 // Advance is job.Clock's.
 func (s *Store) Advance(ctx context.Context, seen map[string]int64) error {
 	if s.Held() != nil {
-		return nil // what waits for an operator is not late
+		return nil // a job that waits for an operator is not late
 	}
 	err := s.Do(within(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)

@@ -114,7 +114,7 @@ func endedLine(conn *sql.Conn, err error) error {
 		return nil
 	}
 	gone := conn.Raw(func(c any) error {
-		// A server that became read-only stays that over this connection: a new one finds the server that takes changes.
+		// This connection stays on a server that became read-only. A new connection finds the server that accepts changes.
 		if c, ok := c.(*stdlib.Conn); ok && (c.Conn().IsClosed() || code(err) == readOnly) {
 			return driver.ErrBadConn
 		}

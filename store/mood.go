@@ -7,14 +7,14 @@ import (
 	"salvor/problem"
 )
 
-// mood is whether the engine takes changes, by what became of the newest.
+// mood tells whether the engine accepts changes, by the result of the newest one.
 type mood struct {
 	mu    sync.Mutex
 	since time.Time
 	why   string
 }
 
-// better tells whether it was worse.
+// better records a success. It tells whether the last change before had failed.
 func (m *mood) better() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -23,7 +23,7 @@ func (m *mood) better() bool {
 	return worse
 }
 
-// worse notes an error that the engine alone was to blame for, and tells whether it is the first.
+// worse records an error that only the engine caused, and tells whether it is the first one since a success.
 func (m *mood) worse(now func() time.Time, raw, told error) bool {
 	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false

@@ -15,20 +15,20 @@ import (
 	"salvor/problem"
 )
 
-// PoolMode says what a pooler, such as PgBouncer, does between this program and PostgreSQL.
+// PoolMode is the pool mode of a pooler, such as PgBouncer, between this program and PostgreSQL.
 type PoolMode string
 
 // The pool modes, as PgBouncer calls them.
 const (
-	// PoolNone: the connection is PostgreSQL's own.
+	// PoolNone: there is no pooler.
 	PoolNone PoolMode = "none"
 	// PoolSession: a connection has one server connection until it ends.
 	PoolSession PoolMode = "session"
-	// PoolTransaction: each transaction may have another server connection, so nothing of a session lasts.
+	// PoolTransaction: each transaction may use another server connection, so no setting of a session lasts.
 	PoolTransaction PoolMode = "transaction"
 )
 
-// bounds are the settings of a session, by which the server ends what takes too long.
+// bounds are the time limits that the server enforces in a session.
 func bounds(patient bool) map[string]string {
 	b := map[string]string{"statement_timeout": "30000", "lock_timeout": "15000", "idle_in_transaction_session_timeout": "60000"}
 	if patient {
@@ -37,8 +37,9 @@ func bounds(patient bool) map[string]string {
 	return b
 }
 
-// pool puts the bounds of sessions where the pool mode lets them count: into the start of a connection, which poolers refuse, or into the
-// session, or else into each transaction. It gives what begins each transaction; empty: nothing.
+// pool sets the time limits where the pool mode allows it. Without a pooler they are startup parameters, which poolers refuse. In
+// session mode each new session sets them, in transaction mode each transaction. pool returns the statement that begins each
+// transaction; empty: none.
 func (mode PoolMode) pool(config *pgx.ConnConfig, patient bool) string {
 	wanted := bounds(patient)
 	for name := range wanted {
@@ -54,7 +55,7 @@ func (mode PoolMode) pool(config *pgx.ConnConfig, patient bool) string {
 	if mode == PoolTransaction {
 		set = "SET LOCAL "
 		if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-			// A prepared statement is of one server connection, and the next transaction has another.
+			// A prepared statement belongs to one server connection, and the next transaction may use another.
 			config.DefaultQueryExecMode = pgx.QueryExecModeExec
 		}
 	}
@@ -73,10 +74,10 @@ func (mode PoolMode) pool(config *pgx.ConnConfig, patient bool) string {
 	return ""
 }
 
-// checkPooler looks whether connections are what the pool mode says, and refuses them where they are not.
+// checkPooler refuses connections that do not fit the pool mode.
 func checkPooler(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) error {
 	if mode == PoolTransaction {
-		return nil // it works over each kind of connection
+		return nil // this mode works with and without a pooler
 	}
 	var last atomic.Int32
 	from := connectorOf(config, &last)
@@ -93,7 +94,7 @@ func checkPooler(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) err
 		}
 		backends[i] = string(results[0].Rows[0][0])
 		if backends[0] == fmt.Sprint(conn.PgConn().PID()) {
-			return nil // a pooler makes process numbers of its own up
+			return nil // PostgreSQL itself answered: a pooler reports process numbers of its own
 		}
 	}
 	if backends[0] == backends[1] && (mode == PoolSession || config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement) {
@@ -102,7 +103,7 @@ func checkPooler(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) err
 	return nil
 }
 
-// refusedByPooler says what to set when a pooler refuses what PostgreSQL takes.
+// refusedByPooler names the option to set when a pooler refuses a request that PostgreSQL accepts.
 func refusedByPooler(err error) error {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {

@@ -25,7 +25,7 @@ import (
 type postgresEngine struct {
 	db     *sql.DB
 	leases *sql.DB       // connections for leases
-	slots  chan struct{} // holds one for each transaction that writes
+	slots  chan struct{} // one element for each transaction that writes
 	config *pgx.ConnConfig
 	local  string          // begins each transaction; empty: nothing
 	hints  *pgx.ConnConfig // for LISTEN
@@ -34,7 +34,7 @@ type postgresEngine struct {
 	wake   func()
 
 	hint    chan struct{}
-	running context.Context // until close
+	running context.Context // ends at close
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 }
@@ -63,7 +63,7 @@ func postgresConfig(url string, mode PoolMode, patient bool) (config *pgx.ConnCo
 		}
 	}
 	if several && config.ValidateConnect == nil {
-		// As target_session_attrs=read-write: no write goes to a standby.
+		// This is target_session_attrs=read-write: no write goes to a standby.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	if config.RuntimeParams["application_name"] == "" {
@@ -81,7 +81,7 @@ func readyPostgres(ctx context.Context, url string, opts Options) error {
 	case opts.Direct != "":
 		url, mode = opts.Direct, PoolNone
 	case mode == PoolTransaction:
-		auto = MigrateNever // the lock that keeps two programs from changing the tables at once is a session's
+		auto = MigrateNever // the lock against two migrations at once belongs to a session
 	}
 	config, _, err := postgresConfig(url, mode, true)
 	if err != nil {
@@ -119,7 +119,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	if n <= 0 {
 		n = 24
 	}
-	n = max(n, 2) // one for readers while a commit hangs
+	n = max(n, 2) // one stays free for readers while a commit hangs
 	lines := &vigil{}
 	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, local: local, hints: hints, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err = checkPooler(ctx, config, opts.PoolMode); err == nil {
@@ -151,8 +151,8 @@ func (e *postgresEngine) close() error {
 
 func (e *postgresEngine) reader() runner { return direct{e.db} }
 
-// seats leave a third of the connections to others than requests, and a third to others than steps. So claims and heartbeats
-// wait for a few statements at most.
+// seats gives requests a third of the connections and steps of jobs another third. Claims and heartbeats therefore wait for a few
+// statements at most.
 func (e *postgresEngine) seats() seats {
 	third := max(e.db.Stats().MaxOpenConnections/3, 1)
 	return seats{requestReads: third, requestWrites: third, stepReads: third, stepWrites: third}
@@ -235,7 +235,7 @@ func (e *postgresEngine) classify(err error) error {
 		return unavailable("it is busy", err)
 	}
 	var ce *pgconn.ConnectError
-	if errors.As(err, &ce) { // also a refused login, or a database that is gone
+	if errors.As(err, &ce) { // this includes a refused login and a missing database
 		return unavailable("it cannot be reached", err)
 	}
 	var pe *pgconn.PgError
@@ -255,7 +255,7 @@ func (e *postgresEngine) classify(err error) error {
 	return err
 }
 
-// unavailable is an error that clients see as public, and the log as the driver words it.
+// unavailable is an error with two texts: clients see public, the log has the text of the driver.
 func unavailable(public string, err error) error {
 	return problem.Unavailablef("database: %w", problem.Hide(public+"; ask again", err))
 }

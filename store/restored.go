@@ -12,7 +12,7 @@ import (
 	"salvor/record"
 )
 
-// UnreadNodes is metal.HeldStore's.
+// UnreadNodes implements metal.HeldStore.
 func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]*metal.Node, error) {
 	c := &clause{}
 	c.and(`NOT EXISTS (SELECT 1 FROM held_reading r WHERE r.node_id = n.id)`)
@@ -23,7 +23,7 @@ func (s *Store) UnreadNodes(ctx context.Context, groups []string, limit int) ([]
 	return s.nodes(ctx, nil, selectNodes+c.where()+` ORDER BY n.num LIMIT `+c.count(limit), c.args...)
 }
 
-// SaveReadings is metal.HeldStore's.
+// SaveReadings implements metal.HeldStore.
 func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
@@ -48,7 +48,7 @@ func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) 
 	return nil
 }
 
-// Readings is metal.HeldStore's.
+// Readings implements metal.HeldStore.
 func (s *Store) Readings(ctx context.Context, t job.Tx) ([]metal.HeldReading, error) {
 	var out []metal.HeldReading
 	err := s.read(ctx, t, func(r *sql.Rows) error {
@@ -68,7 +68,7 @@ func (s *Store) Readings(ctx context.Context, t job.Tx) ([]metal.HeldReading, er
 	return out, nil
 }
 
-// DropReadings is metal.HeldStore's.
+// DropReadings implements metal.HeldStore.
 func (s *Store) DropReadings(t job.Tx) error {
 	tx, err := s.tx(t)
 	if err == nil {
@@ -82,7 +82,7 @@ func (s *Store) OpenJobs(ctx context.Context, t job.Tx) ([]job.Job, error) {
 	return s.jobs(ctx, t, `SELECT `+jobColumns+` FROM job WHERE state <> 'ended' ORDER BY created_at, id`)
 }
 
-// HeldChoices lists what operators chose while the database is held.
+// HeldChoices lists the choices of operators for the held database.
 func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice, error) {
 	var out []record.HeldChoice
 	err := s.read(ctx, t, func(r *sql.Rows) error {
@@ -99,7 +99,7 @@ func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice,
 	return out, nil
 }
 
-// SaveHeldChoice keeps a choice in place of an earlier one.
+// SaveHeldChoice stores a choice and replaces an earlier one.
 func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 	tx, err := s.tx(t)
 	if err == nil {
@@ -110,8 +110,8 @@ func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 	return err
 }
 
-// FreeJobs takes every open job from its owner, and raises its fence by step. What was running is ready, as after the death of its owner.
-// The bounds of actions and waits begin anew: time under the hold is nobody's fault.
+// FreeJobs takes every open job from its owner, and raises its fence by step. A running job becomes ready, as after the death of its
+// owner. The time limits of actions and waits begin anew, because the hold is no fault of the job.
 func (s *Store) FreeJobs(t job.Tx, step int64) error {
 	tx, err := s.tx(t)
 	if err != nil {
@@ -123,13 +123,13 @@ func (s *Store) FreeJobs(t job.Tx, step int64) error {
 	return err
 }
 
-// RestartJob has a free job begin again at its first action, without what its actions noted.
+// RestartJob makes a free job begin again at its first action, without the notes of its actions.
 func (s *Store) RestartJob(t job.Tx, j job.Job) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	// One that waits becomes ready as by a signal, as soon as nothing else locks its subject.
+	// A waiting job becomes ready as by a signal, as soon as nothing else locks its subject.
 	if _, err := tx.exec(`UPDATE job SET action = '', memo = '', attempt = 0, crashes = 0, wait_for = '', deadline = 0, expires = 0, action_started_at = 0,
 		signals = signals + 1 WHERE id = $1 AND state IN ('ready', 'waiting')`, j.ID); err != nil {
 		return fmt.Errorf("restart job %s: %w", j.ID, err)
@@ -137,7 +137,7 @@ func (s *Store) RestartJob(t job.Tx, j job.Job) error {
 	return s.revive(tx, j.Subject)
 }
 
-// DropJob ends a free job with a problem; none of its actions is undone.
+// DropJob ends a free job with a problem and undoes none of its actions.
 func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
 	tx, err := s.tx(t)
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
 	return nil
 }
 
-// Release ends the hold; problem.Conflict if somebody else has ended it. The database gets a new id, and remembers the former one with
-// its last counter.
+// Release ends the hold. The database gets a new id, and keeps the former id with its last counter. problem.Conflict: another
+// operator has released the database.
 func (s *Store) Release(t job.Tx) error {
 	tx, err := s.tx(t)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *Store) Release(t job.Tx) error {
 	return err
 }
 
-// OpenJobs lists every job that has not ended, the oldest first, with what needs no key.
+// OpenJobs lists every job that has not ended, the oldest first, with the columns that need no key.
 func (d *Database) OpenJobs(ctx context.Context) ([]job.Job, error) {
 	rows, err := d.tables.db.QueryContext(ctx, `SELECT id, kind, subject_kind, subject_id, state, action, attempt, created_at, user_name FROM job
 		WHERE state <> 'ended' ORDER BY created_at, id`)

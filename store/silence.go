@@ -54,11 +54,11 @@ func heedful(config *pgx.ConnConfig) {
 type vigil struct {
 	mu     sync.Mutex
 	silent time.Time
-	// last is the server that was used last, where a URL names several.
+	// last is the index of the server that was used last, if the URL names several.
 	last atomic.Int32
 }
 
-// forget gives up all connections that were used last before then.
+// forget drops all connections that were last used before then.
 func (v *vigil) forget(then time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,7 +104,7 @@ func (v *vigil) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
 func readTime(url string) time.Duration {
 	config, _, err := postgresConfig(url, PoolNone, false)
 	if err != nil {
-		return 0 // nobody comes here with such a URL
+		return 0 // the store does not open with such a URL
 	}
 	word := config.RuntimeParams["statement_timeout"]
 	d, err := time.ParseDuration(word)

@@ -26,14 +26,14 @@ type sqliteEngine struct {
 	read    *sql.DB
 	writer  *writer
 	readers pooled
-	// readersEach are the connections for reads of requests, and as many again for those of steps.
+	// readersEach is the number of connections for reads of requests. Reads of steps have as many.
 	readersEach int
 }
 
 const (
-	// urgentReaders are connections beside those of users' requests and steps of jobs.
+	// urgentReaders is the number of further read connections, for callers that are neither users' requests nor steps of jobs.
 	urgentReaders = 2
-	// writeSeats are users' requests that may wait for the writer at once: enough to share a commit, and few enough not to fill it.
+	// writeSeats is how many users' requests may wait for the writer at once: enough to share a commit, and few enough not to fill it.
 	writeSeats = 8
 )
 
@@ -131,7 +131,7 @@ func (e *sqliteEngine) do(ctx context.Context, fn func(context.Context, runner) 
 
 func (e *sqliteEngine) reader() runner { return &e.readers }
 
-// seats leave the steps' writes to the writer, which serves them by their class.
+// seats sets no bound for writes of steps, because the writer serves them by their class.
 func (e *sqliteEngine) seats() seats {
 	return seats{requestReads: e.readersEach, requestWrites: writeSeats, stepReads: e.readersEach}
 }

@@ -29,19 +29,21 @@ type Options struct {
 	Now func() time.Time
 	// NoSync lets SQLite commits outlive a crash of the process only, not one of the machine. For tests.
 	NoSync bool
-	// MaxConns bounds the connections: readers of SQLite (default 4), all of PostgreSQL (default 24).
+	// MaxConns bounds the connections: all of PostgreSQL (default 24), or the readers of SQLite (default 4) for requests and again for
+	// steps.
 	MaxConns int
-	// PoolMode says what pooler stands before PostgreSQL; empty is PoolNone.
+	// PoolMode is the mode of a pooler before PostgreSQL; empty is PoolNone.
 	PoolMode PoolMode
-	// Direct is the URL of PostgreSQL itself where there is a pooler: for LISTEN, and for changes of the tables. Empty: there is none.
+	// Direct is the URL of PostgreSQL itself if there is a pooler. It serves LISTEN and migrations of the tables. Empty: there is no
+	// such URL.
 	Direct string
 	// Migrate says whether Open may change the tables; empty is MigrateAlways.
 	Migrate AutoMigrate
 	// Versions are the versions of the operations' lists, which new jobs are given.
 	Versions map[job.Kind]int
-	// BacklogLimit is how many jobs of one group may wait for a conductor before new operations of users are refused; 0: no bound.
+	// BacklogLimit is the maximum of due, unclaimed jobs of one group; new operations of users beyond it are refused. 0: no bound.
 	BacklogLimit int
-	// NoNodeHistory leaves the events of nodes out of the timeline.
+	// NoNodeHistory: the timeline gets no events of nodes.
 	NoNodeHistory bool
 	// PruneBatch is how many events one transaction of Prune removes; 0: 2000.
 	PruneBatch int
@@ -57,7 +59,7 @@ type Store struct {
 	woken  chan struct{}
 	orders crowd
 	kinds  map[job.Kind]int
-	// noNodeHistory and pruneBatch are of the options.
+	// noNodeHistory and pruneBatch are copies of the options.
 	noNodeHistory bool
 	pruneBatch    int
 	told          crowd
@@ -65,15 +67,15 @@ type Store struct {
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
 	mood     mood
-	// readQueue and writeQueue hold requests of users; nothing else waits in them.
+	// readQueue and writeQueue hold requests of users, and nothing else.
 	readQueue, writeQueue *fairQueue
-	// stepReads and stepWrites hold steps of jobs.
+	// stepReads and stepWrites bound steps of jobs.
 	stepReads, stepWrites semaphore
 	backlog               backlog
 	history               history
 }
 
-// seats are how many may read and write at once; 0: no bound.
+// seats are the numbers of concurrent reads and writes; 0: no bound.
 type seats struct{ requestReads, requestWrites, stepReads, stepWrites int }
 
 var (
@@ -88,7 +90,7 @@ type engine interface {
 	// do runs fn in one transaction, as job.Transactor says, again if the engine asks for it.
 	do(ctx context.Context, fn func(ctx context.Context, run runner) error) error
 	reader() runner
-	// seats bounds what users' requests and steps of jobs do at once, so that leases, claims and heartbeats need not wait for them.
+	// seats gives the bounds for users' requests and steps of jobs, so that leases, claims and heartbeats need not wait for them.
 	seats() seats
 	// classify gives errors of the engine that others can wait out the kind Unavailable.
 	classify(err error) error
@@ -175,7 +177,7 @@ func (s *Store) hinted() {
 	s.told.wake()
 }
 
-// changed notes that a transaction was committed, or may have been.
+// changed records that a transaction was committed, or may have been.
 func (s *Store) changed(ctx context.Context, who access.Requester) {
 	if !patienceOf(ctx).lease {
 		s.history.changed()

@@ -18,7 +18,7 @@ type Tx struct {
 	// ctx bounds the statements; it is never a caller's, whose end would take the whole batch with it.
 	ctx context.Context
 	run runner
-	// seen is what this process knew of the database's history before the transaction began.
+	// seen is this process's knowledge of the database's history before the transaction began.
 	seen seen
 	// wake: the commit makes a job claimable.
 	wake bool
@@ -30,7 +30,7 @@ type Tx struct {
 	keyed bool
 	// failed is the first statement that the engine refused: PostgreSQL takes nothing more in the transaction, so neither does SQLite.
 	failed error
-	// requested: a user's request asks for it.
+	// requested: the transaction belongs to a request of a user.
 	requested bool
 	// restore puts the caller's records back as they were if nothing is committed.
 	restore []func()

@@ -25,13 +25,13 @@ type writer struct {
 	conn  *sql.Conn
 	run   *single
 	queue [classes]chan *entry
-	turns int // counts entries, for the order of the classes
+	turns int // number of served entries, which selects the order of the classes
 	quit  chan struct{}
 	once  sync.Once
 	ended chan struct{}
-	// began is when the batch's BEGIN or COMMIT began, in microseconds; 0 while none runs.
+	// began is the start of the BEGIN or COMMIT that runs now, in microseconds; 0: none runs.
 	began atomic.Int64
-	// hold is called before them, in tests; nil: by nobody.
+	// hold is called before BEGIN and COMMIT, in tests only; nil otherwise.
 	hold func(text string)
 }
 
@@ -52,15 +52,15 @@ const (
 // batch bounds how many callers share a commit, so that the first does not wait long for the last.
 const batch = 32
 
-// class says which callers the writer serves first.
+// class is the priority of a caller of the writer.
 type class int
 
 const (
-	// urgent: leases, claims, heartbeats, and all else that neither a user's request nor a claimed job asks for.
+	// urgent: leases, claims, heartbeats, and all other work outside of users' requests and claimed jobs.
 	urgent class = iota
 	// step: the work on claimed jobs.
 	step
-	// request: what users ask for.
+	// request: the requests of users.
 	request
 	classes
 )
@@ -75,7 +75,7 @@ func classOf(ctx context.Context) class {
 	return urgent
 }
 
-// orders are the order in which the classes are looked at, turn by turn: no class waits without end for those before it.
+// orders are the orders in which the writer looks at the classes, one order per turn. So no class waits for ever.
 var orders = [...][classes]class{
 	{urgent, step, request}, {step, urgent, request}, {urgent, step, request}, {request, urgent, step},
 }
@@ -176,7 +176,7 @@ func (w *writer) complain() {
 	w.log.Error("database: a transaction holds the only writer and does not end", "after", stuck, "goroutines", string(stacks))
 }
 
-// next gives the caller whose turn it is; nil: nobody waits, or the batch is full.
+// next returns the caller whose turn it is; nil: no caller waits, or the batch is full.
 func (w *writer) next(served int) *entry {
 	if served >= batch {
 		return nil
@@ -197,17 +197,17 @@ func (w *writer) statement(ctx context.Context, text string) error {
 	return err
 }
 
-// do queues the closure and waits for the commit. ctx counts only until the closure's turn. A request waits no longer than commitTime
-// for a commit that hangs, its own or that of those before it.
+// do queues the closure and waits for the commit. ctx counts only until the closure's turn. A request waits at most commitTime for a
+// hung commit: its own, or one before it.
 func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error) error {
 	e := &entry{turn: make(chan struct{}, 1), over: make(chan bool, 1), told: make(chan error, 1)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var late *time.Timer
-	var isLate <-chan time.Time // nil: waits for ever
+	var isLate <-chan time.Time // nil: no time limit
 	if _, request := ctx.Deadline(); request {
-		if w.hangs() { // nobody waits for it anew
+		if w.hangs() { // a new request does not wait for a hung commit
 			return unavailable("it confirms no changes now; nothing was changed", errHangs)
 		}
 		late = time.NewTimer(commitTime)
@@ -248,13 +248,13 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 	}
 }
 
-// hangs tells whether a commit, or its BEGIN, has taken longer than a request may wait.
+// hangs tells whether a BEGIN or COMMIT has run for commitTime or longer.
 func (w *writer) hangs() bool {
 	began := w.began.Load()
 	return began != 0 && time.Since(time.UnixMicro(began)) >= commitTime
 }
 
-// bound runs the statement that opens or ends a batch.
+// bound runs the statement that begins or ends a batch.
 func (w *writer) bound(ctx context.Context, text string) error {
 	w.began.Store(time.Now().UnixMicro())
 	defer w.began.Store(0)

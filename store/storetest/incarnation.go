@@ -4,7 +4,7 @@ import (
 	"salvor/record"
 )
 
-// testIncarnation: a database has one id for good, its counter only rises, and the first reason to hold it stays.
+// testIncarnation: the id of a database stays, its counter only rises, and the first cause of a hold stays.
 func testIncarnation(b *bench) {
 	first, err := b.s.Incarnation(b.ctx)
 	if err != nil || len(first.ID) != 32 || first.Counter != 1 || first.Held != nil {

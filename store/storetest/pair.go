@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Pair is a PostgreSQL primary and a standby that streams from it. Each is a server of its own, on a socket in its own directory.
-// Promote swaps nothing: Primary and Standby stay what they were at the start.
+// Pair is a PostgreSQL primary and a standby that streams from it. Each server has a socket in a directory of its own. Promote does
+// not swap the fields: Primary and Standby keep their first roles.
 type Pair struct {
 	Primary, Standby *Instance
 }
@@ -33,7 +33,7 @@ type Instance struct {
 	exited chan struct{}
 }
 
-// standbyName is what the standby calls itself when it streams.
+// standbyName is the application_name of the standby.
 const standbyName = "standby"
 
 // NewPair starts both servers; the end of the test stops them. With synchronous, a commit on the primary waits until the standby has it.
@@ -66,8 +66,8 @@ func (p *Pair) URL(database string) string {
 	return "postgres://postgres@/" + database + "?host=" + url.QueryEscape(p.Primary.dir+","+p.Standby.dir) + "&sslmode=disable"
 }
 
-// FreezeReceiver stops the process of the standby that receives the primary's log: the standby answers on, and falls behind. Thaw of the
-// standby ends it. With a synchronous standby commits then hang.
+// FreezeReceiver stops the standby's process that receives the primary's log. The standby still answers, but falls behind, and
+// commits hang if it is synchronous. Thaw ends that.
 func (p *Pair) FreezeReceiver() {
 	p.Primary.t.Helper()
 	pid := 0
@@ -140,7 +140,7 @@ func newInstance(t testing.TB, name string) *Instance {
 // Dir is the directory of the server's socket.
 func (i *Instance) Dir() string { return i.dir }
 
-// User is whom the server runs as; nil: the test's own user.
+// User is the user that the server runs as; nil: the user of the test.
 func (i *Instance) User() *syscall.Credential { return i.as }
 
 // URL names a database on this server alone.
@@ -175,14 +175,14 @@ func (i *Instance) Start() {
 		if err == nil {
 			return
 		}
-		// What a killed server had started may live a moment longer, and a new one is not let in beside that.
+		// A process of a killed server may live a moment longer, and PostgreSQL does not start a new server beside it.
 		if time.Now().After(end) {
 			i.t.Fatalf("PostgreSQL for tests: the %s: %v: %s", i.name, err, i.log())
 		}
 	}
 }
 
-// launch starts the server from a thread that lasts, because the signal of a parent's death is that of the thread.
+// launch starts the server from a locked thread, because the kernel sends the parent-death signal when that thread ends.
 func (i *Instance) launch() {
 	i.t.Helper()
 	log, err := os.OpenFile(filepath.Join(i.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -225,7 +225,7 @@ func (i *Instance) ready() error {
 	}
 }
 
-// Kill ends all processes of the server at once, as the loss of its machine would, also frozen ones.
+// Kill ends all processes of the server at once, frozen ones too, as the loss of its machine would.
 func (i *Instance) Kill() {
 	if i.run == nil {
 		return
@@ -237,7 +237,7 @@ func (i *Instance) Kill() {
 	i.run = nil
 }
 
-// Stop ends the server in order, though its clients are at work.
+// Stop shuts the server down, even if clients are connected.
 func (i *Instance) Stop() {
 	i.t.Helper()
 	_ = i.run.Process.Signal(syscall.SIGINT)
@@ -249,7 +249,7 @@ func (i *Instance) Stop() {
 	}
 }
 
-// Promote makes a primary of the standby and waits until it takes changes.
+// Promote makes the standby a primary and waits until it accepts changes.
 func (i *Instance) Promote() {
 	i.t.Helper()
 	done := false
@@ -268,7 +268,7 @@ func (i *Instance) Thaw() {
 	}
 }
 
-// freeze gives the processes that it stopped. The postmaster is the first, so that it starts no more of them.
+// freeze returns the processes that it stopped. It stops the postmaster first, so that no new one starts.
 func (i *Instance) freeze() []int {
 	_ = syscall.Kill(i.run.Process.Pid, syscall.SIGSTOP)
 	all := i.processes()
@@ -316,7 +316,7 @@ func (i *Instance) query(to any, text string) {
 	}
 }
 
-// try does something on a connection of its own to the server.
+// try runs a function with a new connection to the server.
 func (i *Instance) try(do func(ctx context.Context, db *sql.DB) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
