@@ -9,14 +9,14 @@ import (
 	"salvor/problem"
 )
 
-// Causes of aborts. The second ends an undoing, whose own cause differs.
+// Causes of aborts. The second one is for a job that was being undone, which keeps its first cause.
 const (
 	abortedByRequest = "aborted by request"
 	undoneNoFurther  = "taking it back was aborted by request"
 )
 
-// Abort has the operation of a server fail that goes on, as when its host is silent. It ends within seconds. What a host was told and has
-// not answered may have been done: nothing of that is taken as undone, and its end voids the order.
+// Abort makes the open operation of a server fail within seconds, for example while its host is silent. The host may have carried
+// out orders that it has not answered. Abort treats none of them as undone, and its end makes them void.
 func (s *Servers) Abort(ctx context.Context, id string, who Who) (*Server, error) {
 	var out *Server
 	err := s.change(ctx, func(tx job.Tx) error {
@@ -58,7 +58,7 @@ func (s *Servers) Abort(ctx context.Context, id string, who Who) (*Server, error
 	return out, err
 }
 
-// LeaveSource is the action of JobMigrate in which the guest of a server goes from host to host.
+// LeaveSource is the action of JobMigrate in which the guest moves from its source to its destination.
 const LeaveSource = "leave the source"
 
 // The actions of JobMigrate before that one.
@@ -67,7 +67,7 @@ const (
 	MigratePrepares = "prepare the destination"
 )
 
-// abortable refuses the abort of a job in an action whose end only a host can tell: the guest runs at one of two hosts then.
+// abortable refuses the abort of a job during an action in which the guest may run at either of two hosts.
 func (s *Servers) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
 	if j.Kind != JobMigrate || j.Action != LeaveSource {
 		return nil
@@ -84,7 +84,7 @@ func (s *Servers) abortable(ctx context.Context, tx job.Tx, j *job.Job) error {
 		j.Subject.ID, h.Name, fmt.Sprintf("salvor fence %s --wait", orID(h)))
 }
 
-// aborts tells whether what is done for a server can be aborted by an operator who is told of it.
+// aborts tells whether an operator can abort an open job of the server, so that `why` may print the command.
 func (s *ServerSituation) aborts() bool {
 	if s.Server.Metal() {
 		return false

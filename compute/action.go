@@ -118,11 +118,11 @@ type RebuildArgs struct {
 	Power    Power         `json:"power"` // in the end
 	// Discard erases the old root disk, which else goes into quarantine.
 	Discard bool `json:"discard,omitempty"`
-	// Former is the server as it was; nil: the job is of a former release.
+	// Former is the server before the rebuild; nil: an earlier release made the job.
 	Former *FormerSystem `json:"former,omitempty"`
 }
 
-// FormerSystem is the state of a server before a rebuild, and the image that its root disk is of until then.
+// FormerSystem is the state of a server before a rebuild, with the image of its former root disk.
 type FormerSystem struct {
 	State       VMState           `json:"state"`
 	ImageID     string            `json:"image"`

@@ -58,23 +58,23 @@ type Receipt struct {
 	BackBootID string
 	// HeardAt is when the fenced boot was heard last, after that; zero: it was not, or was proven off again.
 	HeardAt time.Time
-	// OtherBootID is another boot of the host that told a guest while the receipt was open, and OtherHeardAt when such a boot was heard
-	// last; it may be up to heardEvery before that.
+	// OtherBootID is another boot of the host that reported a guest while the receipt was open. OtherHeardAt is the last report of such
+	// a boot, stored up to heardEvery late.
 	OtherBootID  string
 	OtherHeardAt time.Time
 }
 
-// otherBootOff tells whether a proof says that the host is off which is newer than all that its other boots told, and than seen.
+// otherBootOff tells whether a proof that the machine was off is newer than seen and newer than the last report of the other boots.
 func (r *Receipt) otherBootOff(seen time.Time) bool {
 	return !r.OtherHeardAt.IsZero() && slices.ContainsFunc(r.Proofs, func(p Proof) bool {
 		return p.endsAllBoots() && p.At.After(seen) && p.At.After(r.OtherHeardAt.Add(heardEvery))
 	})
 }
 
-// endsAllBoots tells whether the proof says that the machine itself was off.
+// endsAllBoots tells whether the proof shows that the machine itself was off.
 func (p Proof) endsAllBoots() bool { return p.Evidence == PowerCut || p.Evidence == Attested }
 
-// LastHeardAt is when a boot of the host was heard last while the receipt was open; zero: none was.
+// LastHeardAt is the last report of any boot of the host while the receipt was open; zero: no boot reported.
 func (r *Receipt) LastHeardAt() time.Time {
 	if r.OtherHeardAt.After(r.HeardAt) {
 		return r.OtherHeardAt

@@ -97,8 +97,8 @@ func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g GuestReport) (bool
 	return r.answersFor(g), nil
 }
 
-// answersFor tells whether a receipt proves that a guest of its host is off: the boot that told it was fenced and has not spoken since,
-// or the host was proven off after another boot told it.
+// answersFor tells whether a receipt proves that a guest of its host is off. Either the boot that reported the guest was fenced and
+// has not spoken since, or the host was proven off after another boot reported it.
 func (r *Receipt) answersFor(g GuestReport) bool {
 	return !r.Doubted() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
 }
@@ -117,7 +117,7 @@ func (s *Hosts) heldBy(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return s.runsThere(ctx, tx, reports)
 }
 
-// runsThere tells in words of the reported guests that are not proven off, and of which hosts they are; empty: all are.
+// runsThere describes the reported guests that are not proven off, and lists their hosts; empty: all guests are off.
 func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport) (string, []string, error) {
 	var words, hosts []string
 	for _, g := range reports {

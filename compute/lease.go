@@ -278,11 +278,11 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	return out, err
 }
 
-// isHeld tells whether nothing may act now.
+// isHeld tells whether the database is held.
 func (c *core) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
 
-// renewHeld is Renew while the database is held: the host keeps its lease and the guests that it tells are noted. It is told nothing of
-// what should be there, for the records may be older than the host.
+// renewHeld does the work of Renew while the database is held. The host keeps its lease, and its report of guests is stored. It gets
+// no instructions about guests, because the records may be older than the host.
 func (s *Hosts) renewHeld(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
 	out := Renewed{Held: true, Now: s.now()}
 	err := s.count(ctx, hostID, r, &out)
@@ -511,7 +511,7 @@ func (s *Hosts) RunLeases(ctx context.Context, onError func(error)) {
 	tending.Wait()
 }
 
-// tend does what is due, unless the database is held.
+// tend does the periodic work that is due, unless the database is held.
 func (s *Hosts) tend(ctx context.Context) error {
 	if s.isHeld() {
 		return nil

@@ -57,7 +57,7 @@ func (s *Servers) prepareRebuild(ctx context.Context, tx job.Tx, st *step) error
 	return nil
 }
 
-// PutBack shows a server as it was before a rebuild that has changed nothing of it: it has its former root disk.
+// PutBack restores the record of a server to its state before a rebuild that changed nothing: the server has its former root disk.
 func (f *FormerSystem) PutBack(srv *Server) {
 	srv.ImageID = f.ImageID
 	srv.takeProperties(f.Properties)

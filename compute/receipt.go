@@ -71,7 +71,8 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	return r, s.noteHost(tx, hostID, record.Asker{User: by}, "fenced: "+strings.Join(said, "; "))
 }
 
-// proveAgain adds to an open receipt what proves that the boots which spoke since are off. problem.Conflict: one of them spoke after that.
+// proveAgain adds proofs to an open receipt that all boots which spoke since are off. problem.Conflict: one of them spoke after the
+// proofs.
 func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *Receipt, proofs []Proof) error {
 	suffices, err := s.Suffices(ctx, tx, r)
 	if err != nil || suffices || len(proofs) == 0 {
@@ -94,8 +95,8 @@ func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *Receipt, proofs []
 	return s.saveReceipt(tx, r)
 }
 
-// Suffices tells whether an open receipt answers for all that its host has told: its fenced boot did not speak again, and no other boot
-// told a guest that is not proven off since.
+// Suffices tells whether an open receipt proves every reported guest of its host off. The fenced boot must not have spoken again,
+// and no other boot may have reported a guest that is not proven off since.
 func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *Receipt) (bool, error) {
 	if r.Doubted() {
 		return false, nil

@@ -9,31 +9,31 @@ import (
 	"salvor/record"
 )
 
-// While a restored database is held, hosts go on to report their guests, which are compared with the records here.
+// While a restored database is held, hosts still report their guests. The functions here compare the reports with the records.
 
 // HeldGuests are the servers of a held database and what the hosts report.
 type HeldGuests struct {
 	Servers []*Server
 	Reports []GuestReport
-	// Hosts by id. Speaks holds the ids of those that were heard since this process looked first.
+	// Hosts holds the hosts by id. Speaks holds the ids of the hosts that reported since this process looked first.
 	Hosts  map[string]*Host
 	Speaks map[string]bool
 }
 
-// HeldGuest is a difference between a server and its guest, and what the release makes of it.
+// HeldGuest is a difference between a server and its guest, with the effect of the release.
 type HeldGuest struct {
 	record.Difference
-	// Take is the power that becomes the recorded one; empty: it stays.
+	// Take is the power state that the release records; empty: the recorded one stays.
 	Take Power
-	// Hold: nothing starts or ends the server by itself after the release.
+	// Hold: salvor neither starts nor ends the guest by itself after the release.
 	Hold bool
-	// Elsewhere: a guest runs where the server does not live, or in two places.
+	// Elsewhere: a guest runs on a host that is not the host of its server, or on two hosts.
 	Elsewhere bool
 }
 
 const factGuest = "guest"
 
-// HeldGuests reads what Compare compares.
+// HeldGuests reads the rows that Compare compares.
 func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*HeldGuests, error) {
 	out := &HeldGuests{Hosts: map[string]*Host{}, Speaks: map[string]bool{}}
 	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
@@ -52,11 +52,11 @@ func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*HeldGuests, error) 
 	return out, err
 }
 
-// Compare lists what differs. Servers on which a job works are compared too: the job is the operator's choice.
+// Compare lists the differences. It includes servers that have an open job: the operator decides about the job.
 func (h *HeldGuests) Compare() []HeldGuest {
 	reports := map[string][]GuestReport{}
 	for _, g := range h.Reports {
-		if h.Speaks[g.HostID] { // what a silent host told is as old as the record
+		if h.Speaks[g.HostID] { // the last report of a silent host is as old as the record
 			reports[g.ServerID] = append(reports[g.ServerID], g)
 		}
 	}
@@ -77,7 +77,7 @@ func (h *HeldGuests) Compare() []HeldGuest {
 	return out
 }
 
-// compare judges one server; told are the guests of it that are not proven off.
+// compare compares one server with told, the reports of its guests that are not proven off.
 func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) {
 	d := HeldGuest{Difference: record.Difference{Subject: Subject(srv.ID), Name: srv.Name, What: factGuest, Recorded: h.recorded(srv)}}
 	home := h.Hosts[srv.HostID]
@@ -86,7 +86,7 @@ func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) 
 			return d, false
 		}
 	} else if home == nil || home.Kind != AgentHost {
-		return d, false // clusters and machines are asked by their own jobs, which end and start nothing that they do not find
+		return d, false // jobs ask clusters and machines for their state before they start or end anything
 	}
 	if len(told) > 0 {
 		g := told[0]
@@ -104,7 +104,7 @@ func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) 
 		}
 		return d, false
 	}
-	if !h.Speaks[srv.HostID] { // a guest of a server that is recorded as off may run there
+	if !h.Speaks[srv.HostID] { // a guest may run there even if the record says off
 		d.Hold, d.Unreadable = true, fmt.Sprintf("host %s was not heard since the start", orID(home))
 		d.Release = "held: it is neither started nor ended by itself until somebody asks for that"
 		return d, true
@@ -143,11 +143,12 @@ func orUnknownPower(p Power) string {
 	return string(p)
 }
 
-// epochStep is how far the epochs of servers jump at a release: whatever the lost history told a host is lower.
+// epochStep is the increment of the epochs of servers at a release. Every epoch that the lost history told a host is lower than the
+// result.
 const epochStep = 1 << 20
 
-// ReleaseServers makes what differs harmless, and raises the epochs of all servers so far that no epoch of the lost history comes again.
-// Orders that hosts have not carried out are void.
+// ReleaseServers applies the release to the differences of servers. It raises the epochs of all servers so far that no epoch of the
+// lost history comes again. Orders that hosts have not carried out become void.
 func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, found []HeldGuest) error {
 	differs := make(map[string]HeldGuest, len(found))
 	for _, d := range found {
@@ -187,8 +188,8 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, found []HeldGue
 	return nil
 }
 
-// ShowDropped shows on a server that a job of it was dropped: it failed, and no host was asked for anything. A deletion that waited for
-// the job begins after the release.
+// ShowDropped shows on a server that its job was dropped: the job failed, and no host got an order. A deletion that waited for the
+// job begins after the release.
 func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	srv, err := s.store.Servers().Get(ctx, tx, j.Subject.ID)
 	if err != nil || srv.State == Deleted {
@@ -197,7 +198,8 @@ func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	if srv.Task == Deleting && plainKind(j.Kind) != JobDelete {
 		return s.note(tx, srv.ID, record.Asker{}, "request", j.Problem)
 	}
-	// The lost history may have given its host a volume: as after a reset, that one is given to nobody before an operator has looked.
+	// In the lost history a host may have got a volume of the server. As after a reset, that volume is not given to another server
+	// before an operator has looked.
 	if err := s.volumesReset(ctx, tx, srv, &j); err != nil {
 		return err
 	}
@@ -207,11 +209,11 @@ func (s *Servers) ShowDropped(ctx context.Context, tx job.Tx, j job.Job) error {
 	return s.Fail(ctx, tx, &j, nil)
 }
 
-// beforeLeaving are the actions of JobMigrate until which the guest is at the source.
+// beforeLeaving are the actions of JobMigrate before the guest leaves its source.
 var beforeLeaving = []string{"", MigrateChooses, MigratePrepares}
 
-// CannotContinue tells why the open job of a held database must not go on; empty: it may. A move may find a guest at its destination, and
-// asks by itself for others.
+// CannotContinue gives the reason why the open job of a held database must not continue; empty: it may. Moves and migrations may
+// continue, because they look for guests at both hosts themselves.
 func CannotContinue(j *job.Job, g HeldGuest) string {
 	if g.Elsewhere && CanDrop(j) {
 		return "a guest of the server runs elsewhere (" + g.Found + "), and a second one may be started"
@@ -219,7 +221,7 @@ func CannotContinue(j *job.Job, g HeldGuest) string {
 	return ""
 }
 
-// CannotEnd tells why the open job of a held database must not be undone; empty: it may.
+// CannotEnd gives the reason why the open job of a held database must not be undone; empty: it may.
 func CannotEnd(j *job.Job, g HeldGuest) string {
 	switch {
 	case j.Kind == JobMigrate && !slices.Contains(beforeLeaving, j.Action):
@@ -230,7 +232,7 @@ func CannotEnd(j *job.Job, g HeldGuest) string {
 	return ""
 }
 
-// CanDrop tells whether the job of a server is no more than that: plans, moves and fences have records of their own that wait for them.
+// CanDrop tells whether a job of a server can be dropped. Other records wait for plans, moves and fences, so those cannot.
 func CanDrop(j *job.Job) bool {
 	switch j.Kind {
 	case JobMove, JobMigrate, JobEvacuate, JobDrain, JobFence, JobReadmit, JobRestore:

@@ -330,8 +330,8 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 	})
 }
 
-// otherBootSpeaks tells whether it must be stored that a boot which is not the fenced one is heard: it told guests, and it was not stored
-// within heardEvery, or the host was proven off since.
+// otherBootSpeaks tells whether a report of a boot other than the fenced one must be stored. The boot must have reported guests. The
+// last stored report must be older than heardEvery, or older than a proof that the host is off.
 func (s *Hosts) otherBootSpeaks(ctx context.Context, receipt *Receipt, bootID string) (bool, error) {
 	if receipt.OtherBootID == bootID && s.now().Sub(receipt.OtherHeardAt) < heardEvery && !receipt.otherBootOff(time.Time{}) {
 		return false, nil
@@ -384,7 +384,7 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	return s.hold(ctx, hostID, r)
 }
 
-// MayAct tells whether a host may be given orders: not while it is fenced or forced down, and none while the database is held.
+// MayAct tells whether a host may get orders. It may not while it is fenced or forced down, or while the database is held.
 func (s *Hosts) MayAct(ctx context.Context, hostID string) (bool, error) {
 	if s.isHeld() {
 		return false, nil

@@ -34,7 +34,7 @@ type Options struct {
 	HeadURL func(url string) error
 	// FindFilesWithin is how long hosts may take to say whether they have the file of a new rescue image; 0: they are not asked.
 	FindFilesWithin time.Duration
-	// Held is why nothing may act on hosts and servers now; nil, or a nil reason: it may.
+	// Held gives the cause of the hold of the database; nil, or a nil result: it is not held.
 	Held func() *record.Held
 	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.
 	ReleaseNode func(ctx context.Context, tx job.Tx, nodeID string) error

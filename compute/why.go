@@ -22,7 +22,7 @@ type ServerSituation struct {
 	Life    Life
 	Fenced  *Receipt
 	Cluster *Cluster
-	// HostBusy: an operation on the host goes on, so that no fence of it can be asked for.
+	// HostBusy: the host has an open operation, so no fence of it can be requested.
 	HostBusy bool
 	// Move is the one that goes on; nil: none.
 	Move *Move
@@ -264,7 +264,7 @@ func (s *ServerSituation) fenced(w *record.Why) {
 	}
 }
 
-// fenceHost proves the host of the server off, or tells how far a fence of it is.
+// fenceHost is the command that fences the host of the server, or shows the state of its fence.
 func (s *ServerSituation) fenceHost() record.Command {
 	if !s.fenceable() {
 		return whyHost(s.Host)
@@ -272,7 +272,8 @@ func (s *ServerSituation) fenceHost() record.Command {
 	return fence(s.Host)
 }
 
-// fenceable tells whether a fence of its host can be asked for. A host whose certificate was revoked wants the words of a person.
+// fenceable tells whether a fence of the host can be requested. A host whose certificate was revoked needs an attestation by a
+// person.
 func (s *ServerSituation) fenceable() bool { return !s.HostBusy && !s.Host.Revoked }
 
 func fence(h *Host) record.Command {

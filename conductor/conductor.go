@@ -58,7 +58,7 @@ type Config struct {
 	Groups []string
 	// Alive is asked before each request to a BMC or an agent; nil: always.
 	Alive func() error
-	// Held is why nothing may act now; nil, or a nil reason: it may. What only reads goes on.
+	// Held gives the cause of the hold of the database; nil, or a nil result: it is not held. Jobs that only read still run.
 	Held func() *record.Held
 	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
 	Meter driver.Meter

@@ -85,8 +85,8 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand,
 	return failed(err)
 }
 
-// abortedUndos is how long the undos of an aborted job wait for hosts, all together. One that lives answers sooner; what a silent one was
-// told is void with the end of the job, and what it did is not taken as undone.
+// abortedUndos is the total time that the undos of an aborted job wait for hosts. A host that is alive answers sooner. The end of
+// the job makes the orders of a silent host void, and its work does not count as undone.
 const abortedUndos = 3 * time.Second
 
 // errandName tells an errand from every other of its job.

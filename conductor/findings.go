@@ -241,7 +241,7 @@ func (c *Conductor) takeConnectors(ctx context.Context, f findings, m *machine) 
 				continue
 			}
 			there, err := c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, ConnectorID: w.ConnectorID}, record.Page{Limit: 1})
-			if err == nil && len(there) == 0 && w.Type == "iqn" { // the node is known to storage by one name; what is on a disk does not add another
+			if err == nil && len(there) == 0 && w.Type == "iqn" { // storage knows the node by one name; a finding on a disk adds no second one
 				there, err = c.Store.Connectors().List(ctx, tx, metal.ConnectorFilter{Type: w.Type, NodeID: m.node.ID}, record.Page{Limit: 1})
 			}
 			if err != nil {

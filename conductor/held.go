@@ -10,7 +10,8 @@ import (
 	"salvor/problem"
 )
 
-// HeldReadings has conductors read the machines of a held database. Nothing is changed, and no lock is taken.
+// HeldReadings are the options with which conductors read the machines of a held database. Reading changes nothing and takes no
+// lock.
 type HeldReadings struct {
 	// Held tells whether the database is held.
 	Held func() bool
@@ -18,14 +19,14 @@ type HeldReadings struct {
 	Groups []string
 	// Workers bounds the machines that are read at once.
 	Workers int
-	// Every is the pause between two looks for machines without a reading; 0: a second.
+	// Every is the pause between two searches for machines without a reading; 0: a second.
 	Every time.Duration
 }
 
-// heldReadTime bounds all that is read of one machine.
+// heldReadTime bounds the time for all readings of one machine.
 const heldReadTime = driver.CallTimeout
 
-// RunHeldReadings reads until ctx ends: while the database is held, each machine of which there is no reading.
+// RunHeldReadings runs until ctx ends. While the database is held it reads each machine that has no reading.
 func (c *Conductor) RunHeldReadings(ctx context.Context, h HeldReadings) {
 	if h.Every == 0 {
 		h.Every = time.Second
@@ -41,7 +42,7 @@ func (c *Conductor) RunHeldReadings(ctx context.Context, h HeldReadings) {
 	}
 }
 
-// readHeld reads some machines; false if there were none, or something went wrong.
+// readHeld reads some machines. false: there were none, or an error occurred.
 func (c *Conductor) readHeld(ctx context.Context, h HeldReadings) bool {
 	nodes, err := c.Store.UnreadNodes(ctx, h.Groups, 4*h.Workers)
 	readings := make([]metal.HeldReading, len(nodes))
@@ -56,7 +57,7 @@ func (c *Conductor) readHeld(ctx context.Context, h HeldReadings) bool {
 	}
 	running.Wait()
 	if ctx.Err() != nil {
-		return false // what was cut off says nothing of the machines
+		return false // readings that were interrupted show nothing about the machines
 	}
 	if err == nil && len(readings) > 0 {
 		err = c.Store.SaveReadings(ctx, readings)
@@ -67,7 +68,8 @@ func (c *Conductor) readHeld(ctx context.Context, h HeldReadings) bool {
 	return err == nil && len(nodes) > 0
 }
 
-// readMachine reads what the driver of a node can tell. The node is the conductor's own copy: what drivers note in it is not kept.
+// readMachine reads all facts that the driver of a node supports. The node is a copy of its own, so changes that drivers make in it
+// are not stored.
 func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldReading {
 	out := metal.HeldReading{NodeID: n.ID, ReadAt: c.Now(), Facts: metal.HeldFacts{Unreadable: map[string]string{}}}
 	m, err := c.assemble(n, nil)
@@ -77,7 +79,7 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 	}
 	ctx, cancel := context.WithTimeout(c.guarded(ctx), heldReadTime)
 	defer cancel()
-	// failed notes why a fact is missing. One that the machine does not have is no finding.
+	// failed records why a fact is missing. A fact that the machine does not have is no finding.
 	failed := func(fact string, err error) bool {
 		if err != nil && !problem.Is(err, problem.Unsupported) {
 			out.Facts.Unreadable[fact] = err.Error()
@@ -87,7 +89,7 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 	if m.power != nil {
 		power, err := m.power.PowerState(ctx, n)
 		if failed(metal.FactPower, err) && !problem.Is(err, problem.Unsupported) {
-			return out // a BMC that does not tell its power tells nothing else, and may lock its accounts
+			return out // without its power a BMC rarely reads anything else, and more logins may lock its accounts
 		}
 		out.Facts.Power = power
 	}

@@ -64,7 +64,8 @@ type fence struct {
 	args   compute.FenceArgs
 	began  time.Time
 	proofs []compute.Proof
-	// heardAt is when a boot of the host was heard last while its receipt was open; such a host renews no lease. Zero: none was.
+	// heardAt is the last report of a boot of the host while its receipt was open. Such a host renews no lease. Zero: there was no
+	// report.
 	heardAt time.Time
 }
 

@@ -236,8 +236,8 @@ func (c *Conductor) arrive(r *job.Run, g *rig, p passage, commits ...func(job.Tx
 		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.machine.ID, c.metalPatience(), at))
 }
 
-// wordsOr is the last error of a node, or else what is said of silence. An error of our own Bare Metal API has its quotations marked, and
-// a time-out quotes nobody; any other may hold what a BMC wrote.
+// wordsOr is the last error of a node, or else the text silence. An error of our own Bare Metal API already marks its quotations,
+// and a time-out quotes nobody. Any other error may hold text of a BMC.
 func wordsOr(words, silence string) string {
 	words = strings.TrimSpace(words)
 	switch {

@@ -27,7 +27,7 @@ func initiator(all []hypervisor.Connector) string {
 	return ""
 }
 
-// initiators counts the names by which a machine may log in over iSCSI.
+// initiators counts the initiator names with which a machine may log in over iSCSI.
 func initiators(all []hypervisor.Connector) int {
 	n := 0
 	for _, c := range all {

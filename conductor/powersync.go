@@ -82,7 +82,7 @@ func (c *Conductor) judge(ctx context.Context, tx job.Tx, p PowerSync, read *met
 	if err != nil {
 		return err
 	}
-	held := c.Held != nil && c.Held() != nil // the reading is kept for whoever compares machines with records
+	held := c.Held != nil && c.Held() != nil // record the reading, but act on nothing
 	counts := !held && now.Version == read.Version && now.Reservation == "" && read.Reservation == "" && now.TargetPower == ""
 	r.differs = counts && r.err == nil && now.PowerState != "" && r.state != "" && r.state != now.PowerState
 	heard, err := c.Store.Contact(ctx, tx, now.ID)

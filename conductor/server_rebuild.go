@@ -53,7 +53,8 @@ func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.O
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-// rebuildFailed leaves a server as it was that has its former root disk still: its new one could not be made. It has a fault.
+// rebuildFailed handles a rebuild that could not make a new root disk. A server that still has its former root disk stays as it was,
+// with a fault.
 func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) error {
 	a, err := decode[compute.RebuildArgs](&job.Run{Job: *j})
 	if err != nil {
@@ -61,7 +62,7 @@ func (c *Conductor) rebuildFailed(ctx context.Context, tx job.Tx, j *job.Job) er
 	}
 	untouched := a.Former != nil && j.Version >= 2 && !j.Advanced()
 	if untouched && j.State != job.Ended {
-		return nil // its end calls again
+		return nil // the end of the job calls this again
 	}
 	return c.serverFailed("rebuilt", func(s *compute.Server, _ bool) {
 		if untouched {

@@ -131,7 +131,8 @@ func (c *Conductor) leaveFormerVolumes(ctx context.Context, r *job.Run, m *machi
 	return c.replacesSystem(c.leaveVolumes)(ctx, r, m)
 }
 
-// dropTargets clears the targets with the instance, as instance_info, and the connectors that lessees made; the others are the machine's own and stay.
+// dropTargets deletes the volume targets with the instance, as Ironic clears instance_info, and the connectors that lessees made.
+// Other connectors belong to the machine and stay.
 func (c *Conductor) dropTargets(ctx context.Context, nodeID string) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		if err := c.Nodes.DropLesseeConnectors(ctx, tx, nodeID, ""); err != nil {

@@ -173,13 +173,13 @@ type Database struct {
 	Connection secret.Value
 	// AutoMigrate is always, empty or never once a configuration is loaded.
 	AutoMigrate string
-	// WitnessFile is a file outside of the state directory that remembers how far the database had come; empty: there is none.
+	// WitnessFile is a file outside of the state directory with the incarnation and counter of the database; empty: there is none.
 	WitnessFile string
 	// MaxPoolSize bounds the connections; 0: as the engine has it.
 	MaxPoolSize int
 	// PoolMode is none, session or transaction.
 	PoolMode string
-	// DirectConnection is PostgreSQL itself where Connection is a pooler; empty: there is none.
+	// DirectConnection is the URL of PostgreSQL itself if Connection is the URL of a pooler; empty: there is none.
 	DirectConnection secret.Value
 }
 

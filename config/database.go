@@ -34,7 +34,7 @@ var databaseOptions = []Option{
 		"The URL of PostgreSQL itself where connection is a pooler's: for LISTEN, by which processes hear at once of each other's work, and for salvor db. Without it a process behind a pooler in transaction mode polls.")),
 }
 
-// Direct is the URL of the database itself, for tools: no pooler is between.
+// Direct is the URL of the database itself, for tools that must not use a pooler.
 func (d Database) Direct() string {
 	if !d.DirectConnection.Empty() {
 		return d.DirectConnection.Reveal()

@@ -19,7 +19,7 @@ type Option struct {
 	Secret bool
 	// Many options are lists: one that is repeated in a file adds to it.
 	Many bool
-	// Idle says why another value than the default is refused, where the option is known only because Ironic's files hold it.
+	// Idle is the reason why only the default is accepted. The option is known only because the files of Ironic contain it.
 	Idle string
 
 	set func(c *Config, value string) error
@@ -42,7 +42,7 @@ func hidden(o Option) Option {
 	return o
 }
 
-// idle marks an option of Ironic's of which only the default is taken.
+// idle marks an option of Ironic for which only the default is accepted.
 func idle(why string, o Option) Option {
 	o.Idle = why
 	return o

@@ -126,7 +126,7 @@ type heldLease struct {
 	closed bool
 }
 
-// leaseFile is the file in which a lease is renewed: an *os.File.
+// leaseFile is the open file of a lease: an *os.File.
 type leaseFile interface {
 	io.WriterAt
 	io.Closer
@@ -148,14 +148,14 @@ func (h *heldLease) write(state string) error {
 	return h.file.Sync()
 }
 
-// wrote tells whether l is what was written last.
+// wrote tells whether l is the lease that was written last.
 func (h *heldLease) wrote(l diskLease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease == l
 }
 
-// replaceFile has the lease, which says l, renewed in another file; false: it is not renewed any more.
+// replaceFile continues the renewal of the lease l in another file. false: the lease is closed.
 func (h *heldLease) replaceFile(f *os.File, l diskLease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

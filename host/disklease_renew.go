@@ -208,7 +208,7 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 	_, err := bounded(ctx, h.store, func() (bool, error) { return true, h.write(leaseHeld) })
 	// Whether it was written or not: what is there now decides whose the disk is.
 	l, _, readErr := d.look(ctx, h.store, h.path)
-	if readErr == nil && l.Nonce == h.nonce && (err != nil || !h.wrote(l)) { // err first: a write that hangs holds the lock
+	if readErr == nil && l.Nonce == h.nonce && (err != nil || !h.wrote(l)) { // check err first, because a hung write holds the lock
 		err = d.reopen(ctx, h)
 	}
 	switch {
@@ -221,8 +221,8 @@ func (d *diskLeases) renewOrFree(ctx context.Context, h *heldLease, v *seenGuest
 	}
 }
 
-// reopen renews a lease in the file that is at its path now: the one that was opened is stale, as after a remount of a share. That of
-// another owner stays.
+// reopen continues the renewal in the file that is now at the path, because the open file is stale, as after a remount of a share.
+// It does not touch a lease of another owner.
 func (d *diskLeases) reopen(ctx context.Context, h *heldLease) error {
 	_, err := bounded(ctx, h.store, func() (bool, error) {
 		f, err := openLease(h.path, os.O_RDWR)

@@ -9,17 +9,17 @@ import (
 	wire "salvor/wire/host"
 )
 
-// witnessFile keeps how far the control plane's database had come when it answered this host last.
+// witnessFile holds the incarnation and counter of the control plane's database at its last answer to this host.
 const witnessFile = "witness.json"
 
-// witness is what the host remembers of the control plane's database.
+// witness is the host's copy of the incarnation and counter of the control plane's database.
 type witness struct {
 	mu   sync.Mutex
 	path string
 	kept *wire.Witness
 }
 
-// openWitness reads what is kept. A file that cannot be read remembers nothing.
+// openWitness reads the stored witness. An unreadable file counts as none.
 func openWitness(path string) *witness {
 	w := &witness{path: path}
 	if b, err := os.ReadFile(path); err == nil {
@@ -31,14 +31,14 @@ func openWitness(path string) *witness {
 	return w
 }
 
-// told is what the next renewal tells; nil: nothing is kept.
+// told is the witness for the next renewal; nil: there is none.
 func (w *witness) told() *wire.Witness {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept
 }
 
-// keep remembers a witness that is newer than the kept one, or of another incarnation.
+// keep stores a witness that is newer than the stored one, or of another incarnation.
 func (w *witness) keep(next *wire.Witness) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -36,10 +36,10 @@ func InWork(ctx context.Context, j *Job) context.Context {
 
 type stepKey struct{}
 
-// ForSteps marks a context as one of the work on claimed jobs.
+// ForSteps marks a context as work on claimed jobs.
 func ForSteps(ctx context.Context) context.Context { return context.WithValue(ctx, stepKey{}, true) }
 
-// IsStep tells whether a context is one of the work on a claimed job: leases, claims and heartbeats go before it.
+// IsStep tells whether a context is work on a claimed job. The store serves leases, claims and heartbeats before it.
 func IsStep(ctx context.Context) bool { return ctx.Value(stepKey{}) != nil }
 
 // WorkOf gives the id and the kind of the job of a context, and the id of the request that asked for it; empty: there is none.

@@ -6,7 +6,7 @@ import (
 	"salvor/problem"
 )
 
-// admitWork refuses a verb whose operation could not work, and one that would begin beyond what the configuration allows at a time.
+// admitWork refuses a verb if its operation could not work, or if the configured maximum of such operations is reached.
 func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, args ProvisionArgs) error {
 	if err := s.ready(ctx, n, t, args); err != nil {
 		return err
@@ -14,8 +14,8 @@ func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, ar
 	return s.admitAtOnce(ctx, n, v)
 }
 
-// admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does: the client asks again
-// later. It counts before the transaction, so requests of one moment may pass the bound together.
+// admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does. The client
+// sends the request again later. The count precedes the transaction, so concurrent requests may exceed the maximum together.
 func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
 	var most int
 	var option, done string

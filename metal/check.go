@@ -141,7 +141,7 @@ func (r *reasons) add(kind, text string) {
 	}
 }
 
-// lackOf names the interface of a node that cannot do anything of its kind, as no-rescue; empty: it can.
+// lackOf names the interface of a node that does not support its kind, such as no-rescue; empty: it does.
 func lackOf(n *Node, d DriverInfo, kind string) string {
 	if i, ok := d.Find(n, kind); ok && i.Unsupported {
 		return " by its " + kind + " interface " + i.Name + "; give the node another " + kind + "_interface"

@@ -22,7 +22,7 @@ const ramdiskMark = "salvor_ramdisk_set"
 // HoldsRamdisk tells whether a boot of a ramdisk that is not the node's system is valid, or may still be set up in the BMC.
 func (n *Node) HoldsRamdisk() bool { return n.BootsRamdisk() || n.InternalInfo[ramdiskMark] != nil }
 
-// BootsRamdisk tells whether a boot of a ramdisk that is not the node's system is valid.
+// BootsRamdisk tells whether the node has a valid boot plan for a ramdisk other than the node's own system.
 func (n *Node) BootsRamdisk() bool { return n.Plan != nil && !n.Plan.Persistent && !n.Plan.Volumes }
 
 // RamdiskRoad is the road of a void boot that the BMC may still be set up for; empty if it is not.
@@ -104,8 +104,8 @@ func isLogin(key string) bool {
 	return slices.ContainsFunc(loginWords, func(w string) bool { return strings.HasSuffix(key, "_"+w) })
 }
 
-// admitMend lets a change of driver_info pass while a job locks the node: how the login goes at any time, which BMC and machine it is only
-// while the job tries in vain, before an action of it changed anything.
+// admitMend admits a change of driver_info while a job locks the node. It always admits new login data. It admits another BMC or
+// machine only while the job retries, before an action of it has succeeded.
 func (s *Nodes) admitMend(tx job.Tx, old, n *Node) error {
 	open, err := s.jobs.Unended(tx, job.Node(old.ID))
 	if err != nil {

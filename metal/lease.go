@@ -11,8 +11,8 @@ import (
 // instanceless are the states in which a node holds no instance that boots from its volume targets.
 var instanceless = []State{Enroll, Manageable, Available, InspectFailed, AdoptFailed, CleanFailed}
 
-// EndLease removes the volume connectors that a lessee other than the node's present one made, and the volume targets too where no
-// instance boots from them. Storage would let the former lessee in to the volumes of the next one.
+// EndLease removes the volume connectors of every lessee except the node's present one. If no instance boots from the volume targets
+// of such lessees, it removes those too. Otherwise storage would admit the former lessee to the volumes of the next one.
 func (s *Nodes) EndLease(ctx context.Context, tx job.Tx, n *Node) error {
 	before, err := s.store.Node(ctx, tx, n.ID)
 	if err != nil || before.Lessee == "" || before.Lessee == n.Lessee {
@@ -30,7 +30,7 @@ func (s *Nodes) EndLease(ctx context.Context, tx job.Tx, n *Node) error {
 	return err
 }
 
-// DropLesseeConnectors removes the volume connectors of a node that lessees other than keep made.
+// DropLesseeConnectors removes the volume connectors of a node that lessees made, except those of the lessee keep.
 func (s *Nodes) DropLesseeConnectors(ctx context.Context, tx job.Tx, nodeID, keep string) error {
 	all, err := s.store.Connectors().List(ctx, tx, ConnectorFilter{NodeID: nodeID}, record.Page{Limit: 1000})
 	for _, c := range all {

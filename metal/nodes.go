@@ -33,9 +33,9 @@ type Options struct {
 	AllowDeletingAvailable bool
 	// Checker is the drivers' part of every check at the door; nil: there is none.
 	Checker Checker
-	// ResourceClass is that of a new node that names none.
+	// ResourceClass is the resource class of a new node that names none.
 	ResourceClass string
-	// MaxDeploying and MaxCleaning bound how many nodes of the fleet are deployed, or cleaned and taken down, at a time; 0: no bound.
+	// MaxDeploying and MaxCleaning bound how many nodes of the fleet are deployed, or cleaned and taken down, at a time. 0: no bound.
 	MaxDeploying, MaxCleaning int
 }
 

@@ -13,16 +13,17 @@ import (
 	"salvor/rescue"
 )
 
-// While a restored database is held, conductors read the machines, and what they found is compared with the records here.
+// While a restored database is held, conductors read the machines. The functions here compare the readings with the records.
 
-// HeldReading is one look at a machine that changed nothing.
+// HeldReading is one reading of a machine. The reading changed nothing.
 type HeldReading struct {
 	NodeID string
 	ReadAt time.Time
 	Facts  HeldFacts
 }
 
-// HeldFacts are what the BMC said. Unreadable says by name of the fact why it is missing; a fact that the driver cannot read is in neither.
+// HeldFacts are the facts that a BMC reported. Unreadable gives the error for a fact that could not be read. A fact that the driver
+// does not support is absent.
 type HeldFacts struct {
 	Power      Power             `json:"power,omitempty"`
 	Boot       *rescue.Boot      `json:"boot,omitempty"`
@@ -40,20 +41,20 @@ const (
 	noMedia    = "none"
 )
 
-// HeldStore keeps the readings.
+// HeldStore stores the readings.
 type HeldStore interface {
-	// UnreadNodes lists up to limit nodes of the conductor groups of which there is no reading; nil: of all groups. Of nodes that
-	// are only enrolled no machine is known.
+	// UnreadNodes lists up to limit nodes of the conductor groups that have no reading; nil groups: of all groups. It skips nodes in
+	// enroll, because their machines are unknown.
 	UnreadNodes(ctx context.Context, groups []string, limit int) ([]*Node, error)
-	// SaveReadings keeps readings in place of those before; of a node that is gone nothing.
+	// SaveReadings stores readings and replaces earlier ones. It ignores nodes that do not exist any more.
 	SaveReadings(ctx context.Context, readings []HeldReading) error
 	// Readings lists all readings.
 	Readings(ctx context.Context, tx job.Tx) ([]HeldReading, error)
-	// DropReadings forgets them, so that conductors read again.
+	// DropReadings deletes all readings, so that conductors read again.
 	DropReadings(tx job.Tx) error
 }
 
-// HeldDifferences compares a node with what was read of its machine.
+// HeldDifferences compares a node with the reading of its machine.
 func (n *Node) HeldDifferences(r HeldReading) []record.Difference {
 	var out []record.Difference
 	add := func(what, recorded, found string) {
@@ -82,7 +83,8 @@ func orUnknown(word string) string {
 	return word
 }
 
-// recordedOverride is the override that the record knows of. A persistent device is nobody's record: whatever it is, it is the machine's own.
+// recordedOverride is the boot override that the record expects. No record has a persistent device, so one that was found is never a
+// difference.
 func (n *Node) recordedOverride(found *rescue.Boot) string {
 	if found != nil && found.Persistent {
 		return describeOverride(found)
@@ -114,7 +116,7 @@ func (n *Node) recordedMedia() string {
 	return noMedia
 }
 
-// describeMedia names what is inserted. Of a URL it shows the host alone: the path may be the proof of a boot.
+// describeMedia lists the inserted media. It shows only the host of a URL, because the path may be the proof of a boot.
 func describeMedia(media []Medium) string {
 	var words []string
 	for _, m := range media {
@@ -133,7 +135,7 @@ func describeMedia(media []Medium) string {
 	return strings.Join(words, ", ")
 }
 
-// AbortJob has one job of a node fail with the cause. Its boot and its token are void at once.
+// AbortJob makes one job of a node fail with the cause. The boot and the token of the node become void at once.
 func (s *Nodes) AbortJob(ctx context.Context, tx job.Tx, j job.Job, cause string) error {
 	if err := s.jobs.Abort(tx, j, cause); err != nil {
 		return err
@@ -153,8 +155,8 @@ func (s *Nodes) voidBoot(ctx context.Context, tx job.Tx, id string) error {
 	return s.store.SaveNode(tx, n)
 }
 
-// DroppedState is the state of a node whose job is dropped. A rescue and an unrescue leave it active, as it is before and after them;
-// what became of the machine meanwhile nobody knows. Any other operation has failed.
+// DroppedState is the state of a node after its job was dropped. After a rescue or an unrescue it is active, because both begin and
+// end there, and nobody knows the state of the machine. After any other operation it is the failed state.
 func DroppedState(from State) State {
 	switch from {
 	case Rescuing, RescueWait, Unrescuing:
@@ -166,8 +168,8 @@ func DroppedState(from State) State {
 	return from
 }
 
-// ShowDropped shows on the node that a job of it was dropped: it is in the state before the operation or in that of its failure, asks
-// for no power, and, if the operation may have changed the machine, is in maintenance until somebody has looked.
+// ShowDropped shows on the node that its job was dropped. The node enters DroppedState and has no target power. After an operation,
+// which may have changed the machine, it is in maintenance until an operator has looked.
 func (s *Nodes) ShowDropped(ctx context.Context, tx job.Tx, j job.Job, who record.Asker) error {
 	n, err := s.store.Node(ctx, tx, j.Subject.ID)
 	if problem.Is(err, problem.NotFound) {
@@ -215,11 +217,12 @@ func (n *Node) handle() string {
 	return n.ID
 }
 
-// NumberStep is how far numbers jump that are known outside of the database: whatever the lost history handed out is lower.
+// NumberStep is the increment of numbers that are known outside of the database. Every number of the lost history is lower than the
+// result.
 const NumberStep = 1 << 20
 
-// Released is what a release of the held database makes of a node: its next boot has a number, and so a token, that no lost one had. The power
-// becomes the recorded one. The open boot of a ramdisk is void.
+// Released applies the release of a held database to a node. Its next boot has a number, and so a token, that the lost history never
+// had. power becomes the recorded power. The open boot of a ramdisk is void.
 func (n *Node) Released(power Power) {
 	n.VoidRamdisk()
 	n.BootNumber += NumberStep

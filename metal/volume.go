@@ -22,7 +22,8 @@ type Connector struct {
 	NodeID      string
 	Type        string // iqn, ip, mac, wwnn, wwpn, net-id, port, portgroup, or what an operator calls it
 	ConnectorID string // unique among all of its type
-	// Lessee is the project that made it while it leased the node; empty: the operator's or the owner's, which a lessee does not change.
+	// Lessee is the project that made the connector while it leased the node. Empty: the operator or the owner made it, and a lessee
+	// cannot change it.
 	Lessee string
 	Extra  Object
 }
@@ -38,7 +39,7 @@ type Target struct {
 	VolumeID   string
 	BootIndex  int    // 0 is the root; unique among the targets of the node
 	Properties Object // of the connection, with credentials; sealed by the store
-	Lessee     string // the project that made it while it leased the node
+	Lessee     string // the project that made the target while it leased the node; empty: the operator or the owner
 	Extra      Object
 }
 

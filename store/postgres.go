@@ -47,9 +47,9 @@ const (
 	channel         = "salvor_work"
 )
 
-// postgresConfig reads a URL. What it does not set itself is bounded, so that no statement, no lock and no connection is waited for without end.
-// patient is a configuration for work that takes its time: steps of the tables, copies. Locks are waited for shortly all the
-// same, because whoever waits for one holds up all who come after. local begins each transaction; empty: nothing does.
+// postgresConfig reads a URL. It sets time limits for statements, locks and connections unless the URL has its own. patient is for
+// long work: migrations of the tables, copies. It still waits only shortly for a lock, because a waiter delays all who come after
+// it. local is the statement that begins each transaction; empty: none.
 func postgresConfig(url string, mode PoolMode, patient bool) (config *pgx.ConnConfig, local string, err error) {
 	if config, err = pgx.ParseConfig(url); err != nil {
 		// The error of the parser quotes the URL, whose password it masks only where it could parse it.
