@@ -87,6 +87,7 @@ func TestASecondFenceOfAnotherBoot(t *testing.T) {
 			y.speak = nil
 			if c.speaks {
 				y.speak = speak
+				speak() // the fence may be decided before the next turn
 			}
 			before := len(y.receipts(t)[0].Proofs)
 			j, _ := y.fenced(t, c.again)
