@@ -85,7 +85,8 @@ func (p Principal) Rank(read bool) Rank {
 	return Stranger
 }
 
-// SeesQuotations tells whether the principal is shown what BMCs, agents and hosts wrote: who may see what concerns all projects.
+// SeesQuotations tells whether the principal may read text of BMCs, agents and hosts. Only principals with access to all projects
+// may.
 func (p Principal) SeesQuotations() bool { return p.Role != Scoped || p.Rank(true) == Oversight }
 
 // Leads tells whether the principal administers one project and no more.

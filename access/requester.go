@@ -5,22 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// Requester is the client of a request: the queues of the store share their turns among requesters.
+// Requester is the client of a request. The queues of the store give requesters their turns.
 type Requester struct {
-	// User is who asks, Source the address that the request came from.
+	// User is the client, Source the address of its connection.
 	User, Source string
-	// Changed is set once a transaction of the request was committed, or may have been; nil: nobody asks.
+	// Changed becomes true when a transaction of the request was committed, or may have been; nil: not recorded.
 	Changed *atomic.Bool
 }
 
 type requesterKey struct{}
 
-// WithRequester marks a context as one of a user's request. Accepted work, heartbeats and lease renewals have no requester.
+// WithRequester adds the requester of a request to a context. Accepted work, heartbeats and lease renewals have none.
 func WithRequester(ctx context.Context, r Requester) context.Context {
 	return context.WithValue(ctx, requesterKey{}, r)
 }
 
-// RequesterOf gives the requester of a context; false: no user's request began it.
+// RequesterOf gives the requester of a context; false: the context belongs to no request of a user.
 func RequesterOf(ctx context.Context) (Requester, bool) {
 	r, ok := ctx.Value(requesterKey{}).(Requester)
 	return r, ok

@@ -129,8 +129,8 @@ func (s *Tokens) Revoke(ctx context.Context, id string, who record.Asker) error 
 	return s.Remove(ctx, id, who)
 }
 
-// madeWith lists the ids of the tokens that were made with a token, and with those, each after all that were made with it. All are read
-// before one is removed: a page cannot begin after a token that is gone.
+// madeWith lists the ids of the tokens that were made with a token, directly or through other such tokens. A token comes after all
+// that were made with it. The caller removes tokens only after all are read, because a page cannot begin after a removed token.
 func (s *Tokens) madeWith(ctx context.Context, id string) ([]string, error) {
 	children := map[string][]string{}
 	for page := (record.Page{Limit: 1000}); ; {

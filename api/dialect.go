@@ -39,7 +39,7 @@ type Dialect struct {
 	PublicEndpoint string
 	// Policy may deny what its file has rules for.
 	Policy access.Policy
-	// Machines: the requests carry heartbeats and boots of machines, which wait in no queue of users.
+	// Machines: the requests carry heartbeats and boots of machines, which do not wait in the queues of users.
 	Machines bool
 	// Before is asked before each route, the open ones too; nil: nothing is.
 	Before func(*Call) error

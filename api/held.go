@@ -8,11 +8,12 @@ import (
 	"salvor/record"
 )
 
-// RestoredPath is where an administrator decides about the open jobs of a held database. All below it may change something then.
+// RestoredPath is the path at which an administrator decides about the open jobs of a held database. All routes below it may change
+// something then.
 const RestoredPath = "/salvor/v1/restored"
 
-// heldPaths may be asked for by any method while the database is held: what ends that state, log-in, and what machines and hosts tell.
-// A path that ends in a slash stands for all below it. The handlers of machines and hosts hand out nothing then by themselves.
+// heldPaths accept any method while the database is held: the routes that end the hold, log-in, and reports of machines and hosts. A
+// path that ends in a slash includes all paths below it. The handlers of machines and hosts give out no work then.
 var heldPaths = []string{
 	RestoredPath, RestoredPath + "/",
 	"/identity/",
@@ -21,16 +22,16 @@ var heldPaths = []string{
 	"/salvor/v1/host/renew", "/salvor/v1/host/certificate", "/salvor/v1/host/orders/",
 }
 
-// legacyHeartbeat ends the path of a heartbeat of old ramdisks.
+// legacyHeartbeat is the end of the path at which old ramdisks send heartbeats.
 const legacyHeartbeat = "/vendor_passthru/heartbeat"
 
-// changingPaths are asked for by GET and change something: a lookup tells a ramdisk its token, once.
+// changingPaths change something on GET: a lookup gives a ramdisk its token, once.
 var changingPaths = []string{"/v1/lookup"}
 
 type heldKey struct{}
 
-// WhileHeld has every dialect within refuse what changes something while held gives a reason. It refuses nothing itself, so that the
-// answer has the dialect's form: Serve does.
+// WhileHeld makes every dialect inside refuse changes while held returns a cause. It only marks the request; Serve refuses it, so
+// that the answer has the form of the dialect.
 func WhileHeld(h http.Handler, held func() *record.Held) Listed {
 	doors, _ := h.(Listed)
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +42,7 @@ func WhileHeld(h http.Handler, held func() *record.Held) Listed {
 	})}
 }
 
-// refusedWhileHeld is why a request is not worked off while the database is held; nil: it is.
+// refusedWhileHeld is the error for a request that the held database refuses; nil: the request is allowed.
 func refusedWhileHeld(r *http.Request) error {
 	held, _ := r.Context().Value(heldKey{}).(*record.Held)
 	if held == nil {

@@ -20,9 +20,9 @@ type Request struct {
 	User access.Principal
 	// Connection ends with the client's connection, and not with the time-out of a request: for answers that are streams.
 	Connection context.Context
-	// hidden is why the request failed, where the answer does not tell all of it.
+	// hidden is the full cause of the failure, if the answer does not contain it.
 	hidden string
-	// changed is set once a transaction of the request was committed, or may have been.
+	// changed becomes true when a transaction of the request was committed, or may have been.
 	changed atomic.Bool
 }
 
@@ -37,7 +37,7 @@ func Of(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// RequestedBy notes who asks, and that what the request asks of the database takes its turn among those of other clients.
+// RequestedBy records the client of a request, so that the store gives its transactions their turn among those of other clients.
 func RequestedBy(r *http.Request, who access.Principal) *http.Request {
 	info := Of(r.Context())
 	info.User = who

@@ -52,7 +52,7 @@ func (l serverLog) Write(b []byte) (int, error) {
 // maxLogged bounds what a client chose in a line of the log, in bytes.
 const maxLogged = 200
 
-// maxHidden bounds what the log tells of a failed request beyond what the answer tells, in bytes.
+// maxHidden bounds, in bytes, the hidden part of an error in the log.
 const maxHidden = 600
 
 func clipped(text string, most int) string {

@@ -192,7 +192,8 @@ func orNull(s string) any {
 	return s
 }
 
-// diagnostics tell, without what hosts wrote, why the server's last operation failed, also where it left the server in its state, as a rescue does.
+// diagnostics tell why the server's last operation failed, without text of hosts. They do so even if the operation left the server
+// in its state, as a rescue does.
 func diagnostics(s *compute.Server) []obj {
 	if s.Fault == nil {
 		return []obj{}

@@ -34,11 +34,11 @@ type Hosts interface {
 	MayAct(ctx context.Context, hostID string) (bool, error)
 }
 
-// Witnesses compares what hosts remember of the database with the database.
+// Witnesses compares the witnesses of hosts with the database.
 type Witnesses interface {
-	// Heard is told what a host remembers, before its renewal is answered.
+	// Heard gets the witness of a host before the renewal is answered.
 	Heard(ctx context.Context, hostID string, w wire.Witness) error
-	// Told is what hosts are to remember; nil: nothing new.
+	// Told is the witness that hosts must keep; nil: they keep the one that they have.
 	Told() *wire.Witness
 }
 
@@ -61,7 +61,7 @@ type Config struct {
 	Authority *Authority
 	Images    Images
 	Log       *slog.Logger
-	// Witnesses is nil where nothing is compared.
+	// Witnesses may be nil: then nothing is compared.
 	Witnesses Witnesses
 }
 

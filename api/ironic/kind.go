@@ -35,9 +35,9 @@ type kind[R, F any] struct {
 	removable func(*call, *R) error
 	// nodeOf is the node that a record belongs to, whose state may close it to older clients; nil: none.
 	nodeOf func(*R) string
-	// byLessee gives where a record keeps the project of the lessee who made it; nil: lessees are no other than owners.
+	// byLessee is the field of a record for the project of the lessee who made it; nil: the kind treats lessees as owners.
 	byLessee func(*R) *string
-	// shared lets a lessee change what others made.
+	// shared: a lessee may change records that others made.
 	shared bool
 	// patched refuses what a patch made of a record; nil: none.
 	patched func(before, after *R, ops []patchOp) error

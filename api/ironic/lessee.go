@@ -5,7 +5,7 @@ import (
 	"salvor/problem"
 )
 
-// asLessee gives the project of the principal where only the lease of the node lets it change the node's volumes; empty otherwise.
+// asLessee gives the project of a principal who may change the node's volumes only by the node's lease; empty otherwise.
 func (c *call) asLessee(node string) (string, error) {
 	if c.user.Role != access.Scoped || c.user.Scope.Project == "" {
 		return "", nil
@@ -17,7 +17,7 @@ func (c *call) asLessee(node string) (string, error) {
 	return n.Lessee, nil
 }
 
-// markLessee notes the lessee who made a record, or brought it to its node.
+// markLessee stores the lessee who made a record, or who moved it to its node.
 func (k *kind[R, F]) markLessee(c *call, r *R) error {
 	if k.byLessee == nil {
 		return nil
@@ -30,7 +30,7 @@ func (k *kind[R, F]) markLessee(c *call, r *R) error {
 	return err
 }
 
-// lesseeGate keeps lessees from changing what the operator or the owner made.
+// lesseeGate refuses changes of a lessee to records of the operator or the owner.
 func (k *kind[R, F]) lesseeGate(c *call, r *R) error {
 	if k.byLessee == nil || k.shared || *k.byLessee(r) != "" {
 		return nil

@@ -311,7 +311,7 @@ func patchNode(n *metal.Node, ops []patchOp, reset bool) error {
 	return nil
 }
 
-// meant ends an error about a name that is not known with the one that was probably meant.
+// meant is the end of an error about an unknown name: the known name that the user probably meant.
 func meant(name string, known []string) string {
 	slices.Sort(known)
 	if near := problem.Nearest(name, known); near != "" {

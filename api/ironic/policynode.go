@@ -310,7 +310,7 @@ func (c *call) seesAll(rule string) bool {
 
 // redacted hides of a node what its policy hides from the principal: from lessees what tells of the infrastructure.
 //
-// What BMCs and agents wrote is for those who may see all.
+// Only principals who may see everything read text of BMCs and agents.
 func (c *call) redacted(v *nodeView) {
 	if c.seesAll(wholeNode) {
 		return

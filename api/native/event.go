@@ -49,7 +49,7 @@ type watch struct {
 	limit int
 	// tenant is who may see servers, and not what runs them.
 	tenant bool
-	// redacted: who follows is not shown what BMCs, agents and hosts wrote.
+	// redacted: the reader may not see text of BMCs, agents and hosts.
 	redacted bool
 }
 

@@ -39,7 +39,7 @@ type Config struct {
 	Feed *Feed
 	// Seal is the key of the database's secrets; nil: none is told of.
 	Seal Seal
-	// Restored decides about a held database; nil: nothing does.
+	// Restored takes the decisions about a held database; nil: there is none.
 	Restored Restored
 	// Sites are the boot services that know no database; nil: there are none.
 	Sites *metal.Sites

@@ -12,7 +12,7 @@ import (
 	"salvor/wire/native"
 )
 
-// Restored decides about a database that was restored.
+// Restored takes the decisions about a restored database.
 type Restored interface {
 	Report(ctx context.Context) (*restored.Report, error)
 	Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error
@@ -20,7 +20,7 @@ type Restored interface {
 	Release(ctx context.Context, w restored.Wanted, who record.Asker) ([]string, error)
 }
 
-// RestoredPath is the path of these routes, which alone may change something while the database is held.
+// RestoredPath is the path of these routes. Only they may change something at the request of a user while the database is held.
 const RestoredPath = root + "/restored"
 
 func (s *server) restoredRoutes() []api.Route {

@@ -26,7 +26,7 @@ func (s *server) servers() []api.Route {
 	}
 }
 
-// ownServers are the orders that a server's own project gives too.
+// ownServers are the routes for orders that members of a server's project may give.
 func (s *server) ownServers() []api.Route {
 	return []api.Route{{Method: http.MethodPost, Path: "/servers/{ident}/modify", Do: s.modify}}
 }
@@ -61,7 +61,7 @@ func (s *server) adopt(c *api.Call) error {
 	return c.JSON(http.StatusCreated, viewServer(srv))
 }
 
-// abort gives up what goes on with a server.
+// abort aborts the open operation of a server.
 func (s *server) abort(c *api.Call) error {
 	var b struct{}
 	if err := c.ReadExactly(&b); err != nil {

@@ -31,7 +31,7 @@ type SiteConfig struct {
 	Token func(*metal.Node) secret.Value
 	// Version names the bytes of a boot file; empty: they cannot be read.
 	Version func(path string) string
-	// Held tells why the database is held; nil: it is not.
+	// Held gives the cause of the hold of the database; nil: it is not held.
 	Held func() *record.Held
 	// Files serves boot files below metal.FilePrefix, Ramdisk what ramdisks ask of the bare metal API.
 	Files, Ramdisk http.Handler
@@ -130,7 +130,7 @@ func (s *siteServer) plan(c *api.Call, site *metal.Site) error {
 // plans gives all plans of the site, unless it has them already.
 func (s *siteServer) plans(c *api.Call, site *metal.Site) error {
 	var nodes []*metal.Node
-	if s.Held() == nil { // else no boot of a former history is told, and the site drops those that it kept
+	if s.Held() == nil { // a held database gives out no boot plans, and the site drops those that it has
 		var err error
 		if nodes, err = s.Sites.Planned(c.R.Context(), site); err != nil {
 			return err

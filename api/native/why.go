@@ -321,7 +321,7 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 	return c.JSON(http.StatusOK, out)
 }
 
-// redactWhy takes out what BMCs, agents and hosts wrote.
+// redactWhy removes text of BMCs, agents and hosts.
 func redactWhy(w *wire.Why) {
 	w.Text, w.WaitsFor = problem.Redact(w.Text), problem.Redact(w.WaitsFor)
 	for _, texts := range [][]string{w.Notes, w.Trouble} {

@@ -234,7 +234,7 @@ func (s *server) putKey(c *api.Call) error {
 func (s *server) removeKey(c *api.Call) error {
 	key := c.Arg("key")
 	_, err := s.edit(c, func(v *compute.Volume) error {
-		refused := !c.Admin() && strings.HasPrefix(key, prefix) // setMetadata says so
+		refused := !c.Admin() && strings.HasPrefix(key, prefix) // setMetadata returns the error
 		if _, ok := metadataOf(v, c.Admin())[key]; !ok && !refused && (key != keyPassword || v.CHAPUser == "") {
 			return noKey(v, key)
 		}

@@ -56,7 +56,7 @@ func setPlace(v *compute.Volume, metadata map[string]*string, by rights) error {
 		if v.ServerID != "" {
 			return problem.Conflictf("Volume %s is attached to a server: where it is reached cannot be changed now.", v.ID)
 		}
-		if !by.admin { // not even what equals the stored one: the answer would tell
+		if !by.admin { // not even an equal value: the answer would reveal it
 			return problem.Forbiddenf("Only administrators say where a volume is, whose it is and how to log in there: ask one to set %s.", key)
 		}
 		text := ""
@@ -185,7 +185,7 @@ func setMetadata(v *compute.Volume, given map[string]*string, merge bool, by rig
 	return nil
 }
 
-// metadataOf shows the metadata of users, and administrators where the volume is reached beside it.
+// metadataOf gives the metadata of users. Administrators also see the place of the volume.
 func metadataOf(v *compute.Volume, admin bool) map[string]string {
 	out := map[string]string{}
 	if admin {
