@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What the figure asks of a server that is asked for more than it can do.
+// Limits and goals of the overload measurement.
 const (
 	fewConnections = 8
 	ratioGoal      = 1.5 // time of the same rescues by many connections to that by few
@@ -19,8 +19,8 @@ const (
 	besideEvery    = 20 * time.Millisecond
 )
 
-// measureOverload has the same nodes rescued by few connections and by many, each with another client's writes and
-// heartbeats of ramdisks beside, and tells how long both took.
+// measureOverload rescues the same nodes by few connections and by many. Another client's writes and heartbeats of ramdisks run
+// beside each. It reports the time of both.
 func measureOverload(ctx context.Context, o options, progress func(string)) (report, error) {
 	s, err := startSalvor(ctx, o.program, func(string, string) (string, error) {
 		return settings + "[conductor]\nsync_power_state_interval = 0\n", nil
@@ -83,7 +83,8 @@ func (w *world) overload(ctx context.Context) error {
 	return err
 }
 
-// rescueAll rescues nodes by so many connections of one client and gives the seconds until the last is in rescue.
+// rescueAll rescues nodes over the given number of connections of one client. It returns the seconds until the last node is in
+// rescue.
 func (w *world) rescueAll(ctx context.Context, ids, own []string, connections int) (float64, error) {
 	by := fmt.Sprintf(" beside %d connections", connections)
 	client := newCrew(w.t.from("127.0.0.2"), connections)
@@ -132,7 +133,7 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 	return took, nil
 }
 
-// patiently asks for a change of state until it is accepted; whoever is refused asks again when the answer says.
+// patiently requests a change of state until it is accepted. After each refusal it waits for the Retry-After of the answer.
 func patiently(ctx context.Context, c *wire, id, body string, refused *atomic.Int64) error {
 	for {
 		status, answer, err := c.send("PUT", "/v1/nodes/"+id+"/states/provision", body)
@@ -176,7 +177,7 @@ func (w *world) settled(ctx context.Context, states ...string) error {
 	return nil
 }
 
-// again asks over one connection until the context ends and gives how many milliseconds each answer took.
+// again sends requests over one connection until the context ends. It returns the milliseconds of each answer.
 func (t *target) again(ctx context.Context, ask func(*wire, int) error) (times []float64, err error) {
 	c := &wire{t: t}
 	defer c.close()

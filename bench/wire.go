@@ -24,7 +24,7 @@ type target struct {
 	source  string // address that connections come from; empty: any
 }
 
-// from is the target as another client sees it, whose connections come from an address of its own.
+// from is the target for another client, which connects from the given source address.
 func (t *target) from(source string) *target {
 	other := *t
 	other.source = source
@@ -65,7 +65,7 @@ type wire struct {
 	in   *bufio.Reader
 	out  []byte
 	body []byte
-	// retryAfter is what the newest answer says of when to ask again; 0: nothing.
+	// retryAfter is the Retry-After of the newest answer; 0: it had none.
 	retryAfter time.Duration
 }
 

@@ -43,10 +43,10 @@ type Config struct {
 	MaxBody int64
 	// Transport carries the requests; nil means http.DefaultTransport.
 	Transport http.RoundTripper
-	// AskAgainFor bounds how long a request for a change is asked again that the server refused with 503 and Retry-After, which says that it
-	// did nothing; 0: never.
+	// AskAgainFor bounds how long the client repeats a request for a change that the server refused with 503 and Retry-After. Such an
+	// answer means that nothing was changed. 0: never.
 	AskAgainFor time.Duration
-	// AskingAgain is told before each such wait; nil: nobody is.
+	// AskingAgain is called before each such wait; nil: no call.
 	AskingAgain func(request Request, after time.Duration, why error)
 	// UserAgent names the program.
 	UserAgent string
@@ -151,14 +151,14 @@ func (a *Answer) decode(request Request, out any) error {
 
 func (r Request) String() string { return r.Method + " " + r.Path }
 
-// sendUntilTaken sends the request, and again after each 503 that says when, as long as the configuration allows.
+// sendUntilTaken sends the request, and repeats it after each 503 with Retry-After, as long as the configuration allows.
 func (c *Client) sendUntilTaken(ctx context.Context, request Request) (*Answer, error) {
 	for waited := time.Duration(0); ; {
 		answer, err := c.send(ctx, request)
 		if err != nil || answer.Status != http.StatusServiceUnavailable || request.Method == http.MethodGet {
 			return answer, err
 		}
-		// A number of seconds is bounded before it becomes a duration.
+		// Bound the number of seconds before it becomes a duration.
 		number, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 		after := time.Duration(number) * time.Second
 		if err != nil || number < 0 || number > int(c.config.AskAgainFor/time.Second) || waited+max(after, time.Second) > c.config.AskAgainFor {

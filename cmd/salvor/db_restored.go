@@ -16,7 +16,7 @@ import (
 
 const restoredPath = "/restored"
 
-// restoredFlags are what an operator chooses.
+// restoredFlags are the operator's choices.
 type restoredFlags struct {
 	resume, end, drop, take, enforce []string
 	rest                             string
@@ -100,7 +100,7 @@ func decideRestored(c *call, f *restoredFlags, o *output) error {
 		return usagef(c.Command, "--rest, --unread and --dry-run are of use with --release only")
 	}
 	choices := []native.RestoredChoice{
-		// What is named goes before what "all" covers, whatever the order of the flags.
+		// Jobs and nodes that are named come before "all", whatever the order of the flags.
 		{Jobs: eachNamed(f.resume), Choice: "continue"}, {Jobs: eachNamed(f.end), Choice: "end"}, {Jobs: eachNamed(f.drop), Choice: "drop"},
 		{Jobs: allOf(f.resume), Choice: "continue"}, {Jobs: allOf(f.end), Choice: "end"}, {Jobs: allOf(f.drop), Choice: "drop"},
 		{Nodes: allOf(f.take), Choice: "take"}, {Nodes: allOf(f.enforce), Choice: "enforce"},
@@ -169,7 +169,7 @@ func (o *output) released(w io.Writer, done native.RestoredReleased) error {
 	return err
 }
 
-// restored prints what there is to decide.
+// restored prints the cause of the hold, the open jobs and the differences.
 func (o *output) restored(w io.Writer, r native.Restored) error {
 	if o.format == "json" {
 		return writeJSON(w, r)
@@ -241,7 +241,7 @@ func triesOf(n int) string {
 	return fmt.Sprintf("%d failed tries", n)
 }
 
-// showOffline reads a database that nobody serves. Machines are not read.
+// showOffline reads a database that no process serves. It does not read machines.
 func showOffline(cmd *cobra.Command, f *restoredFlags, o *output) error {
 	if f.release || f.readAgain || len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
 		return usagef(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")

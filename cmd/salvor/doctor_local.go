@@ -191,7 +191,7 @@ func (d *doctor) database(ctx context.Context) {
 	}
 }
 
-// witness tells whether the file that remembers how far the database had come would survive a restored state directory.
+// witness checks that the witness file would survive the restore of a state directory.
 func (d *doctor) witness() {
 	const check = "witness file"
 	path := d.cfg.Database.WitnessFile
@@ -209,7 +209,7 @@ func (d *doctor) witness() {
 	}
 }
 
-// resolved follows links where the path is there.
+// resolved follows symbolic links if the path exists.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

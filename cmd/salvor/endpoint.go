@@ -49,7 +49,7 @@ func firstOf(words ...string) string {
 	return ""
 }
 
-// askAgainFor bounds how long a command asks again that a busy server refuses with Retry-After.
+// askAgainFor bounds how long a command repeats a request that a busy server refuses with Retry-After.
 const askAgainFor = 2 * time.Minute
 
 func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
@@ -59,7 +59,7 @@ func (e *endpoint) client(cmd *cobra.Command) (*client.Client, error) {
 		Password:  secret.New(os.Getenv("SALVOR_PASSWORD")),
 		Timeout:   e.timeout,
 		UserAgent: "salvor-cli",
-		// A reader of progress on a terminal sees why the command waits.
+		// A user at a terminal sees why the command waits.
 		AskAgainFor: askAgainFor,
 		AskingAgain: func(_ client.Request, after time.Duration, why error) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%v; asking again in %s\n", why, after)

@@ -33,7 +33,7 @@ type thing struct {
 	keyed bool
 	// named narrows the list to those with a name, or to a few more; nil: the face cannot.
 	named func(name string) url.Values
-	// everywhere widens that list to all projects, for administrators; nil: it has no projects.
+	// everywhere widens that list to all projects, for administrators; nil: the records have no projects.
 	everywhere func(query url.Values) url.Values
 	// columns of the list, as fields of the record.
 	columns []string
@@ -144,7 +144,7 @@ func (k *thing) mayBeID(ident string) bool {
 	return record.IsUUID(ident) || wholeNumber.MatchString(ident) || k.keyed && ident != "." && ident != ".."
 }
 
-// idsOf are the ids of those of a list that are called ident.
+// idsOf gives the ids of the records in a list whose name is ident.
 func (k *thing) idsOf(c *call, ident string, query url.Values) (ids []string, err error) {
 	found, err := k.all(c, query)
 	for _, r := range found {
@@ -174,7 +174,7 @@ func (k *thing) find(c *call, ident string) (string, error) {
 		query = k.named(ident)
 	}
 	ids, err := k.idsOf(c, ident, query)
-	if err == nil && len(ids) == 0 && k.everywhere != nil { // administrators name servers of other projects as well
+	if err == nil && len(ids) == 0 && k.everywhere != nil { // administrators may name servers of other projects
 		all, failed := k.idsOf(c, ident, k.everywhere(query))
 		if status := client.StatusOf(failed); status != http.StatusForbidden {
 			ids, err = all, failed
@@ -206,9 +206,7 @@ func byImageName(name string) url.Values {
 	return byName(name)
 }
 
-// byServerName narrows a list of servers, whose name is a regular expression there. Dots stay as they are: they find
-// the name too, and what has no other sign in it is looked up at once.
-// inEveryProject widens a list of servers.
+// inEveryProject extends a list of servers to all projects.
 func inEveryProject(query url.Values) url.Values {
 	out := maps.Clone(query)
 	if out == nil {
@@ -218,6 +216,8 @@ func inEveryProject(query url.Values) url.Values {
 	return out
 }
 
+// byServerName narrows a list of servers. Nova's name filter is a regular expression. Dots stay unescaped: they match the
+// name too, and a name without other special characters is looked up at once.
 func byServerName(name string) url.Values {
 	return byName("^" + strings.ReplaceAll(regexp.QuoteMeta(name), `\.`, ".") + "$")
 }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// historyTurn is how often a process reads whether the database is held, and whether it went back.
+	// historyTurn is the period at which a process checks whether the database is held or went back.
 	historyTurn = time.Second
-	// raiseEvery is how often the counter rises while the process writes.
+	// raiseEvery is the period at which the counter rises while the process writes.
 	raiseEvery = 10 * time.Second
 )
 
-// witnessFile is in the state directory.
+// witnessFile is the name of the witness in the state directory.
 const witnessFile = "witness.json"
 
 func witnessFiles(c *config.Config) []string {
@@ -33,7 +33,7 @@ func witnessFiles(c *config.Config) []string {
 	return out
 }
 
-// readWitness gives what a file remembers of the database; nothing of one that is not there.
+// readWitness reads a witness file. A missing file gives an empty witness.
 func readWitness(path string) (w record.Witness, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,8 @@ func readWitness(path string) (w record.Witness, err error) {
 	return w, nil
 }
 
-// writeWitness remembers how far the database has come. Others may write the same file: it never goes back within one incarnation.
+// writeWitness stores the incarnation and the counter. Other processes may write the same file, so it never lowers the counter of an
+// incarnation.
 func writeWitness(path string, w record.Witness) error {
 	if old, err := readWitness(path); err == nil && old.ID == w.ID && old.Counter >= w.Counter {
 		return nil
@@ -60,7 +61,7 @@ func writeWitness(path string, w record.Witness) error {
 	return durable.Replace(path, append(b, '\n'), 0o600)
 }
 
-// compareHistory holds the database before anything acts on it, if a witness knows better than what it says. Then its counter rises.
+// compareHistory holds the database before anything acts on it, if a witness contradicts it. Then it raises the counter.
 func (p *program) compareHistory(ctx context.Context) error {
 	for _, path := range witnessFiles(p.cfg) {
 		w, err := readWitness(path)
@@ -77,7 +78,7 @@ func (p *program) compareHistory(ctx context.Context) error {
 	return p.raise(ctx)
 }
 
-// raise counts one further where the database is not held, and has the witnesses remember it afterwards.
+// raise increments the counter unless the database is held, and then writes the witnesses.
 func (p *program) raise(ctx context.Context) error {
 	i, err := p.store.Incarnation(ctx)
 	if err != nil {
@@ -92,7 +93,7 @@ func (p *program) raise(ctx context.Context) error {
 	return nil
 }
 
-// remember has the witnesses know the incarnation as it was committed. A held database is no news for them.
+// remember writes the committed incarnation to the witness files. It writes nothing while the database is held.
 func (p *program) remember(ctx context.Context, i record.Incarnation) {
 	w := record.Witness{ID: i.ID, Counter: i.Counter}
 	if held := i.Held != nil; held != p.heldBefore {
@@ -109,7 +110,7 @@ func (p *program) remember(ctx context.Context, i record.Incarnation) {
 	for _, path := range witnessFiles(p.cfg) {
 		if old, err := readWitness(path); err == nil && old.ID != "" && old.ID != w.ID {
 			if empty, err := p.store.IsEmpty(ctx); err != nil || empty {
-				p.witnessed = record.Witness{} // a database that nobody used yet may be there by mistake
+				p.witnessed = record.Witness{} // an empty database may be there by mistake
 				continue
 			}
 		}
@@ -121,7 +122,7 @@ func (p *program) remember(ctx context.Context, i record.Incarnation) {
 	}
 }
 
-// sayRemembered writes that a witness file cannot be written: at once, then each minute; and that it can be again.
+// sayRemembered logs that a witness file cannot be written, at once and then each minute. It also logs when writing works again.
 func (p *program) sayRemembered(path string, err error) {
 	const words = "remember how far the database has come"
 	said, failing := p.unwritten[path]
@@ -138,7 +139,7 @@ func (p *program) sayRemembered(path string, err error) {
 	}
 }
 
-// watchHistory reads every second whether the database is held or went back, and counts on while this process writes.
+// watchHistory checks every second whether the database is held or went back. It raises the counter while this process writes.
 func (p *program) watchHistory(ctx context.Context) error {
 	raised := time.Now()
 	everyTurn(ctx, historyTurn, historyTurn, func(ctx context.Context) {
@@ -146,7 +147,7 @@ func (p *program) watchHistory(ctx context.Context) error {
 		defer cancel()
 		i, err := p.store.Incarnation(bounded)
 		if err != nil {
-			return // that the database is away is said elsewhere
+			return // another part logs that the database is away
 		}
 		if i.Held == nil && time.Since(raised) >= raiseEvery && p.store.Wrote() {
 			if i, err = p.store.Raise(bounded); err != nil {

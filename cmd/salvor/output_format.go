@@ -12,13 +12,13 @@ import (
 	"salvor/client"
 )
 
-// The forms of output that the openstack command has beside table, json and value.
+// Output formats of the openstack command in addition to table, json and value.
 
 var (
 	shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	notInName = regexp.MustCompile(`[^A-Za-z0-9_]`)
 	plainYAML = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./@+-]*( [A-Za-z0-9_./@+-]+)*$`)
-	// inDouble are the characters that a shell reads between double quotes.
+	// inDouble escapes the characters that a shell interprets between double quotes.
 	inDouble = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 )
 
@@ -68,7 +68,7 @@ func (o *output) csvRows(w io.Writer, columns []column, records []client.Record)
 	return err
 }
 
-// csvCell writes a cell as --quote says. Where nothing is quoted, a backslash stands before what would end the cell.
+// csvCell writes a cell as --quote says. Without quotes, a backslash precedes each character that would end the cell.
 func (o *output) csvCell(b *strings.Builder, i int, text string, number bool) {
 	if i > 0 {
 		b.WriteByte(',')
@@ -129,7 +129,7 @@ func yamlOf(v any) string {
 	return string(text)
 }
 
-// yamlText writes a text so that YAML reads a text: what could be another type is quoted.
+// yamlText quotes a text if YAML would read it as another type.
 func yamlText(s string) string {
 	switch strings.ToLower(s) {
 	case "true", "false", "yes", "no", "on", "off", "y", "n", "null":
@@ -145,7 +145,7 @@ func yamlText(s string) string {
 	return string(text)
 }
 
-// narrowest is how narrow a column is folded at most.
+// narrowest is the minimum width of a folded column.
 const narrowest = 8
 
 // foldTable breaks the cells of the widest columns so that a line has at most width characters; 0: as they are.

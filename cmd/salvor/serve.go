@@ -141,9 +141,9 @@ type program struct {
 	limits       *api.Limits
 	opened       []netip.AddrPort     // our listeners
 	self         string               // where we ourselves reach our API; set before anything runs
-	found        record.Witness       // what the database said when this process started
-	witnessed    record.Witness       // what the witness files remember
-	unwritten    map[string]time.Time // witness files that cannot be written, and when that was said
+	found        record.Witness       // the incarnation of the database at the start of this process
+	witnessed    record.Witness       // the content of the witness files
+	unwritten    map[string]time.Time // witness files that cannot be written, and the time of the last log line
 	heldBefore   bool                 // the database was held when it was read last
 }
 
@@ -278,7 +278,7 @@ func (p *program) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before anything acts.
+	// This comes before anything acts on the database.
 	if err := p.compareHistory(ctx); err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-// newServerAbort gives up what goes on with servers.
+// newServerAbort makes the command that aborts the open operation of servers.
 func newServerAbort(e *endpoint) *cobra.Command {
 	w := &waiting{}
 	cmd := &cobra.Command{

@@ -229,10 +229,11 @@ func (p *program) netbootConfig(kernel, image string) netboot.Config {
 	return out
 }
 
-// bootPlans are those of the store, and none while the database is held: a machine that boots then is told nothing of a former history.
+// bootPlans gives the boot plans of the store, and none while the database is held. A machine that boots then gets no plan of an old
+// history.
 type bootPlans struct{ *store.Store }
 
-// NodeByMAC is netboot.Plans'.
+// NodeByMAC implements netboot.Plans.
 func (b bootPlans) NodeByMAC(ctx context.Context, mac string) (*metal.Node, error) {
 	if b.Held() != nil {
 		return nil, errHeldBoot
@@ -240,7 +241,7 @@ func (b bootPlans) NodeByMAC(ctx context.Context, mac string) (*metal.Node, erro
 	return b.Store.NodeByMAC(ctx, mac)
 }
 
-// NodeByBootPath is netboot.Plans'.
+// NodeByBootPath implements netboot.Plans.
 func (b bootPlans) NodeByBootPath(ctx context.Context, path string) (*metal.Node, error) {
 	if b.Held() != nil {
 		return nil, errHeldBoot
@@ -292,7 +293,7 @@ func (p *program) keepHouse(ctx context.Context) error {
 	return nil
 }
 
-// unlessHeld leaves a turn out while the database is held: what it would drop may be what an operator has to look at.
+// unlessHeld skips a turn while the database is held, because an operator may need the rows that it would delete.
 func (p *program) unlessHeld(fn func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if p.store.Held() == nil {
@@ -383,7 +384,7 @@ func (p *program) stalled() string {
 	return "the database takes no changes since " + since.UTC().Format(time.RFC3339) + ": " + why
 }
 
-// unchangeable says why nothing can be changed now; empty: it can.
+// unchangeable gives the reason why nothing can be changed now; empty: changes are possible.
 func (p *program) unchangeable() string {
 	if held := p.store.Held(); held != nil {
 		return "nothing acts on the database since " + held.Since.UTC().Format(time.RFC3339) + ": " + held.Words() + "; see: " + record.HeldNext

@@ -12,22 +12,21 @@ import (
 	wire "salvor/wire/host"
 )
 
-// hostWitnesses compares what VM hosts remember of the database with it, and tells them what to remember. It costs no query as long as
-// both agree.
+// hostWitnesses compares the witnesses of VM hosts with the database, and gives hosts new ones. It runs no query while both agree.
 type hostWitnesses struct {
 	program *program
 	mu      sync.Mutex
 	sealed  *wire.Witness
-	// former are the incarnations that the database was known to have had when a host told one.
+	// former are earlier incarnations of the database that hosts have reported.
 	former map[string]bool
 }
 
-// witnessPlace is what a proof is sealed for.
+// witnessPlace is the purpose for which the key seals a proof.
 const witnessPlace = "witness"
 
 func proofOf(id string, counter int64) string { return fmt.Sprintf("%s %d", id, counter) }
 
-// Told is host.Witnesses'. A held database is nothing to remember.
+// Told implements host.Witnesses. While the database is held, hosts get no new witness.
 func (h *hostWitnesses) Told() *wire.Witness {
 	i := h.program.store.Known()
 	if i.Held != nil || i.ID == "" {
@@ -41,7 +40,7 @@ func (h *hostWitnesses) Told() *wire.Witness {
 	return h.sealed
 }
 
-// Heard is host.Witnesses'. What a host remembers counts only if this control plane's key proves that it was told so.
+// Heard implements host.Witnesses. A host's witness counts only if this control plane's key sealed its proof.
 func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness) error {
 	agrees := func() bool {
 		i := h.program.store.Known()
@@ -67,8 +66,8 @@ func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness
 	return nil
 }
 
-// knowsTheStart tells whether the host was told at least the counter that this start found. One that knows less does not show that
-// nothing was lost.
+// knowsTheStart tells whether the host has at least the counter that this process found at its start. A host with a lower counter
+// does not show that nothing was lost.
 func (h *hostWitnesses) knowsTheStart(w wire.Witness) bool {
 	found := h.program.found
 	if w.Incarnation == "" || w.Incarnation != found.ID || w.Counter < found.Counter {
@@ -78,8 +77,8 @@ func (h *hostWitnesses) knowsTheStart(w wire.Witness) bool {
 	return err == nil && proof.Reveal() == proofOf(w.Incarnation, w.Counter)
 }
 
-// awaitHosts has jobs wait after a start until a host has told that it knows this state, or all have had time to speak: one may be the only one who knows
-// that the database went back.
+// awaitHosts delays the claims of jobs after a start, until a host reports the state that the process found, or all hosts had time
+// to report. One host may be the only witness that the database went back.
 func (p *program) awaitHosts(ctx context.Context) error {
 	i := p.store.Known()
 	p.found = record.Witness{ID: i.ID, Counter: i.Counter}

@@ -210,7 +210,7 @@ func (s *session) patch(path, etag string, body any) error {
 	return s.fault(err)
 }
 
-// said is text of the BMC as a quotation, with every form of the credentials masked.
+// said quotes text of the BMC, with every form of the credentials masked.
 func (s *session) said(text string) string {
 	return problem.Quote(driver.Said(text, s.secrets()...))
 }
@@ -264,13 +264,13 @@ func (s *session) fault(err error) error {
 	}
 }
 
-// errLicence is a refusal of a BMC that lacks a licence, whatever its status.
+// errLicence is the refusal of a BMC without the required licence, whatever its HTTP status.
 var errLicence = errors.New("the BMC lacks a licence for it")
 
 // licenceID are the ids of messages about licences: iLO.2.14.LicenseKeyRequired, SMC.1.0.OemLicenseNotPassed, IDRAC.2.8.LIC501.
 var licenceID = regexp.MustCompile(`(?i)licen[cs]e|\.LIC[0-9]+$`)
 
-// lacksLicence tells a refusal for want of a licence by the ids of its messages.
+// lacksLicence tells by the ids of its messages whether the BMC refused because it lacks a licence.
 func lacksLicence(e *schemas.Error) bool {
 	return slices.ContainsFunc(e.ExtendedInfos, func(info schemas.ErrExtendedInfo) bool { return licenceID.MatchString(info.MessageID) })
 }
