@@ -50,7 +50,7 @@ func Status(err error) int {
 		return e.Status
 	}
 	if problem.IsUnconfirmed(err) {
-		// Clients repeat a 503 by themselves, and this one may have been done.
+		// Some clients repeat a 503 by themselves, but this change may have been made.
 		return http.StatusGatewayTimeout
 	}
 	if status, ok := statuses[problem.KindOf(err)]; ok {
@@ -62,7 +62,7 @@ func Status(err error) int {
 	return http.StatusInternalServerError
 }
 
-// setHeaders sets the headers that belong to an error: its own, and Retry-After where asking again later may help.
+// setHeaders sets the headers of an error: its own, and Retry-After if the client may send the request again later.
 func setHeaders(h http.Header, err error) {
 	var known *Error
 	if errors.As(err, &known) {
@@ -94,11 +94,11 @@ func Words(err error, requestID string) string {
 	return problem.Public(err)
 }
 
-// hiddenRetry is when a request that met a store which does not answer may be sent again.
+// hiddenRetry is the Retry-After of a request that failed because the store did not answer.
 const hiddenRetry = 5 * time.Second
 
-// Explain gives status and text of the answer to a request that failed, and sets the answer's headers. What the text hides goes
-// into the request's line in the log.
+// Explain gives status and text of the answer to a request that failed, and sets the answer's headers. The hidden part of the error
+// goes into the log line of the request.
 func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, words string) {
 	info := Of(r.Context())
 	status = Status(err)
@@ -118,7 +118,7 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 	return status, info.WordsFor(err)
 }
 
-// WordsFor is Words for who asked: tenants are not shown what BMCs, agents and hosts wrote.
+// WordsFor is Words for the principal of the request: tenants do not see text of BMCs, agents and hosts.
 func (r *Request) WordsFor(err error) string {
 	words := Words(err, r.ID)
 	if !r.User.SeesQuotations() {

@@ -110,9 +110,10 @@ func newDBStatusCommand() *cobra.Command {
   program   the newest step that this program knows
   oldest    the oldest program, by its newest step, that may serve the database
   incarnation, counter
-            which history of the database this is, and how far it has come
-  held      why nothing acts on the database: it is a backup, it went back to an earlier
-            state, it is not the one that was served here, or it was copied away
+            the id of this history of the database, and a number that rises while
+            programs write
+  held      the cause if nothing acts on the database: it is a backup, it went back to an
+            earlier state, it is not the one that was served here, or it was copied away
   next      the command to run`,
 		Example: `  salvor db status
   salvor db status --database postgres://salvor@db/salvor -f json

@@ -33,25 +33,26 @@ func newDBRestoredCommand() *cobra.Command {
 		Use: "restored", Short: "Decide what becomes of the open jobs of a database that was restored, and release it", Args: cobra.NoArgs,
 		Long: `Decide what becomes of the open jobs of a database that was restored, and release it.
 
-A restored database remembers machines as they were, and jobs that have ended long since. So salvor serve starts held:
-it answers, reads the machines, and changes nothing. Stop every process of the former release: it does not know that the
-database is held, and acts on it. This command shows why, the open jobs, and each difference between
-record and machine. Choose for each job; nothing is done before the release, and until then a choice can be changed:
+A restored database describes machines as they were, and jobs that have ended since. Therefore salvor serve starts with
+the database held: it answers requests, reads the machines, and changes nothing. Stop every process of the former
+release: it does not know the hold, and acts on the database. This command shows the cause of the hold, the open jobs,
+and each difference between record and machine. Choose for each job. You can change a choice until the release:
 
-  --continue JOB  its work goes on; an operation whose ramdisk was booting begins again
-  --end JOB       it fails, and what it did is undone; that may switch its machine off
-  --drop JOB      it is forgotten; no machine is touched; its node is in maintenance until you have looked
+  --continue JOB  the job continues; an operation whose ramdisk was booting begins again
+  --end JOB       the job fails and is undone, which may switch its machine off
+  --drop JOB      the job is forgotten and no machine is touched; after an operation its node is in maintenance
 
-JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": those without a choice.
+JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": all jobs without a choice.
+Some jobs do not have every choice: those of hosts, moves and live migrations cannot be dropped.
 
-The power that was found becomes the recorded one, so that power sync switches no healthy machine. Power that was
-not read in the last 2 minutes becomes unknown: power sync records what it finds then. With --enforce NODE the record
-stays, and power sync switches the machine; --take NODE takes that back. What else differs is told and left.
+The release records the power that was found, so power sync switches no healthy machine. If a machine was not read in
+the last 2 minutes, its power becomes unknown, and power sync records what it then reads. --enforce NODE keeps the
+record, and power sync switches the machine; --take NODE withdraws that. Other differences are shown and left.
 
---release does what was chosen, in one transaction. It is refused while a job has no choice (--rest chooses for all of
-those) or a machine was not read (--unread). --dry-run tells what it would do.
+--release carries out the choices, in one transaction. It is refused while a job has no choice (--rest chooses for all
+of those) or a machine was not read (--unread). --dry-run shows what the release would do.
 
-It asks the running salvor serve as an administrator. With --database it reads a database that nobody serves.`,
+The command asks the running salvor serve as an administrator. With --database it reads a database that no process serves.`,
 		Example: `  salvor db restored
   salvor db restored --drop all --continue 0193a1b2
   salvor db restored --enforce web-7

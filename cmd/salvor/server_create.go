@@ -234,9 +234,9 @@ func newServerAdopt(e *endpoint) *cobra.Command {
 func newServerAbort(e *endpoint) *cobra.Command {
 	w := &waiting{}
 	cmd := &cobra.Command{
-		Use: "abort SERVER...", Short: "Give up what goes on with servers, as when their host is silent", Args: cobra.MinimumNArgs(1),
-		Long: `Give up what goes on with servers: the operation fails within 5 s. What a host was told and has not answered may have been done; it is not
-taken back. The server shows what is known of it, and its host does nothing more of what it was told.`,
+		Use: "abort SERVER...", Short: "Abort the open operation of servers, for example while their host is silent", Args: cobra.MinimumNArgs(1),
+		Long: `Abort the open operation of servers: it fails within 5 s. The host may have carried out orders that it has not answered;
+they are not undone. The server shows what is known of them. The host carries out no further order of the operation.`,
 		Example: "  salvor server abort web1 --wait\n  salvor why server:web1",
 		RunE: e.run(func(c *call) error {
 			if err := w.check(c); err != nil {
