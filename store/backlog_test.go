@@ -17,8 +17,8 @@ import (
 	"salvor/store/storetest"
 )
 
-// TestBacklogRefusesAndLetsGo: while too many accepted operations of a group wait for a conductor, new ones of users are refused
-// with a time, and nothing else is; once a conductor has taken some, new ones are accepted again.
+// TestBacklogRefusesAndLetsGo: while the backlog of a group is full, new operations of users are refused with a Retry-After, and
+// nothing else is. Once a conductor has claimed some jobs, new operations are accepted again.
 func TestBacklogRefusesAndLetsGo(t *testing.T) {
 	for name, fresh := range map[string]func(testing.TB) storetest.Database{"sqlite": storetest.OnSQLite, "postgres": storetest.OnPostgres} {
 		t.Run(name, func(t *testing.T) { backlogRefusesAndLetsGo(t, fresh(t)) })
@@ -47,7 +47,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 			t.Fatalf("operation %d: %v", i+1, err)
 		}
 	}
-	// What is rolled back takes no room in another group either.
+	// A job that is rolled back takes no room, in another group either.
 	for range 4 {
 		err := s.Do(user, func(tx job.Tx) error {
 			return errors.Join(s.Insert(tx, &job.Job{Kind: "rescue", Class: job.Operation, Group: "bergen", Subject: job.Node("b")}), problem.Conflictf("no"))

@@ -13,7 +13,8 @@ import (
 	"salvor/problem"
 )
 
-// TestCommitErrors: a commit that was cut off may have been carried out, whoever tells of the cut. What the server refused was not.
+// TestCommitErrors: a commit that was cut off may have been carried out, whoever reports the cut. A commit that the server refused
+// was not.
 func TestCommitErrors(t *testing.T) {
 	for _, c := range []struct {
 		err         error
@@ -36,7 +37,7 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// TestChangesAreTold: a request hears of it when one of its transactions was committed, and of no other.
+// TestChangesAreTold: a request learns that one of its own transactions was committed, and nothing of others.
 func TestChangesAreTold(t *testing.T) {
 	s := openHere(t)
 	var changed atomic.Bool

@@ -40,7 +40,8 @@ func insertNode(t *testing.T, s *store.Store, id string) error {
 	return s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll}) })
 }
 
-// eventuallyInserted tries until the database takes a node, and gives how long that took. Each refusal must be one that may be asked again.
+// eventuallyInserted tries until the database accepts a node, and gives the time that this took. Each refusal must be one that the
+// client may repeat.
 func eventuallyInserted(t *testing.T, s *store.Store, id string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -59,7 +60,8 @@ func eventuallyInserted(t *testing.T, s *store.Store, id string) time.Duration {
 	}
 }
 
-// TestNoWriteGoesToAStandby: a URL that names a standby before the primary serves, and so does what is left after the primary's death.
+// TestNoWriteGoesToAStandby: a URL that names a standby before the primary works. It still works with the remaining server after the
+// primary's death.
 func TestNoWriteGoesToAStandby(t *testing.T) {
 	p := storetest.NewPair(t, true)
 	p.Database("one")
@@ -84,7 +86,8 @@ func TestNoWriteGoesToAStandby(t *testing.T) {
 	}
 }
 
-// TestAReadOnlyServerIsLeft: a server that begins to refuse changes, as one that is demoted, keeps no connection; another that takes them is found.
+// TestAReadOnlyServerIsLeft: the store keeps no connection to a server that begins to refuse changes, as after a demotion, and finds
+// another one.
 func TestAReadOnlyServerIsLeft(t *testing.T) {
 	p := storetest.NewPair(t, true)
 	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty})
@@ -173,8 +176,9 @@ func TestPasswordsOfSeveralHostsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestAHungCommitIsAnswered: while a synchronous standby is frozen, a request is told within its bound that its change may have been made; what
-// comes after that is refused without being made, reading goes on, and the server's connections are not used up. After the thaw all goes on.
+// TestAHungCommitIsAnswered: while a synchronous standby is frozen, a request learns in time that its change may have been made.
+// Later changes are refused and not made. Reads go on, and the connections of the server are not used up. After the thaw all goes
+// on.
 func TestAHungCommitIsAnswered(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t, true)

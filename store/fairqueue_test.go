@@ -84,7 +84,8 @@ func TestClientsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: one client may have so many waiting requests, another client still finds room, and who gives up leaves no trace.
+// TestQueueIsBounded: one client may have a limited number of waiting requests, another client still finds room, and a request that
+// gives up leaves no trace.
 func TestQueueIsBounded(t *testing.T) {
 	q := newFairQueue(1)
 	q.limit = 2
@@ -158,8 +159,8 @@ func TestFairQueueUnderLoad(t *testing.T) {
 	}
 }
 
-// TestAcceptedWorkGoesBeforeNewRequests: of all who wait for the writer leases and claims come first, then steps of jobs, and
-// requests still get a quarter of the turns.
+// TestAcceptedWorkGoesBeforeNewRequests: the writer serves leases and claims first, then steps of jobs, and requests still get a
+// quarter of the turns.
 func TestAcceptedWorkGoesBeforeNewRequests(t *testing.T) {
 	s := openHere(t)
 	w := s.engine.(*sqliteEngine).writer

@@ -46,7 +46,7 @@ func working(t *testing.T, d storetest.Database) (*store.Store, job.Conductor, j
 	return s, me, got[0]
 }
 
-// idle holds that a conductor can neither claim a job nor write a step of the one that it has.
+// idle checks that a conductor can neither claim a job nor write a step of the one that it has.
 func idle(t *testing.T, s *store.Store, me job.Conductor, j job.Job) {
 	t.Helper()
 	if got, err := s.Claim(t.Context(), me.Owner(), time.Now().Add(time.Minute), inNone, aKind, 9); err != nil || len(got) != 0 {
@@ -58,8 +58,8 @@ func idle(t *testing.T, s *store.Store, me job.Conductor, j job.Job) {
 	}
 }
 
-// TestHeldDatabaseRunsNothing: of a database that another process held, this one claims no job and writes no step before it knows of
-// that, and takes no new job once it does.
+// TestHeldDatabaseRunsNothing: another process held the database. This process claims no job and writes no step even before it knows
+// that, and accepts no new job afterwards.
 func TestHeldDatabaseRunsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s, me, j := working(t, d)
@@ -136,8 +136,8 @@ func TestOlderLeaseIsNoticed(t *testing.T) {
 	})
 }
 
-// TestWitnesses: a witness that is ahead holds the database, and so does one of a database that this one never was. One that is behind,
-// one of a former incarnation, and any of an empty database do not.
+// TestWitnesses: a witness that is ahead holds the database, and so does a witness of an unknown incarnation. A witness that is
+// behind, or of a former incarnation, does not hold it; no witness holds an empty database.
 func TestWitnesses(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s := storetest.Open(t, d)
@@ -202,7 +202,8 @@ func incarnationAt(t *testing.T, url string) record.Incarnation {
 	return i
 }
 
-// TestBackupIsHeld: the file of a backup says itself that it is one, and its source has come further than it. A copy of it stays held.
+// TestBackupIsHeld: the file of a backup carries a mark, and the counter of its source is ahead of it. A copy of the backup stays
+// held.
 func TestBackupIsHeld(t *testing.T) {
 	onBoth(t, func(t *testing.T, d storetest.Database) {
 		s := storetest.Open(t, d)
@@ -259,7 +260,7 @@ func TestCopiedSourceIsHeld(t *testing.T) {
 	})
 }
 
-// TestBothProcessesHold: of two processes on one database both run nothing once one of them has held it.
+// TestBothProcessesHold: two processes on one database both stop their work once one of them has held it.
 func TestBothProcessesHold(t *testing.T) {
 	d := storetest.OnPostgres(t)
 	s, me, j := working(t, d)

@@ -8,7 +8,7 @@ import (
 	"salvor/store/storetest"
 )
 
-// TestPair: what the tests of a failover rest on: a synchronous standby holds all that was committed when the primary is killed.
+// TestPair checks the basis of the failover tests: a synchronous standby holds all that was committed when the primary is killed.
 func TestPair(t *testing.T) {
 	p := storetest.NewPair(t, true)
 	url := p.Database("one")

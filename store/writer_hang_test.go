@@ -10,8 +10,9 @@ import (
 	"salvor/problem"
 )
 
-// TestAHungDiskIsAnswered: while the disk of a SQLite file lets no commit end, requests are told within their bound: the one in the commit that its
-// change may have been made, the one behind it that its own was not. Reading goes on. When the disk is back, what was told holds.
+// TestAHungDiskIsAnswered: while the disk of a SQLite file lets no commit end, both waiting requests get an answer in time. The one
+// in the commit learns that its change may have been made, the one behind it that its change was not made. Reads go on. When the
+// disk is back, both answers prove true.
 func TestAHungDiskIsAnswered(t *testing.T) {
 	t.Parallel()
 	s := openHere(t)

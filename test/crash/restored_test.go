@@ -17,9 +17,9 @@ import (
 	"salvor/wire/ironic"
 )
 
-// TestRestoredStateIsHeld: a rescue is in work while the state is saved, is ended afterwards and taken back, and then the saved state is
-// put in its place: as the files of the database, as the whole directory, as a backup. Nothing of it is worked off, no request for a
-// change is taken, and reads are answered.
+// TestRestoredStateIsHeld: the state is saved during a rescue. The rescue then ends and is taken back, and the saved state replaces
+// the newer one: as database files, as the whole directory, or as a backup. No job of it runs, changes are refused, and reads are
+// answered.
 func TestRestoredStateIsHeld(t *testing.T) {
 	for name, way := range map[string]struct {
 		save    func(t *testing.T, w *world) string
@@ -38,7 +38,7 @@ func TestRestoredStateIsHeld(t *testing.T) {
 		}, func(t *testing.T, w *world, saved string) {
 			removeDatabase(t, w.server.State)
 			copyFile(t, saved, filepath.Join(w.server.State, "salvor.db"))
-			// Nothing but the mark in the file tells.
+			// Only the mark in the file shows it.
 			if err := os.Remove(filepath.Join(w.server.State, "witness.json")); err != nil {
 				t.Fatal(err)
 			}

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// A mutant gets ten times what its clean test took, and at least leastBound. So a time-out is the
-// mutant's work, and counts as killed: the same test without the mutant was ten times as fast.
+// A mutant gets ten times the duration of its clean test, and at least leastBound. A time-out counts as killed, because the same
+// test without the mutant was ten times as fast.
 const (
 	leastBound = 30 * time.Second
 	slack      = 10
-	// cleanBound is for a clean run, of which nothing is known yet.
+	// cleanBound is the time limit of a clean run, whose duration is unknown.
 	cleanBound = 10 * time.Minute
 )
 
@@ -36,7 +36,7 @@ const (
 	red        verdict = "RED CLEAN TEST"
 )
 
-// result is what became of one row.
+// result is the outcome of one row.
 type result struct {
 	mutant
 	verdict  verdict
@@ -61,14 +61,14 @@ type cleanResult struct {
 	err     error
 }
 
-// laboratory compiles and runs tests. Whatever does not depend on a mutant is done once.
+// laboratory compiles and runs tests. It does all work that is independent of a mutant once.
 type laboratory struct {
 	root, dir  string
 	leastBound time.Duration
 	mu         sync.Mutex
 	clean      map[cleanTest]func() cleanResult
 	binaries   map[binary]func() (string, error)
-	// combined is the overlay of all mutants that can be chosen when a program runs, and choosable their ids.
+	// combined is the overlay with all mutants that can be chosen at run time, and choosable their ids.
 	combined  string
 	choosable map[string]bool
 }
@@ -182,8 +182,8 @@ func (l *laboratory) overlay(sources map[string]string) (string, error) {
 	return name, os.WriteFile(name, document, 0o600)
 }
 
-// program is the test program of a package with all mutants in it, of which it runs with none unless one is chosen. Where some
-// mutant does not compile it is an error.
+// program is the test program of a package with all mutants in it. It runs without a mutant unless the environment names one. An
+// error means that some mutant does not compile.
 func (l *laboratory) program(ctx context.Context, b binary) (string, error) {
 	l.mu.Lock()
 	build, ok := l.binaries[b]
@@ -231,7 +231,7 @@ func (l *laboratory) cleanRun(ctx context.Context, t cleanTest) cleanResult {
 
 func (l *laboratory) runClean(ctx context.Context, t cleanTest) cleanResult {
 	program, err := l.program(ctx, t.binary)
-	if err != nil { // a mutant in it does not compile; which one, its own compilation tells
+	if err != nil { // some mutant does not compile; the separate compilation shows which one
 		dir, err := os.MkdirTemp(l.dir, "clean")
 		if err != nil {
 			return cleanResult{err: err}
@@ -252,7 +252,7 @@ func (l *laboratory) runClean(ctx context.Context, t cleanTest) cleanResult {
 	}
 }
 
-// outcome is what a test program wrote and how it ended.
+// outcome is the output of a test program and the way in which it ended.
 type outcome struct {
 	text     string
 	took     time.Duration
@@ -262,7 +262,7 @@ type outcome struct {
 
 var verdictLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 
-// count counts the tests, without their subtests, that ended so.
+// count counts the tests, without their subtests, that ended with this word.
 func (o outcome) count(word string) int {
 	n := 0
 	for _, line := range verdictLine.FindAllStringSubmatch(o.text, -1) {
@@ -273,7 +273,7 @@ func (o outcome) count(word string) int {
 	return n
 }
 
-// failed names the test that failed first, or how the program ended without one.
+// failed names the test that failed first. If none did, it says how the program ended.
 func (o outcome) failed() string {
 	for _, line := range verdictLine.FindAllStringSubmatch(o.text, -1) {
 		if line[1] == "FAIL" {
@@ -298,7 +298,7 @@ func (l *laboratory) runProgram(ctx context.Context, program string, t cleanTest
 	if t.short {
 		args = append(args, "-test.short")
 	}
-	// The program ends itself at its bound; it is killed when it cannot.
+	// The program stops itself at its time limit; it is killed if it cannot.
 	limited, cancel := context.WithTimeout(ctx, bound+10*time.Second)
 	defer cancel()
 	c := exec.CommandContext(limited, program, args...)

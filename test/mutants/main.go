@@ -1,7 +1,6 @@
-// Command mutants shows what the tests notice. Each row of its table is a mistake that could hurt
-// a user. The command compiles the row's tests with that mistake, by go test's -overlay, so it
-// never writes to the tree; a test has to fail. It prints the mutants
-// that survive and exits with 1 when they are more than 5 %.
+// Command mutants shows which mistakes the tests notice. Each row of its table is a mistake that could hurt a user. The command
+// compiles the row's tests with that mistake by go test's -overlay, so it never writes to the tree. A test must fail. The command
+// prints the mutants that survive, and exits with 1 if they are more than 5 %.
 package main
 
 import (

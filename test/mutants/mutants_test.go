@@ -227,7 +227,7 @@ func TestVerdicts(t *testing.T) {
 		return results
 	}
 	results := judge(l, rows)
-	// A mutant of which no type is right spoils the common program: each is compiled by itself.
+	// A mutant with a type error breaks the common program, so each mutant is compiled by itself.
 	spoiled := slices.Clone(rows)
 	spoiled[3].new = "return 1"
 	again := newLaboratory(l.root, t.TempDir())

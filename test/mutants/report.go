@@ -22,8 +22,8 @@ func firstLines(text string) string {
 	return strings.Join(lines[:min(len(lines), 4)], " | ")
 }
 
-// report prints what the rows that were run say together. It fails when too many mutants survive, and
-// when a row proves nothing: it is stale, does not compile, or its tests fail without the mutant.
+// report prints the result of all rows that ran. It fails if too many mutants survive, or if a row proves nothing: it is stale, it
+// does not compile, or its tests fail without the mutant.
 func report(out io.Writer, results []result) error {
 	count := map[verdict]int{}
 	var timeouts []string

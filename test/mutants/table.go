@@ -78,7 +78,7 @@ func (m *mutant) add(line, key, rest string) error {
 	return nil
 }
 
-// readTest reads packages and options of the test command: ./job -run TestLease -short.
+// readTest reads packages and options from the test command: ./job -run TestLease -short.
 func (m *mutant) readTest(command string) error {
 	words := strings.Fields(command)
 	for i := 0; i < len(words); i++ {

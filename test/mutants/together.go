@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Most mutants change one function. All of these are compiled into one test program for each package: each function that a mutant
-// changes gets a changed copy beside it, and calls the copy where the environment names the mutant. So a package is compiled and
-// linked once and not once for each mutant.
+// Most mutants change one function. All such mutants of a package are compiled into one test program. Each changed function has a
+// changed copy beside it, and calls the copy if the environment names the mutant. So a package is compiled and linked once, not once
+// for each mutant.
 
-// mutantVariable of the environment names the mutant that a test program runs with; none: it runs without one.
+// mutantVariable is the environment variable that names the mutant of a test program; empty: it runs without a mutant.
 const mutantVariable = "SALVOR_TEST_MUTANT"
 
-// together gives changed sources, by path below root, that hold all mutants which can be chosen when the tests run, and the ids of
-// these. The others have to be compiled each by itself.
+// together gives changed sources, by path below root, and the ids of the mutants in them. Those mutants can be chosen when the tests
+// run. The others must be compiled one by one.
 func together(root string, rows []mutant) (sources map[string]string, ids map[string]bool, err error) {
 	sources, ids = map[string]string{}, map[string]bool{}
 	byFile := map[string][]mutant{}

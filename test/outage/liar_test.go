@@ -24,8 +24,8 @@ import (
 	"salvor/sim"
 )
 
-// lies are the ways in which an operator, or what an operator believes, says that a host is off while it lives. The control plane may be
-// deceived; then the owner leases of the disks keep a second guest from writing.
+// lies are the ways in which an operator, or a false report to an operator, says that a host is off while it is alive. The control
+// plane may be deceived; then the owner leases of the disks keep a second guest from writing.
 var lies = []outage{
 	{name: "a false attestation", strike: func(r *round) { r.source.cable.cut(true) },
 		mend: func(r *round) { r.source.cable.cut(false) }},

@@ -1,5 +1,5 @@
-// Package restored puts an older state of the database in the place of the newer one, under the real program and twelve simulated
-// machines behind a proxy that counts what changes them. It is a test room.
+// Package restored replaces the database by an older state of it, under the real program. Twelve simulated machines stand behind a
+// proxy that counts requests which change them. It is a test room.
 package restored
 
 import (
@@ -34,8 +34,8 @@ const (
 	within   = 60 * time.Second
 )
 
-// proxy stands before the BMCs and the boot media. It counts requests that change a machine, and holds back those of machines and the
-// boot media as long as it is told to.
+// proxy stands before the BMCs and the boot media. It counts requests that change a machine. While hold is in effect it delays those
+// of machines and the boot media.
 type proxy struct {
 	mu      sync.Mutex
 	open    chan struct{} // closed: nothing is held back
@@ -382,7 +382,7 @@ func (w *world) decide(r native.Restored) {
 			w.Errorf("machine %d was changed %d times", i, n)
 		}
 	}
-	// What was dropped is of use again.
+	// A machine and a node whose job was dropped can be used again.
 	w.cli.Run(w, "node", "maintenance", "unset", w.fleet.Name(1))
 	w.provision(1, "rescue")
 	w.await(1, "rescue", "power on")

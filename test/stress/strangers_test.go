@@ -26,7 +26,7 @@ import (
 	"salvor/test/program"
 )
 
-// What strangers may cost the others.
+// Goals and sizes of the measurement.
 const (
 	getGoal    = 100 * time.Millisecond // 99 of 100 reads
 	memoryGoal = 250 << 20
@@ -35,8 +35,8 @@ const (
 	leased     = 3                // hosts with a lease
 )
 
-// TestStrangers loads each listener in turn from a process with a quota of the processors, in five ways, and measures meanwhile
-// what a client that is known gets: reads, leases of hosts; and the server's memory and log. SALVOR_SCALE=0.1 makes it smaller.
+// TestStrangers loads each listener in turn, in five ways, from a process with a quota of the processors. Meanwhile it measures what
+// an authenticated client gets (reads, leases of hosts), and the server's memory and log. SALVOR_SCALE=0.1 makes it smaller.
 func TestStrangers(t *testing.T) {
 	if os.Getenv("SALVOR_SOAK") == "" {
 		t.Skip("a long measurement: make strangers, or SALVOR_SOAK=1")

@@ -79,8 +79,8 @@ func namesNothing(t *testing.T, text, id string, more ...string) {
 	}
 }
 
-// TestFrozenStandby: while the synchronous standby is frozen a request is answered within its bound by a 504 that says that it may have been taken,
-// and how to look; it is one operation that ends well when the standby is back.
+// TestFrozenStandby: while the synchronous standby is frozen, a request gets a 504 in time. The answer says that the request may
+// have been taken, and how to look. The request is one operation, which ends well when the standby is back.
 func TestFrozenStandby(t *testing.T) {
 	t.Parallel()
 	pair := storetest.NewPair(t, true)

@@ -176,7 +176,8 @@ func (p *plane) alive() {
 	}
 }
 
-// refused fails the test unless every answer that was no consent was a 503 (or, by the state of a node, a 409, or a 504 where a commit was cut off).
+// refused fails the test if an answer other than success was not a 503. A 409 is allowed for the state of a node, and a 504 for a
+// commit that was cut off.
 func (p *plane) refused() {
 	p.Helper()
 	p.mu.Lock()
