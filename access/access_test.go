@@ -24,8 +24,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestRank: a role in one project reaches beyond it only if it is an unbound admin, and a role in the system sees all and changes what
-// is of all only as admin.
+// TestRank: only an unbound admin has rights beyond its project. A role in the system sees everything, and only admin changes
+// records that belong to all.
 func TestRank(t *testing.T) {
 	bound := mine
 	bound.Bound = true

@@ -12,8 +12,8 @@ import (
 	"salvor/store/storetest"
 )
 
-// TestATokenEndsWithItsMaker: a token lasts no longer than the one that its maker came with, whatever is asked for, and is revoked with
-// it, over generations; tokens of other makers stay.
+// TestATokenEndsWithItsMaker: a token lasts no longer than the token of its maker, whatever the request says. It is revoked with
+// that token, over generations. Tokens of other makers stay.
 func TestATokenEndsWithItsMaker(t *testing.T) {
 	s, _ := storetest.SQLite(t)
 	at := time.Now().Truncate(time.Second)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestTheServersCertificateIsChecked: the agent looks nothing up, and so shows no token, at a server whose certificate the authorities
-// of ipa-ca-file, or else those of the ramdisk, have not signed for the address of the server.
+// TestTheServersCertificateIsChecked: the agent sends no lookup, and so shows no token, to a server with an untrusted certificate.
+// Trusted are the authorities of ipa-ca-file, or else those of the ramdisk, for the address of the server.
 func TestTheServersCertificateIsChecked(t *testing.T) {
 	_, other, err := newCertificate(net.IPv4(127, 0, 0, 1))
 	if err != nil {

@@ -122,8 +122,8 @@ func TestAReceiptAnswersForOneBoot(t *testing.T) {
 	w.refuses(err, "boot-2", s.ID)
 }
 
-// TestASecondFenceAnswersForAnotherBoot: another boot of a fenced host tells a guest and dies. A fence after that answers for it; one from
-// before its last word does not, nor does one after which it spoke again, though it lists its guests no more.
+// TestASecondFenceAnswersForAnotherBoot: another boot of a fenced host reports a guest and dies. A fence after that proves the guest
+// off. A fence before its last report does not, nor does one after which it spoke again, even if it no longer lists its guests.
 func TestASecondFenceAnswersForAnotherBoot(t *testing.T) {
 	for name, e := range map[string]compute.Evidence{"its power is cut": compute.PowerCut, "it is attested": compute.Attested} {
 		t.Run(name, func(t *testing.T) {

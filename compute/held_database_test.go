@@ -8,8 +8,8 @@ import (
 	"salvor/record"
 )
 
-// TestAHeldDatabaseOrdersNothingOfHosts: a host that lost a server, by records that may be old, keeps its lease and is told neither what
-// should be on it nor what to clean up, and gets no orders; before and afterwards it is told.
+// TestAHeldDatabaseOrdersNothingOfHosts: by records that may be old, a host has lost a server. While the database is held the host
+// keeps its lease, and gets no instructions, no clean-ups and no orders. Before and afterwards it gets them.
 func TestAHeldDatabaseOrdersNothingOfHosts(t *testing.T) {
 	w := newWorld(t)
 	s, other := w.server(alice, compute.Active), w.join("host-b")

@@ -376,7 +376,8 @@ func TestTheRuleOfChoice(t *testing.T) {
 	}
 }
 
-// TestOwnersEndTheirRescueSoonerAlone: whoever is no administrator asks for an end before the configured one, and never for one after it.
+// TestOwnersEndTheirRescueSoonerAlone: a user who is no administrator may request an end before the configured one, and never a
+// later one.
 func TestOwnersEndTheirRescueSoonerAlone(t *testing.T) {
 	w := newWorld(t)
 	services := compute.New(w.store, w.store, compute.Options{HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue", RescueTimeout: time.Hour}, w.now)

@@ -7,8 +7,8 @@ import (
 	"salvor/record"
 )
 
-// TestHeldGuests: a guest is compared with its record. What runs elsewhere is held, what runs at home is taken as it is, and of a host that
-// was not heard nothing is believed.
+// TestHeldGuests: a guest is compared with its record. A guest that runs elsewhere is held. A guest that runs at home is recorded as
+// found. A report of a silent host has no effect.
 func TestHeldGuests(t *testing.T) {
 	type seen struct {
 		host  string
@@ -72,7 +72,7 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// TestWhatAHeldJobMayNotDo: where a guest runs elsewhere no job goes on that may start a second one, and a move is not undone once the
+// TestWhatAHeldJobMayNotDo: if a guest runs elsewhere, no job continues that may start a second one. A move is not undone once the
 // guest may have left. Each job keeps a choice, so that the database can be released.
 func TestWhatAHeldJobMayNotDo(t *testing.T) {
 	for name, c := range map[string]struct {

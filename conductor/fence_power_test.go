@@ -46,8 +46,8 @@ func TestOnlyOffReadTwiceIsACut(t *testing.T) {
 	}
 }
 
-// TestACutIsNoProofBeforeTheHostIsSilent: a host that renewed its lease a moment before the BMC read "power off" is proven off only
-// when nothing was heard of it for compute.Suspect, for the BMC may be another machine's.
+// TestACutIsNoProofBeforeTheHostIsSilent: a host renewed its lease a moment before the BMC read "power off". It is proven off only
+// after compute.Suspect without a report, because the BMC may be that of another machine.
 func TestACutIsNoProofBeforeTheHostIsSilent(t *testing.T) {
 	t.Parallel()
 	heard := time.Now()

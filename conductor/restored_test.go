@@ -15,8 +15,8 @@ import (
 	"salvor/restored"
 )
 
-// restoredBench is a machine whose rescue waits for its ramdisk in a database that was restored: the lost history ended the rescue and
-// the unrescue, and the machine runs its own system.
+// restoredBench is a machine whose rescue waits for its ramdisk in a restored database. The lost history ended the rescue and the
+// unrescue, and the machine runs its own system.
 func restoredBench(t *testing.T) (*bench, *restored.Service) {
 	t.Helper()
 	b := waiting(t)
@@ -168,8 +168,8 @@ func TestRestoredJobs(t *testing.T) {
 	}
 }
 
-// TestRestoredPowerNotReadLately: of a machine that was not read, or long ago, the release leaves the power unknown, and power sync
-// takes what it finds when the BMC answers again and switches nothing.
+// TestRestoredPowerNotReadLately: if a machine was not read, or not lately, the release makes its power unknown. When the BMC
+// answers again, power sync records what it reads and switches nothing.
 func TestRestoredPowerNotReadLately(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -260,7 +260,7 @@ func TestNoauthOffLoopbackMustBeWritten(t *testing.T) {
 	}
 	mustLoad(t, "[DEFAULT]\nauth_strategy = http_basic\n[api]\nhost_ip = ::\n")
 	mustLoad(t, "[api]\nhost_ip = ::1\n")
-	// A URL that other machines ask by is as open as an address that they reach.
+	// A URL that other machines use is as open as an address that they reach.
 	for _, option := range []string{"[api]\npublic_endpoint", "[service_catalog]\nendpoint_override"} {
 		for url, own := range map[string]bool{"https://metal.example.org/": false, "http://192.0.2.9:6385": false, "http://localhost.example.org": false,
 			"http://127.0.0.1:6385": true, "http://[::1]:6385": true, "http://localhost:6385": true} {

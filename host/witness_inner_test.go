@@ -8,8 +8,8 @@ import (
 	wire "salvor/wire/host"
 )
 
-// TestWitnessIsKept: the newest witness survives the agent, an older one of the same incarnation does not replace it, one of another does,
-// and an answer of an older control plane, which tells none, changes nothing.
+// TestWitnessIsKept: the newest witness survives the agent. An older one of the same incarnation does not replace it, one of another
+// incarnation does. An answer of an older control plane, which has no witness, changes nothing.
 func TestWitnessIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), witnessFile)
 	w := openWitness(path)

@@ -7,8 +7,8 @@ import (
 	"salvor/rescue"
 )
 
-// TestHeldDifferences: a reading is compared with the record fact by fact; what a driver cannot read is no difference, and the path of
-// a boot medium is not shown.
+// TestHeldDifferences: a reading is compared with the record fact by fact. A fact that a driver cannot read is no difference, and
+// the path of a boot medium is not shown.
 func TestHeldDifferences(t *testing.T) {
 	booting := &BootPlan{Road: RoadMedia}
 	cd := []Medium{{MediaTypes: []string{"CD"}, Inserted: true, Image: "http://10.0.0.1:6386/boot/secret/path.iso"}}

@@ -21,8 +21,8 @@ func (w *watched) WriteAt(p []byte, off int64) (int, error) {
 	return w.file.WriteAt(p, off)
 }
 
-// TestTheStartIsWrittenLast: a machine that loses its power on the way has no disk that boots, so the start of the disk is written when
-// all else is there and the checksum is known to be right.
+// TestTheStartIsWrittenLast: a machine that loses its power during the copy must have no disk that boots. So the agent writes the
+// start of the disk last, after the checksum is known to be right.
 func TestTheStartIsWrittenLast(t *testing.T) {
 	body := content()
 	for name, c := range map[string]struct {

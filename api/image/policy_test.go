@@ -30,8 +30,8 @@ func TestPolicyFile(t *testing.T) {
 	}
 }
 
-// TestAnImageOfNobodyIsNotThatOfWhoHasNoProject: a member of the system without a project reads an image that has no owner, and may not
-// change it.
+// TestAnImageOfNobodyIsNotThatOfWhoHasNoProject: a member of the system without a project may read an image without an owner, and
+// may not change it.
 func TestAnImageOfNobodyIsNotThatOfWhoHasNoProject(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, visibility := range []string{"public", "private"} {

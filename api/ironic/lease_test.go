@@ -10,7 +10,7 @@ import (
 	"salvor/record"
 )
 
-// lease is a world with a node that p2 owns and p1 leases, and whoever may change its volumes.
+// lease is a world with a node that p2 owns and p1 leases, and with clients that may change its volumes.
 type lease struct {
 	*world
 	operator, owner, lessee, other http.Handler

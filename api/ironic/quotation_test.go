@@ -12,7 +12,8 @@ import (
 	"salvor/problem"
 )
 
-// TestWordsOfBMCsAreForAdministrators: what a BMC or an agent wrote reaches those who may see all, and no owner, lessee or reader of a project.
+// TestWordsOfBMCsAreForAdministrators: principals who may see everything read text of a BMC or an agent. Owners, lessees and readers
+// of a project do not.
 func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 	const banner = "INTERNAL-SECRET-BANNER build 7"
 	words := "Failed to rescue: 500: " + problem.Quote(banner)

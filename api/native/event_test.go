@@ -77,7 +77,8 @@ func TestWhyIsForThoseWhoMaySee(t *testing.T) {
 	}
 }
 
-// TestWordsOfBMCsAreForAdministrators: who owns or leases a node, or has a server, is not shown what BMCs, agents and hosts wrote.
+// TestWordsOfBMCsAreForAdministrators: owners and lessees of a node, and owners of a server, do not see text of BMCs, agents and
+// hosts.
 func TestWordsOfBMCsAreForAdministrators(t *testing.T) {
 	const banner = "INTERNAL-SECRET-BANNER build 7"
 	w := newWorld(t)

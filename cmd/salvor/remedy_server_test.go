@@ -21,7 +21,7 @@ import (
 	"salvor/wire/native"
 )
 
-// serverPlight is a situation of a server and its host in which they may be found.
+// serverPlight is a situation of a server and its host.
 type serverPlight struct {
 	name   string
 	server func(s *compute.Server)
@@ -176,8 +176,8 @@ func accepted(err error) bool {
 		strings.Contains(err.Error(), "gave up waiting")
 }
 
-// TestEveryRemedyOfServersIsAccepted walks the states of servers and what may be the matter with them and with their hosts, and types
-// every command that is printed there.
+// TestEveryRemedyOfServersIsAccepted walks the states of servers and the situations of servers and hosts, and runs every command
+// that is printed there.
 func TestEveryRemedyOfServersIsAccepted(t *testing.T) {
 	if os.Getenv("SALVOR_SOAK") == "" {
 		t.Skip("minutes of commands that wait: SALVOR_SOAK=1 runs them")

@@ -18,7 +18,7 @@ import (
 	wire "salvor/wire/host"
 )
 
-// history is a SQLite database that is served in turns.
+// history is a SQLite database that several programs serve one after the other.
 type history struct {
 	t    *testing.T
 	file string
@@ -76,8 +76,8 @@ func addJob(t *testing.T, s *store.Store) {
 	}
 }
 
-// TestHostIsTheOnlyWitness: a database that was put back, with nothing beside it that remembers, is held by what a host was told. What
-// a host makes up, or was told by another control plane, counts nothing.
+// TestHostIsTheOnlyWitness: an older database without a witness file is held because a host has a witness. A witness that a host
+// forged, or that another control plane made, has no effect.
 func TestHostIsTheOnlyWitness(t *testing.T) {
 	h := newHistory(t)
 	h.serve(func(p *program) { addJob(t, p.store) })
@@ -117,8 +117,8 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 	})
 }
 
-// TestOnlyAHostThatKnowsTheStartEndsTheWait: a host that was told less than the database said when the process started, or that proves
-// nothing, leaves the others the time to speak.
+// TestOnlyAHostThatKnowsTheStartEndsTheWait: a host with a lower counter than the start found, or without a valid proof, does not
+// end the wait for the other hosts.
 func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 	h := newHistory(t)
 	h.serve(func(p *program) {
@@ -150,8 +150,8 @@ func TestOnlyAHostThatKnowsTheStartEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestWitnessFileNeverGoesBack: the file in the state directory follows the counter, keeps the highest, and holds a database that is behind
-// it at the next start, which leaves it as it is.
+// TestWitnessFileNeverGoesBack: the file in the state directory follows the counter and keeps the highest value. At the next start
+// it holds a database that is behind it, and that start does not change the file.
 func TestWitnessFileNeverGoesBack(t *testing.T) {
 	h := newHistory(t)
 	remembered := func() record.Witness {

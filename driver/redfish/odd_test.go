@@ -83,7 +83,7 @@ func TestARefusedEjectIsAnError(t *testing.T) {
 	}
 }
 
-// TestAnImageOfAFormerBootIsEjectedFromAnotherDrive: the machine could boot by it. What is not ours stays.
+// TestAnImageOfAFormerBootIsEjectedFromAnotherDrive: the machine could boot from it. Images of others stay.
 func TestAnImageOfAFormerBootIsEjectedFromAnotherDrive(t *testing.T) {
 	const tools = "http://192.0.2.9/tools.iso"
 	for second, left := range map[string]string{former: "", tools: tools} {

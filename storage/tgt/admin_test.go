@@ -273,7 +273,7 @@ func TestRevokeReadsBack(t *testing.T) {
 	}
 }
 
-// TestRevokeTellsOfAddresses: where a target admits an address, whoever is revoked comes back by another name.
+// TestRevokeTellsOfAddresses: if a target admits an address, a revoked initiator comes back by another name.
 func TestRevokeTellsOfAddresses(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{everybody, "192.0.2.0/24"} {
