@@ -71,6 +71,9 @@ func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 		}
 	}
 	refused(s.Choose(t.Context(), record.ChoiceOfJob, record.ContinueJob, []string{id}, record.Asker{}))
+	if err := s.Choose(t.Context(), record.ChoiceOfJob, record.ContinueJob, []string{restored.All}, record.Asker{}); err != nil {
+		t.Errorf("all are those that may go on: %v", err)
+	}
 	_, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{})
 	refused(err)
 	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.DropJob}, record.Asker{}); err != nil {

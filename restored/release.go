@@ -66,10 +66,14 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 	if err := heldOnly(p.Incarnation); err != nil {
 		return nil, err
 	}
-	var lines, undecided []string
+	var lines, undecided, refusals []string
 	for i := range p.Jobs {
 		o := &p.Jobs[i]
-		if o.Choice == "" {
+		if o.Choice == "" && w.Rest != "" {
+			if err := o.refuses(w.Rest); err != nil {
+				refusals = append(refusals, err.Error())
+				continue
+			}
 			o.Choice = w.Rest
 		}
 		if o.Choice == "" {
@@ -84,6 +88,9 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 	if len(undecided) > 0 {
 		return nil, problem.Conflictf("The database is not released: %d open jobs have no choice: %s. Run: salvor db restored --continue JOB, --end JOB or --drop JOB for each, or salvor db restored --release --rest drop.",
 			len(undecided), some(undecided))
+	}
+	if len(refusals) > 0 {
+		return nil, problem.Conflictf("The database is not released: choose for %d open jobs first. %s", len(refusals), some(refusals))
 	}
 	if left := p.Nodes - p.Read; left > 0 && !w.Unread {
 		return nil, problem.Conflictf("The database is not released: %d of %d machines were not read yet, so what differs there is not told. Wait, or run: salvor db restored --release --unread", left, p.Nodes)

@@ -316,7 +316,8 @@ func (p *picture) findJobs(choice string, which []string) ([]string, error) {
 	for _, word := range which {
 		var found []OpenJob
 		for _, o := range p.Jobs {
-			if o.ID == word || len(word) >= shortID && strings.HasPrefix(o.ID, word) || o.Name == word && word != "" || o.Subject.ID == word || word == All && o.Choice == "" {
+			if o.ID == word || len(word) >= shortID && strings.HasPrefix(o.ID, word) || o.Name == word && word != "" || o.Subject.ID == word ||
+				word == All && o.Choice == "" && o.refuses(choice) == nil {
 				found = append(found, o)
 			}
 		}

@@ -42,15 +42,16 @@ and each difference between record and machine. Choose for each job. You can cha
   --end JOB       the job fails and is undone, which may switch its machine off
   --drop JOB      the job is forgotten and no machine is touched; after an operation its node is in maintenance
 
-JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": all jobs without a choice.
+JOB is the id of a job or its first 8 characters, the name of its node or server, or "all": all jobs without a choice
+that have this one.
 Some jobs do not have every choice: those of hosts, moves and live migrations cannot be dropped.
 
 The release records the power that was found, so power sync switches no healthy machine. If a machine was not read in
 the last 2 minutes, its power becomes unknown, and power sync records what it then reads. --enforce NODE keeps the
 record, and power sync switches the machine; --take NODE withdraws that. Other differences are shown and left.
 
---release carries out the choices, in one transaction. It is refused while a job has no choice (--rest chooses for all
-of those) or a machine was not read (--unread). --dry-run shows what the release would do.
+--release carries out the choices, in one transaction. It is refused while a job has no choice (--rest chooses for
+those that have it) or a machine was not read (--unread). --dry-run shows what the release would do.
 
 The command asks the running salvor serve as an administrator. With --database it reads a database that no process serves.`,
 		Example: `  salvor db restored
@@ -213,7 +214,7 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 	next := "salvor db restored --release --dry-run"
 	switch {
 	case undecided > 0:
-		next = fmt.Sprintf("choose for %d jobs (salvor db restored --drop all chooses for all of them)", undecided)
+		next = fmt.Sprintf("choose for %d jobs (salvor db restored --drop all chooses for those that can be dropped)", undecided)
 	case r.Read < r.Machines:
 		next = "wait until all machines are read: salvor db restored"
 	}
