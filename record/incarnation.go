@@ -23,6 +23,7 @@ const (
 	HeldWentBack = "went-back" // a witness knows a later state of this history
 	HeldReplaced = "replaced"  // a witness knows another database
 	HeldCopied   = "copied"    // the database was copied to another place, which goes on with its work
+	HeldAsked    = "asked"     // an administrator held the database
 )
 
 // Held is the time and the cause of a hold. Nothing acts on a held database until an operator releases it.
@@ -38,6 +39,7 @@ var heldWords = map[string]string{
 	HeldBackup:   "was restored from a backup",
 	HeldWentBack: "went back to an earlier state",
 	HeldReplaced: "is not the one that was served here before",
+	HeldAsked:    "was held by an administrator",
 	HeldCopied:   "was copied to another place, which may go on with its work",
 }
 

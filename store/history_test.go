@@ -230,6 +230,41 @@ func TestBackupIsHeld(t *testing.T) {
 	})
 }
 
+// TestHeldByAnAdministrator: a database that nobody serves is held when it is served next, and the first reason stays.
+func TestHeldByAnAdministrator(t *testing.T) {
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		empty := opened(t, d.URL, store.Make)
+		if _, err := empty.Hold(t.Context(), "too early"); !problem.Is(err, problem.Conflict) {
+			t.Errorf("without tables: %v", err)
+		}
+		if err := empty.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := storetest.Open(t, d)
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, detail := range []string{"pg_restore was run", "again"} {
+			o, err := store.OpenDatabase(t.Context(), d.URL, store.Own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := o.Hold(t.Context(), detail)
+			if err != nil || h == nil || h.Code != record.HeldAsked || h.Detail != "pg_restore was run" || time.Since(h.Since).Abs() > time.Hour {
+				t.Errorf("%s: %+v, %v", detail, h, err)
+			}
+			if err := o.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := storetest.Open(t, d)
+		err := s.Do(t.Context(), func(tx job.Tx) error { return s.Insert(tx, &job.Job{Kind: "work", Subject: job.Node("c")}) })
+		if !problem.Is(err, problem.Unavailable) || s.Known().ID != before.Known().ID {
+			t.Errorf("a new job: %v; the id was %s, is %s", err, before.Known().ID, s.Known().ID)
+		}
+	})
+}
+
 // TestCopiedSourceIsHeld: the destination goes on with the history of the source, and the source does not.
 func TestCopiedSourceIsHeld(t *testing.T) {
 	onBoth(t, func(t *testing.T, to storetest.Database) {

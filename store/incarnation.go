@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"salvor/job"
 	"salvor/record"
@@ -121,6 +122,26 @@ func (d *Database) Incarnation(ctx context.Context) (i record.Incarnation, err e
 		err = nil
 	}
 	return i, d.classify(err)
+}
+
+// Hold does the work of Store.Hold in a database that is open without its key, and gives the hold that counts: the first one.
+// problem.Conflict if this program cannot serve the tables.
+func (d *Database) Hold(ctx context.Context, detail string) (*record.Held, error) {
+	s, err := d.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Serveable(); err != nil {
+		return nil, err
+	}
+	_, err = d.tables.db.ExecContext(ctx, `INSERT INTO incarnation (num, id, counter, held_at, held_reason, held_detail) VALUES (1, $1, 1, $2, $3, $4)
+		ON CONFLICT (num) DO UPDATE SET held_at = excluded.held_at, held_reason = excluded.held_reason, held_detail = excluded.held_detail
+		WHERE incarnation.held_at IS NULL`, newIncarnationID(), micros(time.Now()), record.HeldAsked, detail)
+	if err != nil {
+		return nil, d.classify(fmt.Errorf("hold %s: %w", d.url, err))
+	}
+	i, err := d.Incarnation(ctx)
+	return i.Held, err
 }
 
 // raise does the work of Store.Raise before a backup. A witness that is written after that is ahead of the backup.

@@ -23,7 +23,7 @@ func newDBCommand() *cobra.Command {
 		Use:   "db",
 		Short: "The database: bring its tables up to date, look at it, back it up, move it",
 	}
-	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand(), newDBRestoredCommand())
+	cmd.AddCommand(newDBMigrateCommand(), newDBStatusCommand(), newDBBackupCommand(), newDBCopyCommand(), newDBHoldCommand(), newDBRestoredCommand())
 	return cmd
 }
 

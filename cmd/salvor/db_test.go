@@ -60,6 +60,12 @@ func TestDBCommands(t *testing.T) {
 	if _, _, err := dbRun(t, "copy", "--from", "sqlite:"+file, "--to", "mysql://x"); err == nil || !strings.Contains(err.Error(), "sqlite: or postgres:") {
 		t.Errorf("an unknown engine: %v", err)
 	}
+	if out, _, err := dbRun(t, "hold", "--database", url("a.db")); err != nil || !strings.Contains(out, "held by an administrator") || !strings.Contains(out, "salvor db restored") {
+		t.Errorf("hold: %v\n%s", err, out)
+	}
+	if s := state("a.db"); s["next"] != "salvor serve, then salvor db restored" {
+		t.Errorf("held: %v", s)
+	}
 	if _, _, err := dbRun(t, "copy"); err == nil || exitStatus(err) != statusUsage {
 		t.Errorf("no destination: %v", err)
 	}
