@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write makes a file, or replaces one as a whole: after a crash there is the former one or the new one. Who calls sees to it
@@ -86,4 +87,10 @@ func Names(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// Unlock lets go the flock of a file, and closes it. A program that is being started holds the file, too, until its exec, so that to
+// close it here does not let go the lock at once.
+func Unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -72,5 +73,35 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write(filepath.Join(dir, "none", "key"), nil, 0o600); err == nil {
 		t.Error("a file in no folder was written")
+	}
+}
+
+// TestUnlock: the lock is free at once, also while another process still has the file.
+func TestUnlock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	open := func() *os.File {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := open()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	child, err := syscall.Dup(int(f.Fd())) // as a process has it between fork and exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(child)
+	if err := Unlock(f); err != nil {
+		t.Fatal(err)
+	}
+	next := open()
+	defer next.Close()
+	if err := syscall.Flock(int(next.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Errorf("the lock was let go, and is taken: %v", err)
 	}
 }

@@ -178,7 +178,7 @@ func (i *identity) makeDir(names ...string) error {
 }
 
 // close gives the lock up.
-func (i *identity) close() error { return i.lock.Close() }
+func (i *identity) close() error { return durable.Unlock(i.lock) }
 
 func readBootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

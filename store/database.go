@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -118,7 +119,7 @@ func (d *Database) Close() error {
 		errs = append(errs, release())
 	}
 	if d.lock != nil {
-		errs = append(errs, d.lock.Close())
+		errs = append(errs, durable.Unlock(d.lock))
 	}
 	d.release, d.lock = nil, nil
 	return errors.Join(errs...)

@@ -14,6 +14,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"salvor/durable"
 	"salvor/problem"
 )
 
@@ -151,7 +152,7 @@ func (e *sqliteEngine) close() error {
 	}
 	// Last: whoever waits for the lock finds the files at rest.
 	if e.lock != nil {
-		errs = append(errs, e.lock.Close())
+		errs = append(errs, durable.Unlock(e.lock))
 	}
 	return errors.Join(errs...)
 }

@@ -46,4 +46,4 @@ func openStateDir(path string) (*stateDir, error) {
 }
 
 // Close gives the lock up.
-func (s *stateDir) Close() error { return s.lock.Close() }
+func (s *stateDir) Close() error { return durable.Unlock(s.lock) }
