@@ -362,6 +362,19 @@ func (b *box) follow() {
 	}
 }
 
+// obeyed waits until the machine is off if its BMC says so and has a hold of it. Real machines are off when a BMC says off; this
+// one follows at its next turn, and on a busy machine would renew its leases until then.
+func (b *box) obeyed(ctx context.Context) error {
+	return until(ctx, b.name+" follows its BMC", patience, func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.powered && !b.ignores && !b.bmc.On() {
+			return errors.New("it is still on")
+		}
+		return nil
+	})
+}
+
 func (b *box) freeze(yes bool) {
 	b.thawed.set(!yes)
 	b.cable.cut(yes)

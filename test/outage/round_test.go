@@ -384,7 +384,7 @@ func (r *round) fence(wish object) error {
 	if j.Problem != "" {
 		return errors.New(j.Problem)
 	}
-	return nil
+	return r.source.obeyed(r.ctx)
 }
 
 // evacuate runs a plan to its end; what came between is tried again.
