@@ -65,7 +65,7 @@ func (w *world) overload(ctx context.Context) error {
 		return err
 	}
 	w.progress("unrescuing them")
-	if _, err := w.each(len(ids), func(c *wire, i int) error { return patiently(ctx, c, ids[i], `{"target":"unrescue"}`, nil) }); err != nil {
+	if _, err := w.each(len(ids), func(c *wire, i int) error { return requestWithRetry(ctx, c, ids[i], `{"target":"unrescue"}`, nil) }); err != nil {
 		return err
 	}
 	if err := w.settled(ctx, "rescue", "unrescuing"); err != nil {
@@ -112,7 +112,7 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 	var refused atomic.Int64
 	start := time.Now()
 	_, err := client.each(len(ids), func(c *wire, i int) error {
-		return patiently(ctx, c, ids[i], `{"target":"rescue","rescue_password":"bench-password"}`, &refused)
+		return requestWithRetry(ctx, c, ids[i], `{"target":"rescue","rescue_password":"bench-password"}`, &refused)
 	})
 	asked := time.Since(start).Seconds()
 	if err == nil {
@@ -133,8 +133,8 @@ func (w *world) rescueAll(ctx context.Context, ids, own []string, connections in
 	return took, nil
 }
 
-// patiently requests a change of state until it is accepted. After each refusal it waits for the Retry-After of the answer.
-func patiently(ctx context.Context, c *wire, id, body string, refused *atomic.Int64) error {
+// requestWithRetry requests a change of state until it is accepted. After each refusal it waits for the Retry-After of the answer.
+func requestWithRetry(ctx context.Context, c *wire, id, body string, refused *atomic.Int64) error {
 	for {
 		status, answer, err := c.send("PUT", "/v1/nodes/"+id+"/states/provision", body)
 		switch {

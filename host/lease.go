@@ -179,7 +179,7 @@ func (a *Agent) renew(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := a.witness.keep(answer.Witness); err != nil {
+	if err := a.witness.store(answer.Witness); err != nil {
 		a.Log.Warn("remember how far the control plane's database has come", "error", err)
 	}
 	a.renewed(sent, r, answer)
@@ -193,7 +193,7 @@ func (a *Agent) renew(ctx context.Context) error {
 // renewal is what there is to tell.
 func (a *Agent) renewal(now time.Duration) wire.Renewal {
 	inventory, guests := a.seen.latest()
-	r := wire.Renewal{BootID: a.boot, Name: a.Name, Witness: a.witness.told()}
+	r := wire.Renewal{BootID: a.boot, Name: a.Name, Witness: a.witness.current()}
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()
 	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {

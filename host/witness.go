@@ -31,15 +31,15 @@ func openWitness(path string) *witness {
 	return w
 }
 
-// told is the witness for the next renewal; nil: there is none.
-func (w *witness) told() *wire.Witness {
+// current is the witness for the next renewal; nil: there is none.
+func (w *witness) current() *wire.Witness {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept
 }
 
-// keep stores a witness that is newer than the stored one, or of another incarnation.
-func (w *witness) keep(next *wire.Witness) error {
+// store stores a witness that is newer than the stored one, or of another incarnation.
+func (w *witness) store(next *wire.Witness) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if next == nil || next.Incarnation == "" || w.kept != nil && w.kept.Incarnation == next.Incarnation && w.kept.Counter >= next.Counter {

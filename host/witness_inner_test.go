@@ -13,27 +13,27 @@ import (
 func TestWitnessIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), witnessFile)
 	w := openWitness(path)
-	if w.told() != nil {
-		t.Errorf("a new host tells %+v", w.told())
+	if w.current() != nil {
+		t.Errorf("a new host tells %+v", w.current())
 	}
 	for _, next := range []*wire.Witness{{Incarnation: "a", Counter: 3, Proof: "p3"}, nil, {Incarnation: "a", Counter: 2, Proof: "p2"}, {Counter: 9}} {
-		if err := w.keep(next); err != nil {
+		if err := w.store(next); err != nil {
 			t.Fatal(err)
 		}
-		if got := openWitness(path).told(); got == nil || *got != (wire.Witness{Incarnation: "a", Counter: 3, Proof: "p3"}) {
+		if got := openWitness(path).current(); got == nil || *got != (wire.Witness{Incarnation: "a", Counter: 3, Proof: "p3"}) {
 			t.Errorf("after %+v it is %+v", next, got)
 		}
 	}
-	if err := w.keep(&wire.Witness{Incarnation: "b", Counter: 1}); err != nil {
+	if err := w.store(&wire.Witness{Incarnation: "b", Counter: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if got := openWitness(path).told(); got == nil || got.Incarnation != "b" {
+	if got := openWitness(path).current(); got == nil || got.Incarnation != "b" {
 		t.Errorf("after a release: %+v", got)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := openWitness(path).told(); got != nil {
+	if got := openWitness(path).current(); got != nil {
 		t.Errorf("a damaged file tells %+v", got)
 	}
 }

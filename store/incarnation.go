@@ -42,16 +42,13 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 // seen, Incarnation holds it.
 func (s *Store) Incarnation(ctx context.Context) (record.Incarnation, error) {
 	before := s.history.seen()
-	i, err := s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
+	i, err := s.IncarnationIn(ctx, nil)
 	if err == nil && s.history.read(i, before) && i.Held == nil {
 		if err = s.Hold(ctx, record.HeldWentBack, fmt.Sprintf("this process saw state %d of the database, and the database is at state %d", before.counter, i.Counter)); err == nil {
-			i, err = s.incarnation(ctx, nil, `SELECT `+incarnationColumns+` FROM incarnation`)
+			i, err = s.IncarnationIn(ctx, nil)
 		}
 	}
-	if err != nil {
-		return i, fmt.Errorf("read the database's incarnation: %w", err)
-	}
-	return i, nil
+	return i, err
 }
 
 // IncarnationIn reads the incarnation inside of a transaction.

@@ -49,8 +49,7 @@ func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !agrees() {
-		proof, err := h.program.key.Open(w.Proof, witnessPlace)
-		if err != nil || proof.Reveal() != proofOf(w.Incarnation, w.Counter) {
+		if !h.isProven(w) {
 			return nil
 		}
 		if err := h.program.store.Compare(ctx, record.Witness{ID: w.Incarnation, Counter: w.Counter}, "host "+hostID); err != nil {
@@ -70,9 +69,11 @@ func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness
 // does not show that nothing was lost.
 func (h *hostWitnesses) knowsTheStart(w wire.Witness) bool {
 	found := h.program.found
-	if w.Incarnation == "" || w.Incarnation != found.ID || w.Counter < found.Counter {
-		return false
-	}
+	return w.Incarnation != "" && w.Incarnation == found.ID && w.Counter >= found.Counter && h.isProven(w)
+}
+
+// isProven tells whether this control plane's key sealed the witness's proof.
+func (h *hostWitnesses) isProven(w wire.Witness) bool {
 	proof, err := h.program.key.Open(w.Proof, witnessPlace)
 	return err == nil && proof.Reveal() == proofOf(w.Incarnation, w.Counter)
 }
