@@ -72,7 +72,7 @@ test-race: build ## unit tests under the race detector, where goroutines share m
 test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector
 	CGO_ENABLED=1 $(GO) test $(RACE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
 
-flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, beside a load of 20; PACKAGES="./job ./host" chooses
+flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, 20 test programs at once; PACKAGES="./job ./host" chooses
 	test/flaky.sh
 
 mutants: ## change the program in each way of test/mutants/mutants.txt, where some test must fail; MUTANTS="-id C07,K05" or "-package host" chooses

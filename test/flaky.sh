@@ -1,44 +1,45 @@
 #!/bin/bash
-# Runs the tests of each package ROUNDS times (30) with GOMAXPROCS=1 and at low priority, beside LOAD (20) busy processes of the lowest
-# priority, and lists each test that failed. PACKAGES chooses packages (./...), TESTS is a regular expression of test names.
+# Runs the tests of each package ROUNDS times (30) at low priority with GOMAXPROCS=1, LOAD (20) test programs at once, so that each runs
+# beside the load of the others, and prints each test that failed. PACKAGES chooses packages (./...), TESTS is a regular expression of test
+# names. Sweeps run in their short form, as in make check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rounds=${ROUNDS:-30}
+export ROUNDS=${ROUNDS:-30} TESTS=${TESTS:-.}
+load=${LOAD:-20}
 programs=$(mktemp -d)
-load=()
-finish() {
-	[ ${#load[@]} = 0 ] || kill "${load[@]}" 2>/dev/null || true
-	rm -rf "$programs"
-}
-trap finish EXIT
+export programs
+trap 'rm -rf "$programs"' EXIT
 trap 'exit 130' INT TERM
 
 read -ra packages <<<"${PACKAGES:-./...}"
-mapfile -t folders < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "${packages[@]}")
 root=$PWD
-for folder in "${folders[@]}"; do
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "${packages[@]}" >"$programs/folders"
+while read -r folder; do
 	name=${folder#"$root"}
 	go test -c -o "$programs/${name//\//_}.test" "$folder"
-done
-for _ in $(seq "${LOAD:-20}"); do
-	nice -n 19 timeout 12h bash -c 'while :; do :; done' &
-	load+=($!)
-done
+done <"$programs/folders"
+
+# run ROUND FOLDER: one round of one package.
+run() {
+	local round=$1 folder=$2 name=${2#"$PWD"}
+	local out=$programs/${name//\//_}.$round
+	if ! (cd "$folder" && nice -n 10 "$programs/${name//\//_}.test" -test.short -test.timeout 60m -test.run "$TESTS") >"$out" 2>&1; then
+		echo "$name" >>"$programs/failed"
+		echo "flaky: .$name failed in round $round:"
+		grep -E -- '--- FAIL|^panic|_test.go:' "$out" | head -n 40 || tail -n 40 "$out"
+	fi
+	rm -f "$out"
+}
+export -f run
 export GOMAXPROCS=1
-failed=0
-for folder in "${folders[@]}"; do
+touch "$programs/failed"
+for round in $(seq "$ROUNDS"); do
+	sed "s|^|$round |" "$programs/folders"
+done | xargs -P "$load" -n 2 bash -c 'run "$@"' run
+while read -r folder; do
 	name=${folder#"$root"}
-	program=$programs/${name//\//_}.test
-	from=$SECONDS bad=0
-	for round in $(seq "$rounds"); do
-		if ! (cd "$folder" && nice -n 10 "$program" -test.short -test.timeout 60m -test.run "${TESTS:-.}") >"$programs/out" 2>&1; then
-			bad=$((bad + 1))
-			echo "flaky: .$name failed in round $round:"
-			grep -E -- '--- FAIL|^panic|_test.go:' "$programs/out" | head -n 40 || tail -n 40 "$programs/out"
-		fi
-	done
-	failed=$((failed + bad))
-	echo "flaky: .$name: $rounds rounds, $bad failed, $((SECONDS - from)) s"
-done
-echo "flaky: ${#folders[@]} packages, $rounds rounds each, $failed failed rounds"
-[ "$failed" = 0 ]
+	bad=$(grep -cxF -- "$name" "$programs/failed" || true)
+	[ "$bad" = 0 ] || echo "flaky: .$name failed in $bad of $ROUNDS rounds"
+done <"$programs/folders"
+echo "flaky: $(wc -l <"$programs/folders") packages, $ROUNDS rounds each, $load at once, $(wc -l <"$programs/failed") failed rounds"
+[ ! -s "$programs/failed" ]
