@@ -187,3 +187,44 @@ func TestReservedListenersHaveRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and more of their senders knock.
+func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
+	const door = 40
+	for name, c := range map[string]struct {
+		token string
+		want  int
+	}{
+		"a client that authenticated before on another connection": {"right", http.StatusOK},
+		"one who asks for the first time":                          {"", http.StatusNotFound},
+	} {
+		at, log := listen(t, api.ConnectionConfig{PerSource: 1000, PerDoor: door}, false)
+		if got := asks(t, dialed(t, "127.0.0.4", at), c.token); got != c.want {
+			t.Fatalf("%s, before: %d", name, got)
+		}
+		for i := range door {
+			stuck(t, dialed(t, []string{"127.0.0.2", "127.0.0.3"}[i%2], at))
+		}
+		for range 3 {
+			late := dialed(t, "127.0.0.4", at)
+			for range 3 { // they are newer than the one that has not asked yet
+				dialed(t, "127.0.0.2", at)
+			}
+			if got := asks(t, late, c.token); got != c.want {
+				t.Errorf("%s: %d, want %d: %s", name, got, c.want, log.text())
+			}
+			late.Close()
+		}
+	}
+}
+
+// stuck sends a request whose body never comes, and returns when the server waits for it.
+func stuck(t *testing.T, c net.Conn) {
+	t.Helper()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
+		t.Fatalf("%q, %v: want the server to wait for the body", line, err)
+	}
+}

@@ -175,11 +175,15 @@ func (w *target) storm(t *testing.T, door, address, kind string, scale float64) 
 		}
 		began := time.Now()
 		answer, err := client.Do(request(ctx, http.MethodGet, w.server.URL+"/v1/nodes?limit=10", ""))
+		var body []byte
 		if err == nil {
-			_, err = io.Copy(io.Discard, answer.Body)
+			body, err = io.ReadAll(answer.Body)
 			answer.Body.Close()
+			if err == nil && answer.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %.200s", answer.Status, body)
+			}
 		}
-		if err != nil || answer.StatusCode != http.StatusOK {
+		if err != nil {
 			failed++
 			t.Logf("GET: %v", err)
 		}
