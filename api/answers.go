@@ -49,15 +49,15 @@ func WriteTexts(w http.ResponseWriter, texts []string, held int) error {
 		_, err := w.Write(b)
 		return err
 	}
-	part := make([]byte, 0, answerPart)
+	part, rest := make([]byte, 0, answerPart), ""
 	_, err := pendingAnswers.send(w, held+cap(part)+len(texts)*int(unsafe.Sizeof("")), func() []byte {
 		part = part[:0]
-		for len(texts) > 0 && len(part) < answerPart {
-			n := min(len(texts[0]), answerPart-len(part))
-			part = append(part, texts[0][:n]...)
-			if texts[0] = texts[0][n:]; texts[0] == "" {
-				texts = texts[1:]
+		for len(part) < answerPart && (rest != "" || len(texts) > 0) {
+			if rest == "" {
+				rest, texts = texts[0], texts[1:]
 			}
+			n := min(len(rest), answerPart-len(part))
+			part, rest = append(part, rest[:n]...), rest[n:]
 		}
 		return part
 	})
