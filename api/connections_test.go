@@ -186,6 +186,62 @@ func TestReservedListenersHaveRoom(t *testing.T) {
 			t.Errorf("reserved %v: %d, want %d", reserved, last, want)
 		}
 	}
+	// Another listener has all places of the process.
+	c := api.NewConnections(api.ConnectionConfig{All: 5})
+	full, hosts := listenWithin(t, c, "full", false), listenWithin(t, c, "hosts", true)
+	for range 5 {
+		if got := asks(t, dialed(t, "127.0.0.2", full), "right"); got != http.StatusOK {
+			t.Fatalf("below the bound: %d", got)
+		}
+	}
+	if got := asks(t, dialed(t, "127.0.0.2", full), "right"); got != 0 {
+		t.Errorf("beyond the bound: %d", got)
+	}
+	if got := asks(t, dialed(t, "127.0.0.3", hosts), "right"); got != http.StatusOK {
+		t.Errorf("a host beside a full listener: %d", got)
+	}
+}
+
+// listenWithin serves a listener of those that share the bounds.
+func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := api.NewLimits(api.LimitConfig{})
+	auth := limits.Auth(known{}, false)
+	server := api.NewServer(limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := auth.Authenticate(r); err != nil {
+			w.WriteHeader(api.Status(err))
+		}
+	})), slog.New(slog.DiscardHandler))
+	go func() { _ = server.Serve(c.Listener(l, name, reserved)) }()
+	t.Cleanup(func() { server.Close() })
+	return l.Addr().String()
+}
+
+// TestOneSourceHasItsBound, where the listener has none.
+func TestOneSourceHasItsBound(t *testing.T) {
+	const most = 10
+	at, _ := listen(t, api.ConnectionConfig{PerSource: most}, false)
+	var all []net.Conn
+	for range 4 * most {
+		c := dialed(t, "127.0.0.2", at)
+		if got := asks(t, c, ""); got != http.StatusNotFound { // it has been accepted
+			t.Fatalf("a new connection: %d", got)
+		}
+		all = append(all, c)
+	}
+	open := 0
+	for _, c := range all {
+		if asks(t, c, "") != 0 {
+			open++
+		}
+	}
+	if open == 0 || open > most {
+		t.Errorf("%d connections of one source are open, want at most %d", open, most)
+	}
 }
 
 // TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and more of their senders knock.
