@@ -12,7 +12,6 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
-	"salvor/wire/agent"
 )
 
 // inspect finds out what the machine is made of: from its BMC, or by a ramdisk that looks and calls back.
@@ -124,7 +123,7 @@ func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *machine) 
 }
 
 func (c *Conductor) inspectionParams() []string {
-	return []string{agent.CallbackParam + "=" + c.InspectionURL}
+	return []string{metal.CallbackParam + "=" + c.InspectionURL}
 }
 
 // awaitFindings parks the job until the ramdisk has brought what it found.

@@ -12,7 +12,6 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
-	"salvor/wire/agent"
 )
 
 // Sighting is how a ramdisk that inspects says which machine it runs on.
@@ -22,13 +21,13 @@ type Sighting struct {
 	BMC    []string // addresses of its BMC
 	// Token is the agent token of its boot; empty: it brought none.
 	Token secret.Value
-	// Proof is agent.FindingsProof of that token, for agents that do not send the token itself; empty: it brought none.
+	// Proof is FindingsProof of that token, for agents that do not send the token itself; empty: it brought none.
 	Proof secret.Value
 }
 
 // isOf tells whether the ramdisk has the token of a boot.
 func (s *Sighting) isOf(token secret.Value) bool {
-	return s.Token.Equal(token) || !s.Proof.Empty() && s.Proof.Equal(secret.New(agent.FindingsProof(token.Reveal())))
+	return s.Token.Equal(token) || !s.Proof.Empty() && s.Proof.Equal(secret.New(FindingsProof(token.Reveal())))
 }
 
 // ContinueInspection takes what a ramdisk found: it is stored as the node's documents,

@@ -24,13 +24,13 @@ const inspectionVersion = 84
 
 // continueInspection takes what a ramdisk found. It is open, and tells no token: that is lookup's.
 func (s *server) continueInspection(c *call) error {
-	if err := c.only("node_uuid", agent.ProofArg); err != nil {
+	if err := c.only("node_uuid", metal.ProofArg); err != nil {
 		return err
 	}
 	if c.version < inspectionVersion && (c.version != MinVersion || c.has("node_uuid")) {
 		return problem.NotFoundf("API version %s or newer is required", versionText(inspectionVersion))
 	}
-	token, proof := c.r.Header.Get(agent.TokenHeader), c.query.Get(agent.ProofArg)
+	token, proof := c.r.Header.Get(agent.TokenHeader), c.query.Get(metal.ProofArg)
 	if err := c.admitFindings(cmp.Or(token, proof)); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *server) continueInspection(c *call) error {
 // admitFindings is before the body is read: it may be large. credential is the token of the boot, or the proof that stands for it.
 func (c *call) admitFindings(credential string) error {
 	if most := heartbeatFields["agent_token"].max; len(credential) > most {
-		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, agent.ProofArg, most)
+		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, metal.ProofArg, most)
 	}
 	if credential == "" {
 		return nil // the door itself counts it

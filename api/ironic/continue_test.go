@@ -153,8 +153,8 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 		return answer{rec.Code, rec.Header(), rec.Body.String()}
 	}
 	const at = "http://salvor.example/v1/continue_inspection"
-	given, _ := strings.CutPrefix(agent.ProvenCallback(agent.CallbackParam+"="+at, w.token(n)), agent.CallbackParam+"=")
-	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, agent.FindingsProof(w.token(n)), agent.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
+	given, _ := strings.CutPrefix(metal.ProvenCallback(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
+	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, metal.FindingsProof(w.token(n)), metal.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
 		if a := post(wrong); a.status != 404 && a.status != 400 {
 			t.Errorf("%.100s: %d %s", wrong, a.status, a.body)
 		}
@@ -169,7 +169,7 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 	if a := post(given); a.status != 404 {
 		t.Errorf("a second time: %d %s", a.status, a.body)
 	}
-	if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.82", `{"callback_url": "https://192.0.2.7:9999", "agent_version": "11.0", "agent_token": "`+agent.FindingsProof(w.token(n))+`"}`); a.status < 400 {
+	if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.82", `{"callback_url": "https://192.0.2.7:9999", "agent_version": "11.0", "agent_token": "`+metal.FindingsProof(w.token(n))+`"}`); a.status < 400 {
 		t.Errorf("a heartbeat with the proof in the place of the token: %d", a.status)
 	}
 }

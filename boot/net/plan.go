@@ -8,7 +8,6 @@ import (
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/secret"
-	"salvor/wire/agent"
 )
 
 // Plans finds the boot plan of the machine that asks; metal.PlanStore is one. It is
@@ -38,7 +37,7 @@ func params(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.
 	if plan.CarryToken && token != nil {
 		if t := token(n); !t.Empty() {
 			for i, word := range words {
-				words[i] = agent.ProvenCallback(word, t.Reveal())
+				words[i] = metal.ProvenCallback(word, t.Reveal())
 			}
 			words = append(words, "ipa-agent-token="+t.Reveal())
 		}
