@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	neturl "net/url"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +104,7 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 			if again, err = post(ctx, poster, url, a.version(), a.params.Token, body); err == nil {
 				return nil
 			}
-			a.log.Warn("inspection data not taken", "server", url, "try", try+1, "error", err)
+			a.log.Warn("inspection data not taken", "server", withoutQuery(url), "try", try+1, "error", err)
 			if !again {
 				return err
 			}
@@ -114,6 +116,12 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 		}
 	}
 	return err
+}
+
+// withoutQuery is what the log may show of a URL.
+func withoutQuery(url string) string {
+	plain, _, _ := strings.Cut(url, "?")
+	return plain
 }
 
 // post is one try; again tells whether another may have more luck.
@@ -130,6 +138,10 @@ func post(ctx context.Context, poster *http.Client, url, product string, token s
 	}
 	resp, err := poster.Do(req)
 	if err != nil {
+		var said *neturl.Error
+		if errors.As(err, &said) {
+			err = said.Err // it quotes the URL, which holds the proof of this boot
+		}
 		return true, err
 	}
 	defer resp.Body.Close()

@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 const (
 	// answerPart is how many bytes of a large answer a client has to take within answerTime, or within busyTime while many wait.
 	answerPart           = 64 << 10
 	answerTime, busyTime = 20 * time.Second, 2 * time.Second
-	// heldAnswers are the large answers that clients have not taken yet, in bytes, all together. When they are more, the one is
+	// heldAnswers are the bytes of memory of the large answers that clients have not taken yet, all together. When they are more, the one is
 	// cut off whose client has taken nothing for the longest time.
 	heldAnswers = 64 << 20
 	// stalled is how long a client has taken nothing at least before its answer is cut off for others.
@@ -26,35 +27,78 @@ type answers struct {
 }
 
 type largeAnswer struct {
-	left  int
+	held  int // bytes of memory until its end, for the part that was taken is not free before
 	since time.Time
 	cut   func()
 }
 
 var pendingAnswers = answers{open: map[*largeAnswer]bool{}}
 
+// WriteTexts writes texts one after the other, by parts of 64 KiB, so that the answer needs no memory of its size. held is how many
+// bytes of the texts nobody else keeps. An error means that the client has taken too little for too long, or went away.
+func WriteTexts(w http.ResponseWriter, texts []string, held int) error {
+	size := 0
+	for _, text := range texts {
+		size += len(text)
+	}
+	if size <= answerPart {
+		b := make([]byte, 0, size)
+		for _, text := range texts {
+			b = append(b, text...)
+		}
+		_, err := w.Write(b)
+		return err
+	}
+	part, rest := make([]byte, 0, answerPart), ""
+	_, err := pendingAnswers.send(w, held+cap(part)+len(texts)*int(unsafe.Sizeof("")), func() []byte {
+		part = part[:0]
+		for len(part) < answerPart && (rest != "" || len(texts) > 0) {
+			if rest == "" {
+				rest, texts = texts[0], texts[1:]
+			}
+			n := min(len(rest), answerPart-len(part))
+			part, rest = append(part, rest[:n]...), rest[n:]
+		}
+		return part
+	})
+	return err
+}
+
 // write gives a large answer away part by part.
 func (s *answers) write(w http.ResponseWriter, b []byte) (written int, err error) {
 	if len(b) <= answerPart {
 		return w.Write(b)
 	}
+	return s.send(w, len(b), func() []byte {
+		n := min(answerPart, len(b))
+		part := b[:n]
+		b = b[n:]
+		return part
+	})
+}
+
+// send gives the parts away until next returns none.
+func (s *answers) send(w http.ResponseWriter, held int, next func() []byte) (written int, err error) {
 	until := http.NewResponseController(w)
-	a := &largeAnswer{left: len(b), since: time.Now(), cut: func() { _ = until.SetWriteDeadline(time.Unix(1, 0)) }}
+	a := &largeAnswer{held: held, since: time.Now(), cut: func() { _ = until.SetWriteDeadline(time.Unix(1, 0)) }}
 	s.add(a)
 	defer s.drop(a)
-	for len(b) > 0 {
+	for {
+		part := next()
+		if len(part) == 0 {
+			break
+		}
 		within, ok := s.next(a)
 		if !ok {
 			return written, http.ErrHandlerTimeout
 		}
 		_ = until.SetWriteDeadline(time.Now().Add(within)) // a wire without deadlines is a test's
-		n, err := w.Write(b[:min(answerPart, len(b))])
+		n, err := w.Write(part)
 		written += n
 		if err != nil {
 			return written, err
 		}
-		b = b[n:]
-		s.took(a, n)
+		s.took(a)
 	}
 	_ = until.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return written, nil
@@ -64,7 +108,7 @@ func (s *answers) add(a *largeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[a] = true
-	for s.held += a.left; s.held > heldAnswers; {
+	for s.held += a.held; s.held > heldAnswers; {
 		slowest := a
 		for other := range s.open {
 			if other.since.Before(slowest.since) {
@@ -89,13 +133,10 @@ func (s *answers) next(a *largeAnswer) (time.Duration, bool) {
 	return answerTime, s.open[a]
 }
 
-func (s *answers) took(a *largeAnswer, n int) {
+func (s *answers) took(a *largeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.since = time.Now(); s.open[a] {
-		a.left -= n
-		s.held -= n
-	}
+	a.since = time.Now()
 }
 
 func (s *answers) drop(a *largeAnswer) {
@@ -107,6 +148,6 @@ func (s *answers) drop(a *largeAnswer) {
 func (s *answers) dropLocked(a *largeAnswer) {
 	if s.open[a] {
 		delete(s.open, a)
-		s.held -= a.left
+		s.held -= a.held
 	}
 }

@@ -12,8 +12,15 @@ import (
 	"time"
 )
 
-// activeGrace is how long a stranger's request may be in work before its connection gives its place to a newer one.
-const activeGrace = 2 * time.Second
+const (
+	// grace is how long an unproven connection may be open, or its request in work, before its place goes to a newer one first.
+	grace = 2 * time.Second
+	// comparedOldest bounds the connections whose sources are compared when all of a listener's are younger than grace.
+	comparedOldest = 16
+	// knownFor is how long a source is known at least after one of its requests was proven, and maxKnown how many are remembered.
+	knownFor = 10 * time.Minute
+	maxKnown = 1 << 14
+)
 
 // boundLog is how often a listener says that it closes connections.
 const boundLog = time.Minute
@@ -21,13 +28,15 @@ const boundLog = time.Minute
 // Connections bounds the connections of all listeners of a process. A connection is proven as soon as one of its requests has
 // shown a credential, an agent's token or the path of a boot file, or its TLS client has a certificate that a listener takes.
 // Proven connections and those of trusted proxies do not count against a source or a listener. At a bound the oldest idle
-// unproven connection is closed, so strangers displace each other and nobody else.
+// unproven connection is closed, so strangers displace each other and nobody else. A source that has proven a request lately is
+// known: its new connections count against the source, but strangers of other sources do not close them.
 type Connections struct {
 	config ConnectionConfig
 
 	mu      sync.Mutex
 	all     int
 	sources map[netip.Addr]*places
+	known   map[netip.Addr]time.Time // by source: when a request of it was proven last
 }
 
 // ConnectionConfig are the bounds; 0 is no bound.
@@ -41,7 +50,7 @@ type ConnectionConfig struct {
 
 // NewConnections makes the bounds for the listeners of one process.
 func NewConnections(c ConnectionConfig) *Connections {
-	return &Connections{config: c, sources: map[netip.Addr]*places{}}
+	return &Connections{config: c, sources: map[netip.Addr]*places{}, known: map[netip.Addr]time.Time{}}
 }
 
 // places are the unproven connections of a source or a listener, those that changed longest ago first.
@@ -49,17 +58,82 @@ type places struct{ idle, active list.List }
 
 func (p *places) len() int { return p.idle.Len() + p.active.Len() }
 
-// oldest is the connection that gives its place away; nil: each is busy with a new request.
+// oldest is the connection that waited for a request, or worked on one, for longer than grace; nil: there is none.
 func (p *places) oldest(now time.Time) *bounded {
-	if e := p.idle.Front(); e != nil {
-		return e.Value.(*bounded)
-	}
-	if e := p.active.Front(); e != nil {
-		if b := e.Value.(*bounded); now.Sub(b.since) >= activeGrace {
-			return b
+	for _, l := range []*list.List{&p.idle, &p.active} {
+		if e := l.Front(); e != nil {
+			if b := e.Value.(*bounded); now.Sub(b.since) >= grace {
+				return b
+			}
 		}
 	}
 	return nil
+}
+
+// victim is the connection of a source that gives its place to a newer one of the same source.
+func (p *places) victim(now time.Time) *bounded {
+	if b := p.oldest(now); b != nil {
+		return b
+	}
+	var out *bounded
+	for _, l := range []*list.List{&p.idle, &p.active} {
+		if e := l.Front(); e != nil && (out == nil || e.Value.(*bounded).since.Before(out.since)) {
+			out = e.Value.(*bounded)
+		}
+	}
+	return out
+}
+
+// victim is the connection of a listener that gives its place to a newer one of the given source; nil: there is none. Where all are
+// younger than grace, one of the source goes that has the most: a newcomer that has few gets in and has time for its request.
+func (c *Connections) victim(l *boundedListener, source netip.Addr, now time.Time) *bounded {
+	if b := l.places.oldest(now); b != nil {
+		return b
+	}
+	var out *bounded
+	most := c.unproven(source)
+	for _, l := range []*list.List{&l.places.idle, &l.places.active} {
+		for e, i := l.Front(), 0; e != nil && i < comparedOldest; e, i = e.Next(), i+1 {
+			b := e.Value.(*bounded)
+			if n := c.unproven(b.source); n > most || n == most && out != nil && b.since.Before(out.since) {
+				out, most = b, n
+			}
+		}
+	}
+	return out
+}
+
+// unproven is how many such connections a source has.
+func (c *Connections) unproven(source netip.Addr) int {
+	if p := c.sources[source]; p != nil {
+		return p.len()
+	}
+	return 0
+}
+
+// isKnown tells whether a request of the source was proven lately.
+func (c *Connections) isKnown(source netip.Addr, now time.Time) bool {
+	at, ok := c.known[source]
+	return ok && now.Sub(at) < knownFor
+}
+
+// know remembers a source. Where too many are known the one of a few that is the longest ago is forgotten.
+func (c *Connections) know(source netip.Addr, now time.Time) {
+	if _, ok := c.known[source]; !ok && len(c.known) >= maxKnown {
+		var oldest netip.Addr
+		var since time.Time
+		looked := 0
+		for a, at := range c.known { // in an order that nobody can choose
+			if looked == 0 || at.Before(since) {
+				oldest, since = a, at
+			}
+			if looked++; looked == comparedOldest {
+				break
+			}
+		}
+		delete(c.known, oldest)
+	}
+	c.known[source] = now
 }
 
 // Listener bounds what l accepts. Where it is reserved, its connections do not count among all.
@@ -111,28 +185,29 @@ func sourceOf(at net.Addr) netip.Addr {
 func (c *Connections) enter(b *bounded) bool {
 	l := b.listener
 	c.mu.Lock()
-	var out *bounded
 	now := time.Now()
-	full := func(p *places, most int) bool {
-		if most <= 0 || p == nil || p.len() < most {
-			return false
-		}
-		out = p.oldest(now)
-		return true
-	}
 	exempt := slices.ContainsFunc(c.config.Proxies, func(p netip.Prefix) bool { return p.Contains(b.source) })
-	bounded := !exempt && (full(c.sources[b.source], c.config.PerSource) || full(&l.places, c.config.PerDoor))
-	if !bounded && !l.reserved && c.config.All > 0 && c.all >= c.config.All {
-		bounded, out = true, l.places.oldest(now)
+	b.known = c.isKnown(b.source, now)
+	var full bool
+	var out *bounded
+	switch {
+	case exempt:
+	case c.config.PerSource > 0 && c.unproven(b.source) >= c.config.PerSource:
+		full, out = true, c.sources[b.source].victim(now)
+	case !b.known && c.config.PerDoor > 0 && l.places.len() >= c.config.PerDoor:
+		full, out = true, c.victim(l, b.source, now)
 	}
-	if bounded {
+	if !full && !l.reserved && c.config.All > 0 && c.all >= c.config.All {
+		full, out = true, c.victim(l, b.source, now)
+	}
+	if full {
 		l.closed++
 		if now.Sub(l.logged) >= boundLog && c.config.Log != nil {
 			c.config.Log.Warn("closing connections of clients that have not authenticated: too many are open", "door", l.name, "source", b.source, "closed", l.closed)
 			l.closed, l.logged = 0, now
 		}
 	}
-	if bounded && out == nil {
+	if full && out == nil {
 		c.mu.Unlock()
 		return false
 	}
@@ -157,13 +232,13 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 		return
 	}
 	c.displace(b)
-	b.active, b.since = active, now
+	b.since = now
 	s := c.sources[b.source]
 	if s == nil {
 		s = &places{}
 		c.sources[b.source] = s
 	}
-	for i, p := range []*places{s, &b.listener.places} {
+	for i, p := range b.countedIn(s) {
 		if active {
 			b.at[i] = p.active.PushBack(b)
 		} else {
@@ -172,12 +247,20 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 	}
 }
 
+// countedIn are the places that b is among: its source's and, unless its source is known, its listener's.
+func (b *bounded) countedIn(source *places) []*places {
+	if b.known {
+		return []*places{source}
+	}
+	return []*places{source, &b.listener.places}
+}
+
 func (c *Connections) displace(b *bounded) {
 	if b.at[0] == nil {
 		return
 	}
 	s := c.sources[b.source]
-	for i, p := range []*places{s, &b.listener.places} {
+	for i, p := range b.countedIn(s) {
 		p.idle.Remove(b.at[i]) // the list that it is not in leaves it alone
 		p.active.Remove(b.at[i])
 		b.at[i] = nil
@@ -204,9 +287,10 @@ type bounded struct {
 	source   netip.Addr
 
 	// Connections.mu guards the rest.
-	counted, proven, active bool
-	since                   time.Time
-	at                      [2]*list.Element // among its source's and its listener's
+	counted, proven bool
+	known           bool // its source was known when it was accepted
+	since           time.Time
+	at              [2]*list.Element // among its source's and its listener's
 }
 
 // Close gives the place up.
@@ -225,6 +309,7 @@ func (b *bounded) prove() {
 	c := b.listener.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.know(b.source, time.Now())
 	if !b.proven {
 		b.proven = true
 		c.displace(b)

@@ -186,4 +186,101 @@ func TestReservedListenersHaveRoom(t *testing.T) {
 			t.Errorf("reserved %v: %d, want %d", reserved, last, want)
 		}
 	}
+	// Another listener has all places of the process.
+	c := api.NewConnections(api.ConnectionConfig{All: 5})
+	full, hosts := listenWithin(t, c, "full", false), listenWithin(t, c, "hosts", true)
+	for range 5 {
+		if got := asks(t, dialed(t, "127.0.0.2", full), "right"); got != http.StatusOK {
+			t.Fatalf("below the bound: %d", got)
+		}
+	}
+	if got := asks(t, dialed(t, "127.0.0.2", full), "right"); got != 0 {
+		t.Errorf("beyond the bound: %d", got)
+	}
+	if got := asks(t, dialed(t, "127.0.0.3", hosts), "right"); got != http.StatusOK {
+		t.Errorf("a host beside a full listener: %d", got)
+	}
+}
+
+// listenWithin serves a listener of those that share the bounds.
+func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := api.NewLimits(api.LimitConfig{})
+	auth := limits.Auth(known{}, false)
+	server := api.NewServer(limits.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := auth.Authenticate(r); err != nil {
+			w.WriteHeader(api.Status(err))
+		}
+	})), slog.New(slog.DiscardHandler))
+	go func() { _ = server.Serve(c.Listener(l, name, reserved)) }()
+	t.Cleanup(func() { server.Close() })
+	return l.Addr().String()
+}
+
+// TestOneSourceHasItsBound, where the listener has none.
+func TestOneSourceHasItsBound(t *testing.T) {
+	const most = 10
+	at, _ := listen(t, api.ConnectionConfig{PerSource: most}, false)
+	var all []net.Conn
+	for range 4 * most {
+		c := dialed(t, "127.0.0.2", at)
+		if got := asks(t, c, ""); got != http.StatusNotFound { // it has been accepted
+			t.Fatalf("a new connection: %d", got)
+		}
+		all = append(all, c)
+	}
+	open := 0
+	for _, c := range all {
+		if asks(t, c, "") != 0 {
+			open++
+		}
+	}
+	if open == 0 || open > most {
+		t.Errorf("%d connections of one source are open, want at most %d", open, most)
+	}
+}
+
+// TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and more of their senders knock.
+func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
+	const door = 40
+	for name, c := range map[string]struct {
+		token string
+		want  int
+	}{
+		"a client that authenticated before on another connection": {"right", http.StatusOK},
+		"one who asks for the first time":                          {"", http.StatusNotFound},
+	} {
+		at, log := listen(t, api.ConnectionConfig{PerSource: 1000, PerDoor: door}, false)
+		if got := asks(t, dialed(t, "127.0.0.4", at), c.token); got != c.want {
+			t.Fatalf("%s, before: %d", name, got)
+		}
+		for i := range door {
+			stuck(t, dialed(t, []string{"127.0.0.2", "127.0.0.3"}[i%2], at))
+		}
+		for range 3 {
+			late := dialed(t, "127.0.0.4", at)
+			for range 3 { // they are newer than the one that has not asked yet
+				dialed(t, "127.0.0.2", at)
+			}
+			if got := asks(t, late, c.token); got != c.want {
+				t.Errorf("%s: %d, want %d: %s", name, got, c.want, log.text())
+			}
+			late.Close()
+		}
+	}
+}
+
+// stuck sends a request whose body never comes, and returns when the server waits for it.
+func stuck(t *testing.T, c net.Conn) {
+	t.Helper()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
+		t.Fatalf("%q, %v: want the server to wait for the body", line, err)
+	}
 }

@@ -123,7 +123,7 @@ func (c *Conductor) planInspection(ctx context.Context, r *job.Run, m *machine) 
 }
 
 func (c *Conductor) inspectionParams() []string {
-	return []string{"ipa-inspection-callback-url=" + c.InspectionURL}
+	return []string{metal.CallbackParam + "=" + c.InspectionURL}
 }
 
 // awaitFindings parks the job until the ramdisk has brought what it found.

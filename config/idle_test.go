@@ -40,3 +40,11 @@ command_timeout = 7
 		t.Errorf("%+v %+v", c.Conductor, c.Agent)
 	}
 }
+
+// TestNodesAtOnce has Ironic's defaults.
+func TestNodesAtOnce(t *testing.T) {
+	c, _, err := load(t, "")
+	if err != nil || c.Conductor.MaxConcurrentDeploy != 250 || c.Conductor.MaxConcurrentClean != 50 {
+		t.Errorf("%+v, %v", c.Conductor, err)
+	}
+}

@@ -2,6 +2,7 @@ package metal
 
 import (
 	"context"
+	"time"
 
 	"salvor/problem"
 )
@@ -14,17 +15,21 @@ func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, ar
 	return s.admitAtOnce(ctx, n, v)
 }
 
+// retryAtOnce is the Retry-After of a request beyond the maximum.
+const retryAtOnce = 10 * time.Second
+
 // admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does. The client
-// sends the request again later. The count precedes the transaction, so concurrent requests may exceed the maximum together.
+// sends the request again later. The count precedes the transaction, so concurrent requests may exceed the maximum together. Nodes
+// that a step holds are not counted: they wait for a person. Rescues have no such maximum.
 func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
 	var most int
 	var option, done string
 	var states []State
 	switch v {
 	case Deploy, Rebuild:
-		most, option, done, states = s.opts.MaxDeploying, "max_concurrent_deploy", "deployed", []State{Deploying, DeployWait, DeployHold}
+		most, option, done, states = s.opts.MaxDeploying, "max_concurrent_deploy", "deployed", []State{Deploying, DeployWait}
 	case Clean, Provide, Delete:
-		most, option, done, states = s.opts.MaxCleaning, "max_concurrent_clean", "cleaned or taken down", []State{Deleting, Cleaning, CleanWait, CleanHold}
+		most, option, done, states = s.opts.MaxCleaning, "max_concurrent_clean", "cleaned or taken down", []State{Deleting, Cleaning, CleanWait}
 	}
 	if most == 0 {
 		return nil
@@ -33,5 +38,5 @@ func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
 	if err != nil || now < most {
 		return err
 	}
-	return problem.Unavailablef("Node %s cannot be %s now: %d nodes are, and [conductor]%s allows %d at a time. Ask again when one of them has ended, or raise it.", n.ID, done, now, option, most)
+	return problem.RetryAfter(retryAtOnce, problem.Unavailablef("Node %s cannot be %s now: %d nodes are, and [conductor]%s allows %d at a time. Ask again when one of them has ended, or raise it.", n.ID, done, now, option, most))
 }

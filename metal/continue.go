@@ -21,12 +21,19 @@ type Sighting struct {
 	BMC    []string // addresses of its BMC
 	// Token is the agent token of its boot; empty: it brought none.
 	Token secret.Value
+	// Proof is FindingsProof of that token, for agents that do not send the token itself; empty: it brought none.
+	Proof secret.Value
+}
+
+// isOf tells whether the ramdisk has the token of a boot.
+func (s *Sighting) isOf(token secret.Value) bool {
+	return s.Token.Equal(token) || !s.Proof.Empty() && s.Proof.Equal(secret.New(FindingsProof(token.Reveal())))
 }
 
 // ContinueInspection takes what a ramdisk found: it is stored as the node's documents,
 // and the inspection that waits for it goes on. No such node, several, and one that
 // nobody inspects look alike (NotFound), and so does one whose boot carries a token that the
-// findings come without. Findings are taken once an inspection.
+// findings do not prove. Findings are taken once an inspection.
 func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory, plugin json.RawMessage) (*Node, error) {
 	id, err := s.sighted(ctx, seen)
 	if err != nil {
@@ -40,7 +47,7 @@ func (s *Nodes) ContinueInspection(ctx context.Context, seen Sighting, inventory
 		if !n.within(ctx) {
 			return notFound
 		}
-		if n.CarriesToken() && !seen.Token.Equal(n.AgentToken(s.key)) {
+		if n.CarriesToken() && !seen.isOf(n.AgentToken(s.key)) {
 			s.refused.add(n.ID, n.BootNumber, "", time.Time{})
 			return notFound // the machine that booted has the token: who has none is somebody else
 		}

@@ -30,6 +30,26 @@ func TestMaxConcurrentCleanAndDeploy(t *testing.T) {
 		if a.status != 503 || !strings.Contains(a.words(), option+" allows 2 at a time") {
 			t.Errorf("%s: %d %s", option, a.status, a.body)
 		}
+		if a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: the refusal has no Retry-After", option)
+		}
+	}
+}
+
+// TestHeldNodesAndRescuesAreNotCounted: a node that a step holds takes no place, and a rescue needs none.
+func TestHeldNodesAndRescuesAreNotCounted(t *testing.T) {
+	w := newWorld(t)
+	w.withOptions(metal.Options{MaxDeploying: 1, MaxCleaning: 1})
+	w.node(func(n *metal.Node) { n.ProvisionState = metal.Active })
+	w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = owned, "cleaned", metal.CleanHold })
+	w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = foreign, "spare", metal.Manageable })
+	if a := w.ask("PUT", "/v1/nodes/spare/states/provision", "1.87", `{"target": "provide"}`); a.status == 503 {
+		t.Errorf("beside a held node: %s", a.body)
+	}
+	w.edit(owned, func(n *metal.Node) { n.ProvisionState = metal.CleanWait })
+	w.edit(foreign, func(n *metal.Node) { n.ProvisionState = metal.DeployWait })
+	if a := w.ask("PUT", "/v1/nodes/n1/states/provision", "1.87", `{"target": "rescue", "rescue_password": "password"}`); a.status == 503 {
+		t.Errorf("a rescue beside a full house: %s", a.body)
 	}
 }
 

@@ -1,6 +1,7 @@
 package ironic
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -23,14 +24,14 @@ const inspectionVersion = 84
 
 // continueInspection takes what a ramdisk found. It is open, and tells no token: that is lookup's.
 func (s *server) continueInspection(c *call) error {
-	if err := c.only("node_uuid"); err != nil {
+	if err := c.only("node_uuid", metal.ProofArg); err != nil {
 		return err
 	}
 	if c.version < inspectionVersion && (c.version != MinVersion || c.has("node_uuid")) {
 		return problem.NotFoundf("API version %s or newer is required", versionText(inspectionVersion))
 	}
-	token := c.r.Header.Get(agent.TokenHeader)
-	if err := c.admitFindings(token); err != nil {
+	token, proof := c.r.Header.Get(agent.TokenHeader), c.query.Get(metal.ProofArg)
+	if err := c.admitFindings(cmp.Or(token, proof)); err != nil {
 		return err
 	}
 	body, err := c.bodyUpTo(maxInspectionBody)
@@ -47,7 +48,7 @@ func (s *server) continueInspection(c *call) error {
 	if seen.NodeID == "" && len(seen.MACs) == 0 && len(seen.BMC) == 0 {
 		return problem.Invalidf("No lookup information provided")
 	}
-	seen.Token = secret.New(token)
+	seen.Token, seen.Proof = secret.New(token), secret.New(proof)
 	delete(body, "inventory")
 	delete(body, "logs") // an archive of the ramdisk's journal, which nobody reads here
 	plugin, err := json.Marshal(body)
@@ -70,15 +71,15 @@ func (s *server) continueInspection(c *call) error {
 	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
 }
 
-// admitFindings is before the body is read: it may be large.
-func (c *call) admitFindings(token string) error {
-	if len(token) > heartbeatFields["agent_token"].max {
-		return problem.Invalidf("%s is longer than %d bytes", agent.TokenHeader, heartbeatFields["agent_token"].max)
+// admitFindings is before the body is read: it may be large. credential is the token of the boot, or the proof that stands for it.
+func (c *call) admitFindings(credential string) error {
+	if most := heartbeatFields["agent_token"].max; len(credential) > most {
+		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, metal.ProofArg, most)
 	}
-	if token == "" {
+	if credential == "" {
 		return nil // the door itself counts it
 	}
-	return api.Admit(c.r, "findings "+token)
+	return api.Admit(c.r, "findings "+credential)
 }
 
 func (c *call) bodyUpTo(limit int64) (map[string]any, error) {

@@ -124,6 +124,56 @@ func TestFindingsWantTheBootsToken(t *testing.T) {
 	}
 }
 
+// stockInspection is what ironic-python-agent posts: its default collector, the logs and the error, nothing of a token.
+const stockInspection = `{"inventory": {"interfaces": [
+  {"name": "eno1", "mac_address": "52:54:00:aa:00:01", "ipv4_address": "192.0.2.7", "ipv6_address": "fe80::5054:ff:feaa:1%eno1", "has_carrier": true, "lldp": null,
+   "vendor": "0x8086", "product": "0x1572", "client_id": null, "biosdevname": null, "speed_mbps": 10000, "pci_address": "0000:01:00.0", "driver": "i40e"}],
+  "cpu": {"model_name": "Intel(R) Xeon(R) Gold 6130", "frequency": "2100.0000", "count": 64, "architecture": "x86_64", "flags": ["fpu", "vmx"], "socket_count": 2},
+  "disks": [{"name": "/dev/sda", "model": "PERC H730", "size": 479559942144, "rotational": false, "wwn": "0x61866da0", "serial": "61866da0", "vendor": "DELL",
+   "wwn_with_extension": "0x61866da0d07d", "wwn_vendor_extension": "0xd07d", "hctl": "0:2:0:0", "by_path": "/dev/disk/by-path/pci-0000:02:00.0-scsi-0:2:0:0"}],
+  "memory": {"total": 201320366080, "physical_mb": 196608}, "bmc_address": "10.0.0.9", "bmc_v6address": "::/0",
+  "system_vendor": {"product_name": "PowerEdge R640", "serial_number": "ABC1234", "manufacturer": "Dell Inc.", "firmware": {"vendor": "Dell Inc.", "version": "2.1.8", "build_date": "04/30/2019"}},
+  "boot": {"current_boot_mode": "uefi", "pxe_interface": "52:54:00:aa:00:01"}, "hostname": "localhost.localdomain"},
+ "root_disk": {"name": "/dev/sda", "size": 479559942144}, "boot_interface": "52:54:00:aa:00:01",
+ "configuration": {"collectors": ["default", "logs"], "managers": [{"name": "generic_hardware_manager", "version": "1.2"}]}, "logs": "H4sIAAAA", "error": null}`
+
+// TestFindingsOfAStockAgent: ironic-python-agent posts to the URL of its kernel parameter as it stands there, without a token, a
+// version or a type of the body. The proof in that URL is taken for the boot that it was made for, once, and for nothing else.
+func TestFindingsOfAStockAgent(t *testing.T) {
+	w := newWorld(t)
+	n := w.node(func(n *metal.Node) {
+		n.ProvisionState, n.DriverInfo = metal.InspectWait, metal.Object{"redfish_address": "https://10.0.0.9:8000/"}
+		n.BootNumber, n.Plan, n.InspectionStart = 3, &metal.BootPlan{Road: metal.RoadMedia, Path: "p", BootNumber: 3, CarryToken: true}, born
+	})
+	post := func(url string) answer {
+		r := httptest.NewRequest("POST", url, strings.NewReader(stockInspection))
+		r.Header = map[string][]string{"User-Agent": {"python-requests/2.32.3"}, "Accept": {"*/*"}, "Accept-Encoding": {"gzip, deflate"}, "Connection": {"keep-alive"}}
+		rec := httptest.NewRecorder()
+		w.handler.ServeHTTP(rec, r)
+		return answer{rec.Code, rec.Header(), rec.Body.String()}
+	}
+	const at = "http://salvor.example/v1/continue_inspection"
+	given, _ := strings.CutPrefix(metal.ProvenCallback(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
+	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, metal.FindingsProof(w.token(n)), metal.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
+		if a := post(wrong); a.status != 404 && a.status != 400 {
+			t.Errorf("%.100s: %d %s", wrong, a.status, a.body)
+		}
+	}
+	if a := post(given); a.status != 202 || a.body != `{"uuid":"`+n.ID+`"}` {
+		t.Fatalf("%s: %d %s", given, a.status, a.body)
+	}
+	doc, err := w.store.Document(t.Context(), nil, n.ID, metal.Inventory)
+	if err != nil || !strings.Contains(string(doc.Body), "PowerEdge R640") {
+		t.Errorf("stored: %s, %v", doc.Body, err)
+	}
+	if a := post(given); a.status != 404 {
+		t.Errorf("a second time: %d %s", a.status, a.body)
+	}
+	if a := w.ask("POST", "/v1/heartbeat/"+n.ID, "1.82", `{"callback_url": "https://192.0.2.7:9999", "agent_version": "11.0", "agent_token": "`+metal.FindingsProof(w.token(n))+`"}`); a.status < 400 {
+		t.Errorf("a heartbeat with the proof in the place of the token: %d", a.status)
+	}
+}
+
 // FuzzContinueInspection lets no ramdisk break the door or reach a node that is not inspected.
 func FuzzContinueInspection(f *testing.F) {
 	w := newWorld(f)

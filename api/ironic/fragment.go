@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"salvor/api"
 	"salvor/metal"
@@ -37,7 +38,7 @@ func newFragments() *fragments {
 // whom something may be hidden: they get every record written for themselves.
 func (c *call) texts(v view, marks []metal.NodeMark, shared bool, write func(nums []int64) (map[int64]fragment, error)) ([]string, error) {
 	v.version, v.host = c.version, c.host
-	if shared {
+	if c.shared = shared; shared {
 		return c.s.written.Texts(v, marks, write)
 	}
 	nums := make([]int64, len(marks))
@@ -132,40 +133,59 @@ func namesOf[F any](fields []F, name func(F) string) string {
 	return b.String()
 }
 
-// answers are buffers of pages, which are large and needed for a moment each.
-var answers = sync.Pool{New: func() any { return new([]byte) }}
+// largePage is how many records a page may have at most that waits for no other.
+const largePage = 100
 
-// maxPooled is the largest buffer that is kept, in bytes.
-const maxPooled = 8 << 20
-
-// list answers with a page: its records and, where it is full, the way to the next one.
-func (c *call) list(key, path string, p record.Page, texts []string, last string) error {
-	room, _ := answers.Get().(*[]byte)
-	defer func() {
-		if cap(*room) <= maxPooled {
-			answers.Put(room)
-		}
-	}()
-	size := 512
-	for _, text := range texts {
-		size += len(text) + 1
+// beginLarge waits until a large page may be made: many at once would need much memory, and hold up all small requests. endLarge
+// ends it. An error means that its time was over.
+func (c *call) beginLarge(p record.Page) error {
+	if p.Limit <= largePage {
+		return nil
 	}
-	b := slices.Grow((*room)[:0], size)
-	b = append(append(append(b, `{"`...), key...), `":[`...)
-	first := true
+	select {
+	case c.s.large <- struct{}{}:
+	case <-c.r.Context().Done():
+		return api.Later(5*time.Second, "Too many large pages are asked for at once; ask again, or for at most %d records.", largePage)
+	}
+	c.leave = sync.OnceFunc(func() { <-c.s.large })
+	return nil
+}
+
+func (c *call) endLarge() {
+	if c.leave != nil {
+		c.leave()
+	}
+}
+
+// list answers with a page: its records and, where it is full, the way to the next one. The records are not copied into one text:
+// a client that reads slowly holds no page for itself.
+func (c *call) list(key, path string, p record.Page, texts []string, last string) error {
+	pieces := make([]string, 0, 2*len(texts)+2)
+	pieces = append(pieces, `{"`+key+`":[`)
 	for _, text := range texts {
 		if text == "" {
 			continue // gone since the page was read
 		}
-		if !first {
-			b = append(b, ',')
+		if len(pieces) > 1 {
+			pieces = append(pieces, ",")
 		}
-		b, first = append(b, text...), false
+		pieces = append(pieces, text)
 	}
-	b = append(b, ']')
+	end := []byte{']'}
 	if next := c.next(path, p, len(texts), last); next != "" {
-		b = appendString(append(b, `,"next":`...), next)
+		end = appendString(append(end, `,"next":`...), next)
 	}
-	*room = append(b, '}')
-	return c.raw(http.StatusOK, *room)
+	pieces = append(pieces, string(append(end, '}')))
+	size := 0
+	for _, piece := range pieces {
+		size += len(piece)
+	}
+	held := size
+	if c.shared {
+		held = 0
+	}
+	c.endLarge()
+	writeHead(c.w, http.StatusOK, size)
+	_ = api.WriteTexts(c.w, pieces, held) // a client that went away needs no answer
+	return nil
 }

@@ -89,6 +89,10 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	if err != nil {
 		return err
 	}
+	if err := c.beginLarge(p); err != nil {
+		return err
+	}
+	defer c.endLarge()
 	marks, err := k.service(c.s).Marks(c.r.Context(), f, p)
 	if err != nil {
 		return err

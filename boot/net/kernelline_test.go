@@ -92,7 +92,7 @@ func checkLines(t *testing.T, srv *Server, p *plans, record, configured string) 
 			continue
 		}
 		if len(got.APIURLs) != 1 || got.APIURLs[0] != lineURL || got.Token.Reveal() != testToken || got.Insecure || got.CAFile != "" || got.RootPassword ||
-			len(got.InspectionURLs) != 1 || got.InspectionURLs[0] != lineURL+"/v1/continue_inspection" {
+			len(got.InspectionURLs) != 1 || got.InspectionURLs[0] != lineURL+"/v1/continue_inspection?"+metal.ProofArg+"="+metal.FindingsProof(testToken) {
 			t.Errorf("%s of %q: the agent reads %+v out of %s", name, record, got, strings.ReplaceAll(line, testToken, "TOKEN"))
 		}
 	}

@@ -36,6 +36,9 @@ func params(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.
 	words := append([]string(nil), plan.Params...)
 	if plan.CarryToken && token != nil {
 		if t := token(n); !t.Empty() {
+			for i, word := range words {
+				words[i] = metal.ProvenCallback(word, t.Reveal())
+			}
 			words = append(words, "ipa-agent-token="+t.Reveal())
 		}
 	}
