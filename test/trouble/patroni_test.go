@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,7 +77,7 @@ func failsOver(t *testing.T, settings string) {
 		w := p.write(stop)
 		writers, all = append(writers, w), append(all, &w.done)
 	}
-	for i, event := range []string{"switchover", "kill", "switchover", "kill"} {
+	for i, event := range []string{"switchover", "kill", "kill"} {
 		leader, standby := c.roles()
 		for _, w := range writers {
 			w.await(time.Now())
@@ -331,12 +332,24 @@ func (c *cluster) ask(n *patroniNode, method, path string, in, out any) bool {
 	return out == nil || json.NewDecoder(resp.Body).Decode(out) == nil
 }
 
+// member is a node as Patroni's /cluster tells of it.
+type member struct{ Name, Role, State string }
+
+func (m member) follows() bool { return m.State == "running" || m.State == "streaming" }
+
+// whole tells whether all nodes run. Before that the loss of one more may leave no synchronous standby.
+func (c *cluster) whole() bool {
+	var all struct{ Members []member }
+	if !c.ask(c.nodes[0], http.MethodGet, "/cluster", nil, &all) {
+		return false
+	}
+	return len(all.Members) == len(c.nodes) && !slices.ContainsFunc(all.Members, func(m member) bool { return !m.follows() })
+}
+
 // look asks nodes in turn for the leader and its synchronous standby; nil: there is none.
 func (c *cluster) look(nodes ...*patroniNode) (leader, standby *patroniNode) {
 	for _, n := range nodes {
-		var all struct {
-			Members []struct{ Name, Role, State string }
-		}
+		var all struct{ Members []member }
 		if !c.ask(n, http.MethodGet, "/cluster", nil, &all) {
 			continue
 		}
@@ -346,7 +359,7 @@ func (c *cluster) look(nodes ...*patroniNode) (leader, standby *patroniNode) {
 				case of.Name != m.name:
 				case of.Role == "leader" && of.State == "running":
 					leader = c.nodes[i]
-				case of.Role == "sync_standby" && (of.State == "running" || of.State == "streaming"):
+				case of.Role == "sync_standby" && of.follows():
 					standby = c.nodes[i]
 				}
 			}
@@ -360,11 +373,11 @@ func (c *cluster) look(nodes ...*patroniNode) (leader, standby *patroniNode) {
 func (c *cluster) roles() (leader, standby *patroniNode) {
 	c.Helper()
 	for end := time.Now().Add(patroniTime); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if leader, standby = c.look(c.nodes...); leader != nil && standby != nil {
+		if leader, standby = c.look(c.nodes...); leader != nil && standby != nil && c.whole() {
 			return leader, standby
 		}
 	}
-	c.Fatalf("no leader with a synchronous standby:\n%s", c.log())
+	c.Fatalf("no leader with a synchronous standby, or not all nodes run:\n%s", c.log())
 	return nil, nil
 }
 
