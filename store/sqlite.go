@@ -173,6 +173,12 @@ func (e *sqliteEngine) classify(err error) error {
 	return err
 }
 
+// ioError tells an error of the file system that is not a full disk. After a full disk nothing of a commit is valid.
+func ioError(err error) bool {
+	var se *sqlite.Error
+	return errors.As(err, &se) && se.Code()&0xff == sqlite3.SQLITE_IOERR
+}
+
 func (e *sqliteEngine) violated(err error) string {
 	var se *sqlite.Error
 	if !errors.As(err, &se) {

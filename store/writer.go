@@ -159,7 +159,9 @@ func (w *writer) batch(first *entry) {
 	case open:
 		if err = w.bound(ctx, "COMMIT"); err != nil {
 			_ = w.statement(ctx, "ROLLBACK")
-			err = fmt.Errorf("commit: %w", err)
+			if err = fmt.Errorf("commit: %w", err); ioError(err) {
+				err = unconfirmed(err) // the end of the transaction may have reached the disk
+			}
 		}
 	case len(served) > 0:
 		_ = w.statement(ctx, "ROLLBACK")
