@@ -30,7 +30,7 @@ var databaseOptions = []Option{
 		"How many connections a process has to the database at most, beside two for its lease and one that listens. 0 stands for 4 readers of SQLite and for 24 of PostgreSQL."),
 	option("database", "pool_mode", PoolNone, oneOf(PoolNone, PoolSession, PoolTransaction), func(c *Config) *string { return &c.Database.PoolMode },
 		"What a pooler, such as PgBouncer, does between salvor and PostgreSQL: none where connection is PostgreSQL's own, else the pool_mode of the pooler."),
-	hidden(option("database", "direct_connection", "", connection, func(c *Config) *secret.Value { return &c.Database.DirectConnection },
+	hidden(option("database", "direct_connection", "", postgresURL, func(c *Config) *secret.Value { return &c.Database.DirectConnection },
 		"The URL of PostgreSQL itself where connection is a pooler's: for LISTEN, by which processes hear at once of each other's work, and for salvor db. Without it a process behind a pooler in transaction mode polls.")),
 }
 

@@ -68,6 +68,9 @@ var roles = syntax[[]string]{many: true, allowed: RoleAPI + ", " + RoleConductor
 // checkProcess refuses roles that could not work.
 func (l *loader) checkProcess() {
 	c := l.config
+	if !c.Database.DirectConnection.Empty() && !strings.HasPrefix(c.Database.Connection.Reveal(), "postgres") {
+		l.fail(problem.Invalidf("[database]direct_connection: it is PostgreSQL behind a pooler, but [database]connection is not a pooler's URL; set connection to postgres://..., or leave direct_connection out"))
+	}
 	if c.Site.Centre == "" {
 		// Nobody else can open the file: work that is accepted must be done here.
 		if strings.HasPrefix(c.Database.Connection.Reveal(), "sqlite:") && (!slices.Contains(c.Default.Roles, RoleAPI) || !slices.Contains(c.Default.Roles, RoleConductor)) {

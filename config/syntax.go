@@ -212,9 +212,15 @@ var listen = syntax[string]{allowed: "ADDRESS:PORT, [IPv6]:PORT or :PORT", parse
 }}
 
 var connection = syntax[secret.Value]{allowed: "sqlite:PATH or postgres://user@host/database", parse: func(s string) (secret.Value, error) {
-	file, isFile := strings.CutPrefix(s, "sqlite:")
+	if file, isFile := strings.CutPrefix(s, "sqlite:"); isFile && file != "" && !strings.ContainsAny(s, "\n\x00") {
+		return secret.New(s), nil
+	}
+	return postgresURL.parse(s)
+}}
+
+var postgresURL = syntax[secret.Value]{allowed: "postgres://user@host/database", parse: func(s string) (secret.Value, error) {
 	switch {
-	case s == "", isFile && file != "" && !strings.ContainsAny(s, "\n\x00"):
+	case s == "":
 		return secret.New(s), nil
 	case strings.HasPrefix(s, "postgres://"), strings.HasPrefix(s, "postgresql://"):
 		if _, err := url.Parse(s); err == nil {

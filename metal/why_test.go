@@ -41,6 +41,33 @@ func lastError(state metal.State) string {
 	return ""
 }
 
+// TestWhyTellsTheBacklog: an operation that waits for a free conductor says how many wait before it, the limit and what helps.
+func TestWhyTellsTheBacklog(t *testing.T) {
+	s := inState(metal.Active)
+	s.Jobs = []job.Job{{ID: "j", Kind: "rescue", Class: job.Operation, State: job.Ready, CreatedAt: noon.Add(-time.Minute)}}
+	for _, tt := range []struct {
+		place *job.Place
+		mood  record.Mood
+		says  []string
+	}{
+		{nil, record.Working, []string{"has not begun and waits for a conductor to take it up."}},
+		{&job.Place{Waiting: 1, Limit: 1000, Running: 4}, record.Working, []string{"a conductor to take it up."}},
+		{&job.Place{Waiting: 1, Limit: 1000, Running: 300, Due: time.Minute}, record.Waiting, []string{"0 accepted jobs wait before it, and 300 run"}},
+		{&job.Place{Before: 41, Waiting: 99, Running: 300, Limit: 1000}, record.Waiting, []string{
+			"41 accepted jobs wait before it, and 300 run; of 99 that wait, [conductor]backlog_limit allows 1000", "workers_pool_size", "salvor conductor list"}},
+		{&job.Place{Before: 41, Waiting: 99, Running: 300}, record.Waiting, []string{"41 accepted jobs wait before it, and 300 run."}},
+	} {
+		s.Crew.Queue = tt.place
+		w := s.Why()
+		text := w.Text("node", "kea", noon)
+		for _, says := range tt.says {
+			if w.Mood != tt.mood || !strings.Contains(text, says) {
+				t.Errorf("%+v: %s %q, want %s %q", tt.place, w.Mood, text, tt.mood, says)
+			}
+		}
+	}
+}
+
 // TestWhyOfEveryState: whatever state a node is in, with and without somebody who works on it, the answer says what
 // it waits for, and names a command wherever people are asked for.
 func TestWhyOfEveryState(t *testing.T) {

@@ -70,6 +70,8 @@ type Crew struct {
 	// Owners are the host names of conductors that live, by what they write into the jobs that they hold.
 	Owners map[string]string
 	Ticks  int64
+	// Queue is how the subject's job stands among those that wait for a conductor; nil: it does not wait for one.
+	Queue *job.Place
 }
 
 // crashes of one action that are told of as trouble.
@@ -126,6 +128,20 @@ func (w *Why) held(crew Crew) {
 	default:
 		w.Mood, w.WaitsFor = Working, "a conductor to take it up"
 	}
+	if p := crew.Queue; p != nil && (p.Before > 0 || p.Full()) {
+		w.queued(p)
+	}
+}
+
+// queued says that the conductors have more work than they take up.
+func (w *Why) queued(p *job.Place) {
+	w.Mood = Waiting
+	w.WaitsFor = fmt.Sprintf("a conductor to take it up: %d accepted jobs wait before it, and %d run", p.Before, p.Running)
+	if p.Limit > 0 {
+		w.WaitsFor += fmt.Sprintf("; of %d that wait, [conductor]backlog_limit allows %d", p.Waiting, p.Limit)
+	}
+	w.Notes = append(w.Notes, "it goes on by itself; to be faster, run more conductors, or raise [conductor]workers_pool_size where processors are free")
+	w.Next = append(w.Next, Command{"salvor conductor list", "see which conductors share the work"})
 }
 
 // Staff says that nobody could work on the subject's jobs, if so: that comes before all else.

@@ -139,6 +139,23 @@ func (s *Store) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, e
 
 const backlogText = `SELECT group_name, COUNT(*), MIN(due) FROM job WHERE ` + claimFree + ` AND due <= $1 GROUP BY group_name`
 
+// Place is job.Queue's.
+func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
+	now := s.stamp()
+	if j.Owner != "" || !claimable(j.State) || j.Due.After(now) {
+		return nil, nil
+	}
+	p := &job.Place{Limit: s.backlog.limit, Due: now.Sub(j.Due)}
+	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&p.Before, &p.Waiting, &p.Running) },
+		`SELECT (SELECT COUNT(*) FROM job WHERE `+claimFree+` AND due < $1 AND group_name = $2),
+			(SELECT COUNT(*) FROM job WHERE `+claimFree+` AND due <= $3 AND group_name = $2),
+			(SELECT COUNT(*) FROM job WHERE owner <> '' AND group_name = $2)`, micros(j.Due), j.Group, micros(now))
+	if err != nil {
+		return nil, fmt.Errorf("count the jobs that wait before job %s: %w", j.ID, err)
+	}
+	return p, nil
+}
+
 // Backlog counts the due jobs that no conductor has claimed, in the group that has most of them. age is the time for which that
 // group's oldest job has been due.
 func (d *Database) Backlog(ctx context.Context) (most int, age time.Duration, err error) {

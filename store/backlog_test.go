@@ -91,7 +91,25 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	if err != nil || len(claimed) < 6 {
 		t.Fatalf("%d jobs claimed: %v", len(claimed), err)
 	}
-	passed.Add(int64(time.Second))
+	waits, runs := job.Job{Group: "oslo", State: job.Ready, Due: now()}, claimed[0]
+	if p, err := s.Place(work, runs); p != nil || err != nil {
+		t.Errorf("the place of a job that runs: %+v, %v", p, err)
+	}
+	for i := range 2 {
+		waits.ID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+		waits.Kind, waits.Version, waits.Class, waits.Subject = "rescue", 1, job.Operation, job.Node(fmt.Sprint("w", i))
+		waits.Due = now().Add(time.Duration(i) * time.Second)
+		if err := s.Do(work, func(tx job.Tx) error { return s.Insert(tx, &waits) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p, err := s.Place(work, waits); p != nil || err != nil {
+		t.Errorf("the place of a job that is not due: %+v, %v", p, err)
+	}
+	passed.Add(int64(5 * time.Second))
+	if p, err := s.Place(work, waits); err != nil || p == nil || *p != (job.Place{Before: 1, Waiting: 2, Running: len(claimed), Limit: 3, Due: 4 * time.Second}) || !p.Full() {
+		t.Errorf("the place of the second job that waits: %+v, %v", p, err)
+	}
 	if err := insert(user, "oslo", job.Operation, "rescue"); err != nil {
 		t.Errorf("after a conductor took the jobs: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -52,6 +53,66 @@ type transaction struct {
 	slots      chan struct{} // nil: it takes none
 }
 
+// commits watches the commits that run. The zero value is ready.
+type commits struct {
+	mu      sync.Mutex
+	began   map[*transaction]time.Time // of each commit that runs
+	success time.Time                  // when a commit ended well last
+	tried   time.Time                  // when the newest request was let through although commits hang; zero: they do not hang
+}
+
+func (c *commits) begin(t *transaction) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began == nil {
+		c.began = map[*transaction]time.Time{}
+	}
+	c.began[t] = time.Now()
+}
+
+func (c *commits) end(t *transaction, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.began, t)
+	if err == nil {
+		c.success = time.Now()
+	}
+}
+
+// hang tells whether a commit has run for commitTime, and none has ended well since it began.
+func (c *commits) hang() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hangs()
+}
+
+func (c *commits) hangs() bool {
+	for _, began := range c.began {
+		if time.Since(began) >= commitTime && began.After(c.success) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse tells whether a new request is to be refused because commits hang. One request in commitTime is let through, to find out
+// whether they still do.
+func (c *commits) refuse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.hangs():
+		c.tried = time.Time{}
+		return false
+	case c.tried.IsZero(): // it has just begun: those who wait already have waited long enough
+		c.tried = time.Now()
+	case time.Since(c.tried) >= commitTime:
+		c.tried = time.Now()
+		return false
+	}
+	return true
+}
+
 // transaction prepares a transaction and waits until it may begin.
 func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) {
 	asked := patienceOf(ctx)
@@ -60,24 +121,55 @@ func (e *postgresEngine) transaction(ctx context.Context) (*transaction, error) 
 	if asked.lease {
 		t.db, t.slots = e.leases, nil
 	}
-	if t.slots != nil {
-		wait := asked.within
-		if t.request {
-			wait = min(wait, commitTime)
-		}
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case t.slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-timer.C:
-			return nil, unavailable("it confirms no changes now; nothing was changed", errNoCommit)
-		}
+	if t.request && !asked.lease && e.commits.refuse() {
+		return nil, unavailable("it confirms no changes now; nothing was changed", errHangs)
+	}
+	if err := t.acquireSlot(ctx, asked.within); err != nil {
+		return nil, err
+	}
+	if !e.start() {
+		t.releaseSlot()
+		return nil, errStopped
 	}
 	t.run, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.ends = time.AfterFunc(time.Until(t.deadline), t.cancel)
 	return t, nil
+}
+
+// acquireSlot waits for a slot. A request stops waiting when commits hang.
+func (t *transaction) acquireSlot(ctx context.Context, within time.Duration) error {
+	if t.slots == nil {
+		return nil
+	}
+	if t.request {
+		within = min(within, commitTime)
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case t.slots <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.engine.running.Done():
+			return errStopped
+		case <-timer.C:
+			return unavailable("it confirms no changes now; nothing was changed", errNoCommit)
+		case <-look.C:
+			if t.request && t.engine.commits.hang() {
+				return unavailable("it confirms no changes now; nothing was changed", errHangs)
+			}
+		}
+	}
+}
+
+func (t *transaction) releaseSlot() {
+	if t.slots != nil {
+		<-t.slots
+	}
 }
 
 // end releases the slot and the timer of the transaction, unless its commit still runs.
@@ -90,9 +182,8 @@ func (t *transaction) end() {
 func (t *transaction) release() {
 	t.ends.Stop()
 	t.cancel()
-	if t.slots != nil {
-		<-t.slots
-	}
+	t.releaseSlot()
+	t.engine.tasks.Done()
 }
 
 // once runs the transaction one time.
@@ -140,10 +231,11 @@ func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 		t.ends.Reset(lateTime)
 	}
 	done := make(chan error, 1)
-	t.engine.tasks.Add(1)
+	t.engine.commits.begin(t)
 	go func() {
-		defer t.engine.tasks.Done()
-		done <- commitError(closeLine(conn, tx.Commit()))
+		err := commitError(closeLine(conn, tx.Commit()))
+		t.engine.commits.end(t, err)
+		done <- err
 	}()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -154,15 +246,14 @@ func (t *transaction) commit(conn *sql.Conn, tx *sql.Tx) error {
 	}
 	t.isLate = true
 	stop := context.AfterFunc(t.engine.running, t.cancel)
-	t.engine.tasks.Add(1)
 	go func() {
-		defer t.engine.tasks.Done()
 		err := <-done
 		stop()
-		t.release()
-		if err == nil {
-			t.engine.wake() // the caller is gone, so wake all who may wait for its changes
+		if err == nil { // the caller is gone, so wake all who may wait for its changes
+			t.engine.wake()
+			t.engine.woke()
 		}
+		t.release()
 	}()
 	return unconfirmed(errHangs)
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"salvor/access"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -37,7 +39,11 @@ func openAt(t *testing.T, at string, opts store.Options) *store.Store {
 // insertNode gives the error of one small transaction.
 func insertNode(t *testing.T, s *store.Store, id string) error {
 	t.Helper()
-	return s.Do(t.Context(), func(tx job.Tx) error { return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll}) })
+	return insertNodeIn(t.Context(), s, id)
+}
+
+func insertNodeIn(ctx context.Context, s *store.Store, id string) error {
+	return s.Do(ctx, func(tx job.Tx) error { return s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll}) })
 }
 
 // eventuallyInserted tries until the database accepts a node, and gives the time that this took. Each refusal must be one that the
@@ -184,6 +190,7 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	p := storetest.NewPair(t, true)
 	const conns = 6
 	s := openAt(t, p.Database("one"), store.Options{Migrate: store.MigrateEmpty, MaxConns: conns})
+	other := openAt(t, p.URL("one"), store.Options{MaxConns: conns}) // another process
 	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
 	if err := s.Register(t.Context(), me); err != nil {
 		t.Fatal(err)
@@ -200,8 +207,10 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	began := time.Now()
 	for i := range 3 * conns {
 		all.Go(func() {
+			id := fmt.Sprint("n", i)
 			err := s.Do(ctx, func(tx job.Tx) error {
-				return s.InsertNode(tx, &metal.Node{ID: fmt.Sprint("n", i), ProvisionState: metal.Enroll})
+				return errors.Join(s.InsertNode(tx, &metal.Node{ID: id, ProvisionState: metal.Enroll}),
+					s.Insert(tx, &job.Job{Kind: "rescue", Version: 1, Class: job.Operation, Subject: job.Node(id)}))
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -212,6 +221,24 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 				not++
 			default:
 				t.Errorf("a change while no commit ends: %v", err)
+			}
+		})
+	}
+	// Requests of users wait in a queue. They must not wait for one hung commit after the other.
+	user := access.WithRequester(ctx, access.Requester{User: "ann", Source: "192.0.2.1"})
+	for i := range 30 {
+		all.Go(func() {
+			asked := time.Now()
+			err := s.Do(user, func(tx job.Tx) error {
+				return s.InsertNode(tx, &metal.Node{ID: fmt.Sprint("n of a user", i), ProvisionState: metal.Enroll})
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if took := time.Since(asked); !problem.Is(err, problem.Unavailable) || took > 20*time.Second {
+				t.Errorf("a request behind commits that hang was answered after %s: %v", took, err)
+			}
+			if problem.IsUnconfirmed(err) {
+				may++
 			}
 		})
 	}
@@ -235,6 +262,10 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	if since, why := s.Trouble(); why == "" || since.IsZero() {
 		t.Error("the store thinks that all is well")
 	}
+	came := time.Now() // a new request does not wait for what hangs already
+	if err := insertNodeIn(user, s, "n late"); !problem.Is(err, problem.Unavailable) || problem.IsUnconfirmed(err) || time.Since(came) > 5*time.Second {
+		t.Errorf("a request that came while commits hung: %v after %s", err, time.Since(came))
+	}
 	db, err := sql.Open("pgx", p.Primary.URL("one"))
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +276,19 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 		t.Errorf("%d connections: %v", backends, err)
 	}
 	t.Logf("%d may have been made, %d were not, %d connections on the server, %s", may, not, backends, time.Since(began))
+	for _, s := range []*store.Store{s, other} {
+		for len(s.Woken()) > 0 { // what woke before
+			<-s.Woken()
+		}
+	}
 	p.Standby.Thaw()
+	for name, s := range map[string]*store.Store{"this process": s, "another process": other} {
+		select {
+		case <-s.Woken():
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s was not told of jobs when their commits ended", name)
+		}
+	}
 	eventuallyInserted(t, s, "after")
 	n := 0
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -258,5 +301,89 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	}
 	if n != may {
 		t.Errorf("%d changes were made, %d may have been", n, may)
+	}
+}
+
+// TestALeaseWaitsForNoCounter: whoever locks the row of the database's counter delays those who raise the counter or hold the
+// database, and no lease of a conductor.
+func TestALeaseWaitsForNoCounter(t *testing.T) {
+	t.Parallel()
+	server := storetest.NewInstance(t)
+	s := openAt(t, server.URL("postgres"), store.Options{Migrate: store.MigrateEmpty})
+	me := job.Conductor{ID: "c", Incarnation: "1", Hostname: "h"}
+	if err := s.Register(t.Context(), me); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("pgx", server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	locked, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locked.Rollback() }()
+	if _, err := locked.ExecContext(t.Context(), "SELECT 1 FROM incarnation FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range 3 { // more than there are connections for leases
+		all.Go(func() { _, _ = s.Raise(t.Context()) })
+	}
+	for end, n := time.Now().Add(30*time.Second), 0; n < 2; time.Sleep(10 * time.Millisecond) {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").Scan(&n); err != nil || time.Now().After(end) {
+			t.Fatalf("%d wait for the row: %v", n, err)
+		}
+	}
+	if err := s.Beat(t.Context(), me); err != nil {
+		t.Errorf("a lease beside those who wait for the counter: %v", err)
+	}
+	if err := locked.Rollback(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseWaitsForTransactions: Close waits for the transaction that has begun, refuses others meanwhile, and the transaction is
+// committed.
+func TestCloseWaitsForTransactions(t *testing.T) {
+	d := storetest.OnPostgres(t)
+	s, err := store.Open(t.Context(), d.URL, d.Key, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, release, closed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var once, all = sync.Once{}, sync.WaitGroup{}
+	all.Go(func() {
+		err := s.Do(t.Context(), func(tx job.Tx) error {
+			once.Do(func() { close(begun) })
+			<-release
+			return s.InsertNode(tx, &metal.Node{ID: "begun", ProvisionState: metal.Enroll})
+		})
+		if err != nil {
+			t.Errorf("the transaction that had begun: %v", err)
+		}
+	})
+	<-begun
+	go func() { closed <- s.Close() }()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := insertNode(t, s, "n"+time.Now().Format("150405.000000000"))
+		if problem.Is(err, problem.Unavailable) {
+			break
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("a transaction beside Close: %v", err)
+		}
+	}
+	select {
+	case err := <-closed:
+		t.Errorf("Close did not wait: %v", err)
+	default:
+	}
+	close(release)
+	all.Wait()
+	if err := <-closed; err != nil {
+		t.Error(err)
 	}
 }

@@ -85,7 +85,7 @@ func (s *Store) Hold(ctx context.Context, code, detail string) error {
 
 func (s *Store) changeIncarnation(ctx context.Context, what, text string, args ...any) (i record.Incarnation, err error) {
 	var before seen
-	err = s.Do(forLease(ctx, advanceTime), func(t job.Tx) error {
+	err = s.Do(forCounter(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
 			return err

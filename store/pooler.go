@@ -103,6 +103,33 @@ func checkPooler(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) err
 	return nil
 }
 
+// checkTimeLimits refuses a pooler that drops the time limits of the startup parameters, as PgBouncer does with those that its
+// ignore_startup_parameters names.
+func checkTimeLimits(ctx context.Context, config *pgx.ConnConfig, mode PoolMode) error {
+	if mode == PoolSession || mode == PoolTransaction {
+		return nil // statements set the limits
+	}
+	conn, err := connectOne(ctx, connectorOf(config, new(atomic.Int32)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	results, err := conn.PgConn().Exec(ctx, "SELECT pg_backend_pid(), name, setting FROM pg_settings WHERE unit = 'ms'").ReadAll()
+	if err != nil || len(results) != 1 {
+		return errors.Join(err, fmt.Errorf("database: %d results for its time limits", len(results)))
+	}
+	wanted := bounds(false)
+	for _, row := range results[0].Rows {
+		name := string(row[1])
+		asked, ours := wanted[name]
+		ours = ours && config.RuntimeParams[name] == asked // else the URL says another limit, perhaps in another unit
+		if ours && string(row[2]) != asked && string(row[0]) != fmt.Sprint(conn.PgConn().PID()) {
+			return problem.Invalidf("database: a pooler such as PgBouncer is between and drops the connection's %s; set [database]pool_mode to the pool_mode of the pooler, session or transaction", name)
+		}
+	}
+	return nil
+}
+
 // refusedByPooler names the option to set when a pooler refuses a request that PostgreSQL accepts.
 func refusedByPooler(err error) error {
 	var pe *pgconn.PgError

@@ -36,7 +36,11 @@ type postgresEngine struct {
 	hint    chan struct{}
 	running context.Context // ends at close
 	cancel  context.CancelFunc
-	tasks   sync.WaitGroup
+	commits commits
+
+	mu     sync.Mutex
+	closed bool
+	tasks  sync.WaitGroup // background work and transactions; see start
 }
 
 const (
@@ -123,6 +127,9 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	lines := &vigil{}
 	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, local: local, hints: hints, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err = checkPooler(ctx, config, opts.PoolMode); err == nil {
+		err = checkTimeLimits(ctx, config, opts.PoolMode)
+	}
+	if err == nil {
 		err = readyPostgres(ctx, url, opts)
 	}
 	if err != nil {
@@ -143,7 +150,21 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 	return e, nil
 }
 
+// start counts a transaction, and refuses it if the engine is closed. Its end is tasks.Done.
+func (e *postgresEngine) start() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.tasks.Add(1)
+	return true
+}
+
 func (e *postgresEngine) close() error {
+	e.mu.Lock()
+	e.closed = true // from here on nobody adds to tasks
+	e.mu.Unlock()
 	e.cancel()
 	e.tasks.Wait()
 	return errors.Join(e.db.Close(), e.leases.Close())

@@ -120,8 +120,10 @@ func readTime(url string) time.Duration {
 // patience is what a caller may say of a transaction by its context.
 type patience struct {
 	within time.Duration
-	// lease: it is sent over the connection that is kept for leases, which nobody else can hold up.
+	// lease: it uses the connections for leases, for which nothing else waits.
 	lease bool
+	// counter: it changes the database's counter or hold, which all processes share.
+	counter bool
 }
 
 type patienceKey struct{}
@@ -134,7 +136,13 @@ func within(ctx context.Context, d time.Duration) context.Context {
 
 // forLease is within for what a lease depends on.
 func forLease(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience{d, true})
+	return context.WithValue(ctx, patienceKey{}, patience{within: d, lease: true})
+}
+
+// forCounter is within for changes of the database's counter. They lock the one row that all processes change, so they must not use
+// the connections for leases.
+func forCounter(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, patience{within: d, counter: true})
 }
 
 func patienceOf(ctx context.Context) patience {

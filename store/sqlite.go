@@ -38,7 +38,7 @@ const (
 	writeSeats = 8
 )
 
-func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger) (_ *sqliteEngine, err error) {
+func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger, wake func()) (_ *sqliteEngine, err error) {
 	if path, err = sqlitePath(path); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		return nil, err
 	}
 	mark(e.lock)
-	if e.writer, err = startWriter(ctx, e.write, log); err != nil {
+	if e.writer, err = startWriter(ctx, e.write, log, wake); err != nil {
 		return nil, err
 	}
 	if e.read, err = sql.Open("sqlite", sqliteDSN(path, opts, "&_pragma=query_only(1)&_pragma=cache_size(-4000)")); err != nil {
@@ -171,6 +171,12 @@ func (e *sqliteEngine) classify(err error) error {
 		return problem.Unavailablef("database: %s is damaged: stop salvor serve and look at the file: %w", e.path, err)
 	}
 	return err
+}
+
+// ioError tells an error of the file system that is not a full disk. After a full disk nothing of a commit is valid.
+func ioError(err error) bool {
+	var se *sqlite.Error
+	return errors.As(err, &se) && se.Code()&0xff == sqlite3.SQLITE_IOERR
 }
 
 func (e *sqliteEngine) violated(err error) string {

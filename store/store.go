@@ -122,7 +122,7 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	var err error
 	switch {
 	case strings.HasPrefix(url, "sqlite:"):
-		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log)
+		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log, s.hinted)
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
 		s.shared = true
 		s.engine, err = openPostgres(ctx, url, opts, s.log, s.hinted)
@@ -179,7 +179,7 @@ func (s *Store) hinted() {
 
 // changed records that a transaction was committed, or may have been.
 func (s *Store) changed(ctx context.Context, who access.Requester) {
-	if !patienceOf(ctx).lease {
+	if p := patienceOf(ctx); !p.lease && !p.counter {
 		s.history.changed()
 	}
 	if who.Changed != nil {
@@ -214,6 +214,8 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		told := s.engine.classify(err)
 		if problem.IsUnconfirmed(told) {
 			s.changed(ctx, who)
+			s.hinted() // the change may be there already
+			s.engine.woke()
 		}
 		if s.mood.worse(s.now, err, told) {
 			s.log.Warn("the database takes no changes", "error", told)

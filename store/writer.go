@@ -22,6 +22,7 @@ import (
 // one at a time, so that a panic unwinds where it belongs.
 type writer struct {
 	log   *slog.Logger
+	wake  func() // called when a commit ends well whose caller has stopped waiting
 	conn  *sql.Conn
 	run   *single
 	queue [classes]chan *entry
@@ -88,12 +89,12 @@ var errLost = problem.Unavailablef("database: the transaction was lost with thos
 // stuck is how long a batch may hold the writer before the log says who does.
 const stuck = 15 * time.Second
 
-func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger) (*writer, error) {
+func startWriter(ctx context.Context, db *sql.DB, log *slog.Logger, wake func()) (*writer, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	w := &writer{log: log, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
+	w := &writer{log: log, wake: wake, conn: conn, quit: make(chan struct{}), ended: make(chan struct{})}
 	for c := range w.queue {
 		w.queue[c] = make(chan *entry, batch)
 	}
@@ -158,7 +159,9 @@ func (w *writer) batch(first *entry) {
 	case open:
 		if err = w.bound(ctx, "COMMIT"); err != nil {
 			_ = w.statement(ctx, "ROLLBACK")
-			err = fmt.Errorf("commit: %w", err)
+			if err = fmt.Errorf("commit: %w", err); ioError(err) {
+				err = unconfirmed(err) // the end of the transaction may have reached the disk
+			}
 		}
 	case len(served) > 0:
 		_ = w.statement(ctx, "ROLLBACK")
@@ -228,7 +231,15 @@ func (w *writer) do(ctx context.Context, fn func(context.Context, runner) error)
 			case told := <-e.told:
 				return cmp.Or(err, told)
 			case <-isLate:
-				return cmp.Or(err, unconfirmed(errHangs))
+				if err != nil {
+					return err
+				}
+				go func() { // it ends with the batch
+					if <-e.told == nil {
+						w.wake()
+					}
+				}()
+				return unconfirmed(errHangs)
 			}
 		case err := <-e.told: // BEGIN failed
 			return err

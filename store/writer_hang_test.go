@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func TestAHungDiskIsAnswered(t *testing.T) {
 					once.Do(func() { close(hung); <-thaw })
 				}
 			}
-			return s.InsertNode(tx, node("inside"))
+			return errors.Join(s.InsertNode(tx, node("inside")), s.Insert(tx, &job.Job{Kind: "rescue", Version: 1, Class: job.Operation, Subject: job.Node("inside")}))
 		})
 		if !problem.Is(err, problem.Unavailable) || !problem.IsUnconfirmed(err) {
 			t.Errorf("in a commit that hangs: %v", err)
@@ -53,7 +54,15 @@ func TestAHungDiskIsAnswered(t *testing.T) {
 	if err := s.Do(ctx, insertsNode(s, "late")); !problem.Is(err, problem.Unavailable) || problem.IsUnconfirmed(err) || time.Since(came) > commitTime/2 {
 		t.Errorf("who came while the commit hung: %v after %s", err, time.Since(came))
 	}
+	for len(s.Woken()) > 0 { // what woke before
+		<-s.Woken()
+	}
 	close(thaw)
+	select {
+	case <-s.Woken():
+	case <-time.After(commitTime):
+		t.Error("nobody was told of the job when its commit ended")
+	}
 	if err := s.Do(t.Context(), insertsNode(s, "after")); err != nil {
 		t.Error(err)
 	}

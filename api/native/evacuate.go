@@ -18,6 +18,7 @@ type Jobs interface {
 	Latest(ctx context.Context, s job.Subject, limit int) ([]job.Event, error)
 	Unended(tx job.Tx, s job.Subject) ([]job.Job, error)
 	Ticks(ctx context.Context, groups []string) (map[string]int64, error)
+	Place(ctx context.Context, j job.Job) (*job.Place, error)
 }
 
 // maxHistory is how much of a host's timeline is told: the newest.

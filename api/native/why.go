@@ -61,7 +61,7 @@ func (s *server) whyNode(c *api.Call) error {
 		return err
 	}
 	var live []metal.LiveConductor
-	if at.Crew, live, err = s.crew(ctx, n.ConductorGroup); err != nil {
+	if at.Crew, live, err = s.crew(ctx, n.ConductorGroup, at.Jobs); err != nil {
 		return err
 	}
 	at.Offered = slices.ContainsFunc(live, func(l metal.LiveConductor) bool {
@@ -75,8 +75,8 @@ func (s *server) whyNode(c *api.Call) error {
 	return s.answerWhy(c, wire.Subject{Kind: "node", ID: n.ID, Name: n.Name}, &w)
 }
 
-// crew is who could work on jobs of a conductor group; live are those that do live.
-func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.LiveConductor, error) {
+// crew is who could work on a subject's jobs, which are of a conductor group; live are those that do live.
+func (s *server) crew(ctx context.Context, group string, jobs []job.Job) (record.Crew, []metal.LiveConductor, error) {
 	group = strings.ToLower(group)
 	out := record.Crew{Group: group, Owners: map[string]string{}}
 	all, err := s.Conductors.Conductors(ctx)
@@ -97,7 +97,13 @@ func (s *server) crew(ctx context.Context, group string) (record.Crew, []metal.L
 		}
 	}
 	ticks, err := s.Jobs.Ticks(ctx, []string{group})
+	if err != nil {
+		return out, live, err
+	}
 	out.Ticks = ticks[group]
+	if lead := record.Lead(jobs); lead != nil {
+		out.Queue, err = s.Jobs.Place(ctx, *lead)
+	}
 	return out, live, err
 }
 
@@ -138,7 +144,7 @@ func (s *server) whyServer(c *api.Call) error {
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.Subject(srv.ID)); err != nil {
 		return err
 	}
-	if at.Crew, _, err = s.crew(ctx, ""); err != nil {
+	if at.Crew, _, err = s.crew(ctx, "", at.Jobs); err != nil {
 		return err
 	}
 	moves, err := s.Services.Servers.Moves(ctx, compute.MoveFilter{ServerID: srv.ID, Open: true}, record.Page{Limit: 1})
@@ -245,7 +251,7 @@ func (s *server) whyHost(c *api.Call) error {
 	if at.Jobs, err = s.Jobs.Unended(nil, compute.HostSubject(h.ID)); err != nil {
 		return err
 	}
-	if at.Crew, _, err = s.crew(ctx, ""); err != nil {
+	if at.Crew, _, err = s.crew(ctx, "", at.Jobs); err != nil {
 		return err
 	}
 	if at.Receipt, err = s.openReceipt(ctx, h.ID); err != nil {
