@@ -3,7 +3,9 @@ package compute
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -19,8 +21,10 @@ func GuestInitiator(hostID, serverID string) string {
 
 const guestInitiators = "iqn.2026-11.org.salvor:"
 
+const qemuInitiators = "iqn.2008-11.org.linux-kvm:"
+
 // qemuInitiator is what QEMU takes for a guest that was defined without a name.
-func qemuInitiator(serverID string) string { return "iqn.2008-11.org.linux-kvm:" + serverID }
+func qemuInitiator(serverID string) string { return qemuInitiators + serverID }
 
 // Initiator is the name by which a server on a host logs in to its volumes.
 func Initiator(h *Host, serverID string) string {
@@ -53,7 +57,7 @@ func (s *Server) HasVolumes() (some, only bool) {
 	return some, only && some
 }
 
-// Targets reads the targets of a server's volumes.
+// Targets reads the targets of a server's volumes. Conflict: a record says that a volume is not this server's any more.
 func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 	var out []string
 	for _, d := range srv.Disks {
@@ -64,10 +68,74 @@ func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if v.ServerID != srv.ID {
+			return nil, problem.Conflictf("volume %s is not attached to server %s by its record, which says %s%s; take it off the server first: openstack server remove volume %[2]s %[1]s",
+				v.ID, srv.ID, v.Status, record.Because(v.ServerID))
+		}
 		out = append(out, v.IQN)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// Outsiders gives what tells whether an initiator is to be taken off a target: it is the name of a guest or a host of ours, and no server
+// has a volume of the target there by the records. While a planned move goes on, a server is at both of its ends. Names that are not ours stay.
+func (s *Servers) Outsiders(ctx context.Context, target string) (func(initiator string) bool, error) {
+	volumes, err := s.store.Volumes().List(ctx, nil, VolumeFilter{IQN: target}, record.Page{})
+	if err != nil {
+		return nil, err
+	}
+	stays := map[string]bool{}
+	for _, v := range volumes {
+		if v.ServerID == "" {
+			continue
+		}
+		if err := s.holders(ctx, v, stays); err != nil {
+			return nil, err
+		}
+	}
+	hosts, _, err := s.hosts.rollCall(ctx, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, h := range hosts {
+		ours[h.Inventory.InitiatorIQN] = h.Inventory.InitiatorIQN != ""
+	}
+	return func(name string) bool {
+		return !stays[name] && (ours[name] || strings.HasPrefix(name, guestInitiators) || strings.HasPrefix(name, qemuInitiators))
+	}, nil
+}
+
+// holders adds the names by which the server of a volume may be logged in to it.
+func (s *Servers) holders(ctx context.Context, v *Volume, to map[string]bool) error {
+	srv, err := s.store.Servers().Get(ctx, nil, v.ServerID)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	for _, d := range srv.Disks {
+		for _, name := range d.Initiators {
+			to[name] = to[name] || d.VolumeID == v.ID
+		}
+	}
+	ends, err := s.moveEnds(ctx, nil, MoveFilter{ServerID: srv.ID}, srv.HostID)
+	if err != nil {
+		return err
+	}
+	if len(ends[srv.ID]) > 0 {
+		to[qemuInitiator(srv.ID)] = true
+	}
+	for _, id := range append(ends[srv.ID], srv.HostID) {
+		h, err := s.store.Hosts().Get(ctx, nil, id)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		to[Initiator(h, srv.ID)] = true
+	}
+	return nil
 }
 
 // On lists the servers of a host, deleted ones left out.

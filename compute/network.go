@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,9 +108,14 @@ func lastOf(p netip.Prefix) netip.Addr {
 func newVolumes(c *core) *Volumes {
 	s := record.NewCollection("volume", c.store.Volumes(), c.jobs, c.now)
 	s.Check = checkVolume
-	s.Admit = func(_ context.Context, _ job.Tx, ch record.Change[Volume]) error {
+	s.Admit = func(ctx context.Context, tx job.Tx, ch record.Change[Volume]) error {
 		if ch.Old == nil {
 			return nil
+		}
+		if ch.New != nil && ch.Old.ServerID != "" && ch.New.ServerID != ch.Old.ServerID {
+			if err := c.notHeld(ctx, tx, ch.Old); err != nil {
+				return err
+			}
 		}
 		free := ch.Old.Status == VolumeAvailable || ch.Old.Status == VolumeError
 		if ch.New == nil && !free {
@@ -121,6 +127,15 @@ func newVolumes(c *core) *Volumes {
 		return nil
 	}
 	return s
+}
+
+// notHeld refuses to call a volume free that its server still has: another one would write to it beside that.
+func (c *core) notHeld(ctx context.Context, tx job.Tx, v *Volume) error {
+	srv, err := c.store.Servers().Get(ctx, tx, v.ServerID)
+	if err != nil || srv.State == Deleted || !slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.VolumeID == v.ID }) {
+		return ignoreNotFound(err)
+	}
+	return problem.Conflictf("volume %s is a disk of server %s: take it off there first: openstack volume set --state in-use %[1]s; openstack server remove volume %[2]s %[1]s", v.ID, srv.ID)
 }
 
 func reach(v *Volume) [3]string { return [3]string{v.Portal, v.IQN, strconv.Itoa(v.LUN)} }

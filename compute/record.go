@@ -141,6 +141,6 @@ type Volume struct {
 
 // VolumeFilter narrows a list of volumes.
 type VolumeFilter struct {
-	Project, Name, ServerID string
-	Status                  VolumeStatus
+	Project, Name, ServerID, IQN string
+	Status                       VolumeStatus
 }

@@ -280,6 +280,35 @@ func TestVolumesComeAndGo(t *testing.T) {
 	}
 }
 
+// TestAVolumeThatAServerHasIsNotCalledFree: another server would take it and write beside the first one. The remedy is accepted.
+func TestAVolumeThatAServerHasIsNotCalledFree(t *testing.T) {
+	w := newWorld(t)
+	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
+	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	s := w.server(alice, compute.Active)
+	w.act(s.ID, compute.Act{Action: compute.AttachVolume, VolumeID: vol.ID}, alice)
+	w.endJobs(s.ID)
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Attached(w.ctx, tx, s.ID, compute.VolumeArgs{VolumeID: vol.ID, Device: "vdb"})
+	})
+	reset := func(status compute.VolumeStatus, server string) error {
+		_, err := w.Volumes.Update(w.ctx, vol.ID, admin.Asker, func(v *compute.Volume) error { v.Status, v.ServerID = status, server; return nil })
+		return err
+	}
+	err := reset(compute.VolumeAvailable, "")
+	if w.want(err, problem.Conflict); !strings.Contains(err.Error(), "openstack server remove volume "+s.ID) {
+		t.Error(err)
+	}
+	w.no(reset(compute.VolumeError, s.ID))
+	w.no(reset(compute.VolumeInUse, s.ID)) // the first half of the remedy
+	w.act(s.ID, compute.Act{Action: compute.DetachVolume, VolumeID: vol.ID}, alice)
+	w.endJobs(s.ID)
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Detached(w.ctx, tx, s.ID, compute.VolumeArgs{VolumeID: vol.ID})
+	})
+	w.no(reset(compute.VolumeAvailable, ""))
+}
+
 func TestRebuildTakesTheNewImage(t *testing.T) {
 	w := newWorld(t)
 	other := &compute.Image{Name: "other", Visibility: "public", Status: compute.ImageActive, DiskFormat: "qcow2", Digest: digest,

@@ -162,11 +162,14 @@ func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *step) error 
 	if err != nil {
 		return err
 	}
+	st.args = VolumeArgs{VolumeID: v.ID, Device: d.Name}
+	if v.ServerID != st.server.ID {
+		return nil // its record was reset: it is nobody's, or another server's, and stays so
+	}
 	if v.Status != VolumeInUse {
 		return problem.Conflictf("volume %s is %s, not in use", v.ID, v.Status)
 	}
 	v.Status = VolumeDetaching
-	st.args = VolumeArgs{VolumeID: v.ID, Device: d.Name}
 	return s.store.Volumes().Save(tx, v)
 }
 

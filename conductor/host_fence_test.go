@@ -434,7 +434,7 @@ func TestContradictedGetsItsVolumesBack(t *testing.T) {
 	}
 	name := compute.GuestInitiator(y.host.ID, servers[0].ID)
 	err = y.store.Do(ctx, func(tx job.Tx) error {
-		return y.store.Volumes().Insert(tx, &compute.Volume{Record: record.Record{ID: servers[0].Disks[0].VolumeID}, Name: "v", SizeGiB: 1, Status: compute.VolumeInUse, IQN: "iqn.2026-11.test:v"})
+		return y.store.Volumes().Insert(tx, &compute.Volume{Record: record.Record{ID: servers[0].Disks[0].VolumeID}, Name: "v", SizeGiB: 1, Status: compute.VolumeInUse, ServerID: servers[0].ID, IQN: "iqn.2026-11.test:v"})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/storage"
 )
 
 // logsIn tells whether a guest may log in to its volumes because of such an errand, now or at its next start.
@@ -18,13 +19,14 @@ func logsIn(v compute.Verb) bool {
 }
 
 // admitInitiators lets the host of a server in to the server's volumes: before the server is defined there, or is given a volume. A
-// fence takes that leave away again, for this host alone. Without a storage that is spoken to, nothing is done.
+// fence takes that leave away again, for this host alone. Without a storage that is spoken to nobody is let in, but a volume that is another
+// server's by now is refused all the same.
 func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
-	if c.Storage == nil || g.host == nil || g.host.Kind != compute.AgentHost {
+	if g.host == nil || g.host.Kind != compute.AgentHost {
 		return nil
 	}
 	targets, err := c.Compute.Servers.Targets(ctx, g.server)
-	if err != nil {
+	if err != nil || c.Storage == nil {
 		return err
 	}
 	if err := c.leased(); err != nil {
@@ -32,9 +34,41 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 	}
 	initiator := compute.Initiator(g.host, g.server.ID)
 	for _, target := range targets {
-		if err := c.Storage.Allow(ctx, target, initiator); err != nil {
+		if err := c.letInto(ctx, target, initiator); err != nil {
 			return fmt.Errorf("let host %s in to target %s as %s: %w", g.host.Name, target, initiator, err)
 		}
+	}
+	return nil
+}
+
+// letInto lets an initiator in to a target. Before that, a storage that can takes all those of ours off it that have nothing to do there by the
+// records: whatever a receipt says, a guest that writes elsewhere has lost the volume by then. After it they are looked for again: a target
+// that let everybody in does not any more, and a server may have gone elsewhere meanwhile.
+func (c *Conductor) letInto(ctx context.Context, target, initiator string) error {
+	if err := c.exclude(ctx, target, ""); err != nil {
+		return err
+	}
+	if err := c.Storage.Allow(ctx, target, initiator); err != nil {
+		return err
+	}
+	return c.exclude(ctx, target, initiator)
+}
+
+// exclude takes off a target whom the records do not name. Conflict: fresh, which has just been let in, is one of those.
+func (c *Conductor) exclude(ctx context.Context, target, fresh string) error {
+	x, ok := c.Storage.(storage.Excluder)
+	if !ok {
+		return nil
+	}
+	goes, err := c.Compute.Servers.Outsiders(ctx, target)
+	if err != nil {
+		return err
+	}
+	if err := x.Exclude(ctx, target, goes); err != nil {
+		return err
+	}
+	if fresh != "" && goes(fresh) {
+		return problem.Conflictf("no server has a volume of target %s there any more", target)
 	}
 	return nil
 }
@@ -103,8 +137,8 @@ func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) erro
 }
 
 // shutOut takes the server's volumes away from its fenced source once more, right before they are another host's: a job that was under
-// way when the host was fenced may have let it in again. A storage that does not answer holds the move up only where nothing else
-// proves that the source cannot write.
+// way when the host was fenced may have let it in again. A storage that does not answer holds the move up, whatever the fence rests on: the
+// other evidence may be false. One that refuses holds it up only where nothing else proves that the source cannot write.
 func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
 	some, _ := v.server.HasVolumes()
 	if c.Storage == nil || !some || v.move.ReceiptID == "" || v.move.State != compute.MovePreparing {
@@ -132,11 +166,11 @@ func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
+	case bounded.Err() != nil || problem.Is(err, problem.Unavailable):
+		err = problem.Unavailablef("%w", err)
 	case !receipt.Has(compute.StorageRevoked) || receipt.Has(compute.PowerCut):
 		c.Log.Warn("a server goes on elsewhere, and its volumes could not be taken from its fenced host once more", "server", v.server.ID, "host", source.Name, "error", err)
 		return nil
-	case bounded.Err() != nil:
-		err = problem.Unavailablef("%w", err)
 	}
 	return fmt.Errorf("take the volumes of server %s from its fenced host %s: %w", v.server.ID, source.Name, err)
 }

@@ -20,6 +20,7 @@ type gate struct {
 	let    []string
 	broken error
 	mute   error // of what takes leave away
+	asked  int   // how often leave was to be taken away
 }
 
 func (g *gate) Allow(_ context.Context, target, initiator string) error {
@@ -34,6 +35,7 @@ func (g *gate) Allow(_ context.Context, target, initiator string) error {
 func (g *gate) Revoke(_ context.Context, initiators ...string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.asked++
 	if g.mute == nil {
 		g.let = slices.DeleteFunc(g.let, func(word string) bool { _, name, _ := strings.Cut(word, " "); return slices.Contains(initiators, name) })
 	}
@@ -141,5 +143,151 @@ func (h *house) waitsFor(t *testing.T, what string) {
 		if time.Now().After(end) {
 			t.Fatalf("no job waits for %q: %+v", what, open)
 		}
+	}
+}
+
+// excluding is a gate that can take single initiators off a target.
+type excluding struct{ *gate }
+
+func (e excluding) Exclude(_ context.Context, target string, goes func(string) bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mute == nil {
+		e.let = slices.DeleteFunc(e.let, func(word string) bool { at, name, _ := strings.Cut(word, " "); return at == target && goes(name) })
+	}
+	return e.mute
+}
+
+// west gives the other host an initiator of its own.
+func (s *street) west(t *testing.T) *compute.Host {
+	t.Helper()
+	h := s.others[0].host
+	h.Inventory.InitiatorIQN = "iqn.2026-11.test:west"
+	s.tx(t, func(tx job.Tx) error { return s.store.Hosts().Save(tx, h) })
+	return h
+}
+
+const targetOfVolume = "iqn.2026-11.test:v"
+
+// TestOneHolderOfAVolume: before a guest is defined, every name of ours is off the target that has nothing to do there by the records: that of
+// the same server on another host, that of another server, and that of another host. Names that are not ours stay.
+func TestOneHolderOfAVolume(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	west := s.west(t)
+	const stranger = "iqn.2001-04.com.example:backup"
+	g := &gate{}
+	for _, name := range []string{stranger, west.Inventory.InitiatorIQN, compute.GuestInitiator("former", s.server), compute.GuestInitiator(s.host.ID, "deleted"), "iqn.2008-11.org.linux-kvm:" + s.server} {
+		g.let = append(g.let, targetOfVolume+" "+name)
+	}
+	s.con.Config.Storage = excluding{g}
+	s.con = New(s.con.Config)
+	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{targetOfVolume + " " + stranger, targetOfVolume + " " + compute.Initiator(s.host, s.server)}; !slices.Equal(g.let, want) {
+		t.Errorf("let in: %v, want %v", g.let, want)
+	}
+	g.mute = problem.Unavailablef("it does not answer")
+	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("admitted by a storage that takes nobody off: %v", err)
+	}
+}
+
+// TestAHostThatTheServerLeftIsNotLetIn: the job that lets it in was held up while the server went elsewhere.
+func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	s.west(t)
+	g := &gate{}
+	s.con.Config.Storage = excluding{g}
+	s.con = New(s.con.Config)
+	late := &guest{server: s.now(t), host: s.host}
+	s.tx(t, func(tx job.Tx) error {
+		return s.services.Servers.Edit(t.Context(), tx, s.server, func(srv *compute.Server) { srv.HostID = s.others[0].host.ID })
+	})
+	if err := s.con.admitInitiators(t.Context(), late); !problem.Is(err, problem.Conflict) || len(g.let) > 0 {
+		t.Errorf("let in: %v, %v", g.let, err)
+	}
+}
+
+// TestAMoveWaitsForTheStorage: while the storage does not answer, nobody knows whether the fenced host still has the volumes, whatever the
+// fence rests on. Its evidence may be false.
+func TestAMoveWaitsForTheStorage(t *testing.T) {
+	t.Parallel()
+	for _, evidence := range []compute.Evidence{compute.Attested, compute.PowerCut} {
+		t.Run(string(evidence), func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+			s.west(t)
+			s.tx(t, func(tx job.Tx) error {
+				_, err := s.services.Hosts.GiveReceipt(t.Context(), tx, s.host.ID, []compute.Proof{{Evidence: evidence, Text: "said", At: time.Now()}}, "", "")
+				return err
+			})
+			g := &gate{mute: problem.Unavailablef("it does not answer"), let: []string{targetOfVolume + " " + compute.Initiator(s.host, s.server)}}
+			s.con.Config.Storage = g
+			s.con = New(s.con.Config)
+			s.evacuate(t)
+			stop := s.conduct(t)
+			for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+				s.pokeAll()
+				g.mu.Lock()
+				asked := g.asked
+				g.mu.Unlock()
+				if asked > 1 {
+					break
+				}
+				if time.Now().After(end) {
+					stop()
+					t.Fatalf("the storage was asked %d times; the move is %s", asked, s.lastMove(t).State)
+				}
+			}
+			if m := s.lastMove(t); m.State != compute.MovePreparing {
+				t.Errorf("the move is %s", m.State)
+			}
+			g.mu.Lock()
+			g.mute = nil
+			g.mu.Unlock()
+			stop()
+			s.workAll(t)
+			if m := s.lastMove(t); m.State != compute.MoveDone || slices.Contains(g.let, targetOfVolume+" "+compute.Initiator(s.host, s.server)) {
+				t.Errorf("the move is %s (%s), let in: %v", m.State, m.Problem, g.let)
+			}
+		})
+	}
+}
+
+// TestAVolumeOfAnotherServerIsNotDefined: an administrator called a volume free while a server had it, and another one took it. Neither a
+// start nor a rescue brings it back to the first one, which can be parted from it.
+func TestAVolumeOfAnotherServerIsNotDefined(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, quarters{state: compute.Active})
+	h.act(t, compute.Act{Action: compute.AttachVolume, VolumeID: h.volume})
+	h.work(t)
+	const other = "11111111-2222-4333-8444-555555555555"
+	h.tx(t, func(tx job.Tx) error {
+		v, err := h.store.Volumes().Get(t.Context(), tx, h.volume)
+		if err != nil {
+			return err
+		}
+		v.ServerID = other
+		return h.store.Volumes().Save(tx, v)
+	})
+	for _, a := range []compute.Act{{Action: compute.RebootHard}, {Action: compute.Rescue}} {
+		h.did = nil
+		h.act(t, a)
+		h.work(t)
+		if s := h.now(t); slices.Contains(h.did, compute.Define) || s.Fault == nil || !strings.Contains(s.Fault.Message, "openstack server remove volume "+h.server) {
+			t.Errorf("%s: did %v, fault %+v", a.Action, h.did, s.Fault)
+		}
+		h.tx(t, func(tx job.Tx) error {
+			return h.services.Servers.Edit(t.Context(), tx, h.server, func(s *compute.Server) { s.State, s.Fault, s.Rescue = compute.Active, nil, nil })
+		})
+	}
+	h.act(t, compute.Act{Action: compute.DetachVolume, VolumeID: h.volume})
+	h.work(t)
+	v, err := h.store.Volumes().Get(t.Context(), nil, h.volume)
+	if err != nil || len(volumesOf(h.now(t))) > 0 || v.ServerID != other || v.Status != compute.VolumeInUse {
+		t.Errorf("disks %v; the volume is %+v, %v", h.now(t).Disks, v, err)
 	}
 }

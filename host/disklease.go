@@ -305,7 +305,12 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 		return err
 	}
 	renewals := 0
-	for first := true; ; first = false {
+	for first, looked := true, began; ; first = false {
+		if !first {
+			if looked, err = d.agent.Alive(); err != nil {
+				return err
+			}
+		}
 		l, raw, err := d.look(ctx, s, path)
 		if now, clockErr := d.agent.Alive(); clockErr == nil && now-began > leaseGiveUp {
 			return problem.Forbiddenf("%s: the lease of its disk %s still changes after %s, last by %s", c.refused(), diskOf(path), leaseGiveUp, l.owner())
@@ -324,7 +329,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 			if d.owns(path, l) {
 				err = d.resume(ctx, s, path)
 			} else {
-				err = d.take(ctx, s, path, c, false)
+				err = d.take(ctx, s, path, c, looked, false)
 			}
 		default:
 			var age time.Duration
@@ -342,7 +347,7 @@ func (d *diskLeases) acquire(ctx context.Context, path string, c claim) error {
 				continue
 			}
 			if err == nil && !c.checkOnly {
-				err = d.take(ctx, s, path, c, true)
+				err = d.take(ctx, s, path, c, looked, true)
 			}
 		}
 		if err != nil && !problem.Is(err, problem.Forbidden) && !problem.Is(err, problem.Conflict) {
@@ -406,13 +411,10 @@ func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim)
 	return d.hold(ctx, s, path, l, c)
 }
 
-// take puts a lease of this host in the place of another one, waits, and reads it again: another host may take it at the same time.
-func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, broke bool) error {
+// take puts a lease of this host in the place of another one, which was read after looked. Then it waits and reads again: another host may
+// take it at the same time.
+func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, looked time.Duration, broke bool) error {
 	l := d.fresh(c)
-	began, err := d.agent.Alive()
-	if err != nil {
-		return err
-	}
 	if _, err := bounded(ctx, s, func() (bool, error) { return true, durable.Replace(path, l.encode(), 0o644) }); err != nil {
 		return err
 	}
@@ -424,7 +426,7 @@ func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, b
 		return err
 	}
 	wait := d.settle
-	if ended-began > d.settle { // another taker may have seen the former lease meanwhile
+	if ended-looked > d.settle { // another host may own the lease by now, and finds out at its next renewal
 		wait = d.watch
 	}
 	if !pause(ctx, wait) {

@@ -307,6 +307,10 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 		return
 	}
 	c := claim{server: server, epoch: g.Epoch}
+	looked, err := d.agent.Alive()
+	if err != nil {
+		return
+	}
 	l, raw, err := d.look(ctx, s, path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -321,9 +325,9 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 		go d.endGuest(ctx, server, l)
 		return
 	case l.State == leaseFree:
-		err = d.take(ctx, s, path, c, false)
+		err = d.take(ctx, s, path, c, looked, false)
 	default:
-		err = d.adoptHeld(ctx, s, path, l, raw, g)
+		err = d.adoptHeld(ctx, s, path, l, raw, g, looked)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.complain(err, path)
@@ -332,7 +336,7 @@ func (d *diskLeases) adoptRunning(ctx context.Context, s *store, path, server st
 
 // adoptHeld decides on a guest that runs here while the lease of its disk says that another owner, which is no newer, has it. An owner that
 // does not renew it has gone. Of two that live the newer one stays.
-func (d *diskLeases) adoptHeld(ctx context.Context, s *store, path string, l diskLease, raw []byte, g compute.Guest) error {
+func (d *diskLeases) adoptHeld(ctx context.Context, s *store, path string, l diskLease, raw []byte, g compute.Guest, looked time.Duration) error {
 	age, renewed, err := d.unchanged(path, l, raw)
 	c := claim{server: g.ID, epoch: g.Epoch}
 	switch {
@@ -342,7 +346,7 @@ func (d *diskLeases) adoptHeld(ctx context.Context, s *store, path string, l dis
 		go d.endGuest(ctx, g.ID, l)
 		return nil
 	case renewed || age >= d.watch:
-		return d.take(ctx, s, path, c, true)
+		return d.take(ctx, s, path, c, looked, true)
 	}
 	return nil
 }

@@ -364,6 +364,43 @@ func takeAtOnce(t *testing.T, state string) {
 	}
 }
 
+// TestATakerThatWasHeldUp: between its look at a free lease and its own lease another host took it and may start the guest. The taker watches
+// for as long as that host needs to find out.
+func TestATakerThatWasHeldUp(t *testing.T) {
+	t.Parallel()
+	w := newLeaseHosts(t)
+	a, b := w.host(), w.host()
+	spec := w.spec()
+	w.run(a, spec)
+	w.ok(w.order(a, compute.SetPower, spec, compute.Args{Power: compute.PowerOff}))
+	path, c := filepath.Join(w.pool, spec.ServerID+"-vda"+leaseSuffix), claim{server: spec.ServerID, epoch: spec.Epoch}
+	b.leases.watch = 3 * time.Second
+	alive, calls := b.Alive, 0
+	b.Alive = func() (time.Duration, error) {
+		if calls++; calls == 2 { // the first is before the look
+			if err := a.leases.acquire(t.Context(), path, c); err != nil {
+				t.Error(err)
+			}
+			w.now.now.Add(int64(time.Second))
+		}
+		return alive()
+	}
+	type end struct {
+		err  error
+		both bool
+	}
+	done := make(chan end, 1)
+	go func() {
+		err := b.leases.acquire(t.Context(), path, c)
+		done <- end{err, a.leases.heldAt(path) != nil}
+	}()
+	time.Sleep(100 * time.Millisecond) // one that does not watch has ended by now
+	w.round(a)
+	if e := <-done; e.err != nil || e.both {
+		t.Errorf("%v; both own the lease: %t", e.err, e.both)
+	}
+}
+
 // TestAStoreThatCannotBeWritten: nothing starts where no lease can be had; an owner that cannot renew goes on, and says so.
 func TestAStoreThatCannotBeWritten(t *testing.T) {
 	t.Parallel()

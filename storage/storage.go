@@ -34,6 +34,13 @@ type Storage interface {
 	Sessions(ctx context.Context) ([]Session, error)
 }
 
+// Excluder is a Storage that can take single initiators off one target.
+type Excluder interface {
+	// Exclude takes the leave for a target from those initiators of which goes is true, and drops their connections. It returns only when
+	// it has read back that none remains. It repeats harmlessly; a target that is not there is problem.NotFound.
+	Exclude(ctx context.Context, target string, goes func(initiator string) bool) error
+}
+
 // Exporter makes targets for volumes.
 type Exporter interface {
 	// Export makes the volume reachable for the initiator and nobody else, and tells where. It repeats harmlessly.

@@ -37,6 +37,7 @@ var disks = &kind[compute.Volume, compute.VolumeFilter]{
 		c.equal("t.project", f.Project)
 		c.equal("t.name", f.Name)
 		c.rare("t.server_id", f.ServerID)
+		c.equal("t.iqn", f.IQN)
 		c.equal("t.status", string(f.Status))
 	},
 }

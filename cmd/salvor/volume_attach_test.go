@@ -114,3 +114,27 @@ func TestDetachAtTgtKnowsItsName(t *testing.T) {
 		}
 	}
 }
+
+// TestAttachAtTgtRefusesAShownFile: a server may have that file as its volume, by another target with a list of initiators of its own.
+func TestAttachAtTgtRefusesAShownFile(t *testing.T) {
+	dir := t.TempDir()
+	log, disk, link := filepath.Join(dir, "log"), filepath.Join(dir, "a disk.img"), filepath.Join(dir, "link")
+	script := "#!/bin/sh\necho \"$*\" >>" + log + "\ncase \"$*\" in *target*show) echo Target 3: iqn.2026-11.org.salvor.volume:v1; echo '            Backing store path: " + disk + "';; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "tgtadm"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(disk, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for _, backing := range []string{disk, link} {
+		_, complaint, status := salvor(t, volumeAPI(`{"targets": []}`, ""), "", "volume", "attach", "m1", "--source", "tgt", "--backing", backing, "--portal", "192.0.2.1:3260")
+		text, _ := os.ReadFile(log)
+		if status != 1 || !strings.Contains(complaint, "shows "+backing+" already") || strings.Contains(string(text), "--op new") {
+			t.Errorf("%s: %d %s; tgtadm %s", backing, status, complaint, text)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -97,17 +98,33 @@ func (s *tgtSource) admin(ctx context.Context, args ...string) ([]byte, error) {
 
 var tgtTarget = regexp.MustCompile(`(?m)^Target (\d+): (\S+)$`)
 
-// targets reads the daemon's own list: number by name.
-func (s *tgtSource) targets(ctx context.Context) (map[string]int, error) {
+var tgtBacking = regexp.MustCompile(`(?m)^\s+Backing store path: (/.+)$`)
+
+// unshown refuses a file that the daemon shows already: each target has a list of initiators of its own, so the file would have two writers.
+func unshown(shown []byte, backing string) error {
+	file, err := os.Stat(backing)
+	if err != nil {
+		return problem.Invalidf("--backing %s: %w", backing, err)
+	}
+	for _, m := range tgtBacking.FindAllSubmatch(shown, -1) {
+		if other, err := os.Stat(string(m[1])); err == nil && os.SameFile(file, other) {
+			return problem.Conflictf("a target of tgt shows %s already: see tgtadm --lld iscsi --mode target --op show, and detach it there first", backing)
+		}
+	}
+	return nil
+}
+
+// targets reads the daemon's own list: number by name, and the text.
+func (s *tgtSource) targets(ctx context.Context) (map[string]int, []byte, error) {
 	out, err := s.admin(ctx, "--mode", "target", "--op", "show")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found := map[string]int{}
 	for _, m := range tgtTarget.FindAllStringSubmatch(string(out), -1) {
 		found[m[2]], _ = strconv.Atoi(m[1])
 	}
-	return found, nil
+	return found, out, nil
 }
 
 func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, error) {
@@ -127,7 +144,10 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 	id := firstOf(ask.VolumeID, randomWord(8))
 	name, secret := s.name(id), randomWord(8)
 	user := tgtAccount(name)
-	existing, err := s.targets(ctx)
+	existing, shown, err := s.targets(ctx)
+	if err == nil {
+		err = unshown(shown, backing)
+	}
 	if err != nil {
 		return volumeTarget{}, err
 	}
@@ -187,7 +207,7 @@ func tgtAccount(name string) string {
 
 // remove takes a target with its sessions and its account away, as far as they are there.
 func (s *tgtSource) remove(ctx context.Context, name, user string) error {
-	existing, err := s.targets(ctx)
+	existing, _, err := s.targets(ctx)
 	if err != nil {
 		return err
 	}

@@ -255,6 +255,53 @@ func TestUnexportDropsConnections(t *testing.T) {
 	}
 }
 
+// TestExcludeTakesSingleNamesOff: with and without leave, on this target alone; what was taken and not done is told.
+func TestExcludeTakesSingleNamesOff(t *testing.T) {
+	t.Parallel()
+	isAlice := func(name string) bool { return name == alice }
+	p := played{Targets: append(held(), playedTarget{Tid: 2, Name: targets + "v2", File: "v2.raw", Allowed: []string{alice}, Conns: []string{alice}}), LateAfter: 2, Late: alice}
+	p.Targets[0].Allowed, p.Targets[0].Conns = []string{alice, bob, everybody}, []string{alice, bob}
+	s, now := play(t, p)
+	for range 2 {
+		if err := s.Exclude(t.Context(), v1, isAlice); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := now()
+	if x := got.Targets[0]; !slices.Equal(x.Allowed, []string{bob, everybody}) || !slices.Equal(x.Conns, []string{bob}) {
+		t.Errorf("%+v", x)
+	}
+	if x := got.Targets[1]; len(x.Allowed) != 1 || len(x.Conns) != 1 {
+		t.Errorf("another target: %+v", x)
+	}
+	if err := s.Exclude(t.Context(), targets+"none", isAlice); !problem.Is(err, problem.NotFound) {
+		t.Errorf("a target that is not there: %v", err)
+	}
+	s, _ = play(t, played{Targets: held(), LiesUnbind: true})
+	if err := s.Exclude(t.Context(), v1, isAlice); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), v1+" still allows "+alice) {
+		t.Errorf("an unbind that was not done: %v", err)
+	}
+}
+
+// TestOneTargetOfAFile: two targets of one file have a list of initiators each, so the file would have two writers.
+func TestOneTargetOfAFile(t *testing.T) {
+	t.Parallel()
+	p := played{Targets: []playedTarget{{Tid: 1, Name: "iqn.2001-04.com.example:own", File: "v1.raw", Allowed: []string{alice}, Conns: []string{alice}}}}
+	s, now := play(t, p)
+	if _, err := s.Export(t.Context(), "v1", bob); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "iqn.2001-04.com.example:own") {
+		t.Errorf("%v", err)
+	}
+	if got := now(); slices.ContainsFunc(got.Targets, func(x playedTarget) bool { return slices.Contains(x.Allowed, bob) }) {
+		t.Errorf("somebody was let in: %+v", got)
+	}
+	if err := os.Symlink("v1.raw", s.opts.Files[:len(s.opts.Files)-len(VolumeWord+".raw")]+"v3.raw"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Export(t.Context(), "v3", bob); !problem.Is(err, problem.Conflict) {
+		t.Errorf("by another name of the file: %v", err)
+	}
+}
+
 // TestRevokeReadsBack: a login that was under way is found by the second look, and a daemon that takes an unbind and does nothing is told.
 func TestRevokeReadsBack(t *testing.T) {
 	t.Parallel()

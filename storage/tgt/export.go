@@ -53,6 +53,9 @@ func (t *Tgt) Export(ctx context.Context, volumeID, initiator string) (storage.E
 }
 
 func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
+	if err := t.onlyTarget(ctx, name, path); err != nil {
+		return err
+	}
 	x, err := t.find(ctx, name)
 	if problem.Is(err, problem.NotFound) {
 		x, err = t.make(ctx, name)
@@ -69,7 +72,7 @@ func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
 			return err
 		}
 	}
-	if err := t.expelOthers(ctx, x, initiator); err != nil {
+	if err := t.exclude(ctx, x, func(other string) bool { return other != initiator }); err != nil {
 		return err
 	}
 	if err := t.admit(ctx, x, initiator); err != nil {
@@ -78,37 +81,25 @@ func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
 	return t.exclusive(ctx, name, initiator)
 }
 
-// expelOthers takes everybody else off a target before somebody is let in. A connection may be left of one whose leave was taken away
-// by an export that was cut off.
-func (t *Tgt) expelOthers(ctx context.Context, x *target, initiator string) error {
-	others := func(i string) bool { return i != initiator }
-	list, err := t.connections(ctx, x.tid)
+// onlyTarget refuses a file that another target shows: each has a list of initiators of its own, so the file would have two writers.
+func (t *Tgt) onlyTarget(ctx context.Context, name, path string) error {
+	all, err := t.targets(ctx)
 	if err != nil {
 		return err
 	}
-	found := slices.ContainsFunc(list, func(c connection) bool { return others(c.initiator) })
-	for _, other := range x.allowed {
-		if !others(other) || !initiatorForm.MatchString(other) {
-			continue
-		}
-		found = true
-		if err := t.binding(ctx, "unbind", x.tid, "name", other); err != nil {
-			return err
-		}
-	}
-	if !found {
-		return nil
-	}
-	if err := t.dropTwice(ctx, others, x.name); err != nil {
-		return err
-	}
-	now, err := t.find(ctx, x.name)
+	file, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	for _, other := range now.allowed {
-		if others(other) && initiatorForm.MatchString(other) {
-			return problem.Unavailablef("target %s still allows %s", x.name, other)
+	for _, x := range all {
+		for _, l := range x.luns {
+			if x.name == name {
+				continue
+			}
+			if other, err := os.Stat(l.path); l.path == path || err == nil && os.SameFile(file, other) {
+				return problem.Conflictf("%s is shown by target %s already; detach it there, or take it off with: tgtadm -C %d --lld iscsi --op delete --mode logicalunit --tid %d --lun %d",
+					path, x.name, t.opts.Control, x.tid, l.number)
+			}
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ const VolumeWord = "VOLUMEID"
 // targets is the beginning of the names of targets that are made here.
 const targets = "iqn.2026-11.org.salvor.volume:"
 
-// Tgt is storage.Storage and storage.Exporter.
+// Tgt is storage.Storage, storage.Excluder and storage.Exporter.
 type Tgt struct {
 	opts Options
 	mu   sync.Mutex // makers of targets choose their numbers one after the other
@@ -234,6 +234,54 @@ func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 			return problem.Conflictf("target %s admits %s by address, so the initiator could come back by any name: "+
 				"bind initiators by name, and take the address off with: tgtadm -C %d --lld iscsi --op unbind --mode target --tid %d --initiator-address %s",
 				x.name, at, t.opts.Control, x.tid, at)
+		}
+	}
+	return nil
+}
+
+// Exclude is storage.Excluder's.
+func (t *Tgt) Exclude(ctx context.Context, name string, goes func(initiator string) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, methodBound)
+	defer cancel()
+	x, err := t.find(ctx, name)
+	if err == nil {
+		err = t.exclude(ctx, x, goes)
+	}
+	if err != nil {
+		return fmt.Errorf("storage: exclude initiators from %s: %w", name, err)
+	}
+	return nil
+}
+
+// exclude takes initiators off a target. A connection may be left of one whose leave was taken away by a call that was cut off.
+func (t *Tgt) exclude(ctx context.Context, x *target, goes func(initiator string) bool) error {
+	list, err := t.connections(ctx, x.tid)
+	if err != nil {
+		return err
+	}
+	found := slices.ContainsFunc(list, func(c connection) bool { return goes(c.initiator) })
+	for _, name := range x.allowed {
+		if !initiatorForm.MatchString(name) || !goes(name) {
+			continue
+		}
+		found = true
+		if err := t.binding(ctx, "unbind", x.tid, "name", name); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return nil
+	}
+	if err := t.dropTwice(ctx, goes, x.name); err != nil {
+		return err
+	}
+	now, err := t.find(ctx, x.name)
+	if err != nil {
+		return err
+	}
+	for _, name := range now.allowed {
+		if initiatorForm.MatchString(name) && goes(name) {
+			return problem.Unavailablef("target %s still allows %s", x.name, name)
 		}
 	}
 	return nil

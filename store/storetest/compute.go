@@ -81,6 +81,7 @@ func testVolumes(b *bench) {
 		"project": {compute.VolumeFilter{Project: "p"}, 1}, "name": {compute.VolumeFilter{Name: "data"}, 1},
 		"server": {compute.VolumeFilter{ServerID: "s"}, 1}, "status": {compute.VolumeFilter{Status: compute.VolumeInUse}, 1},
 		"none": {compute.VolumeFilter{Project: "p", Status: compute.VolumeAvailable}, 0},
+		"iqn":  {compute.VolumeFilter{IQN: v.IQN}, 1}, "other iqn": {compute.VolumeFilter{IQN: v.IQN + "x"}, 0},
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,24 +20,36 @@ import (
 	"salvor/test/program"
 )
 
-// TestSecondGuard: where the first guard is lied to, the owner lease of the disk keeps two guests from writing to it. QEMU locks nothing here.
+// TestSecondGuard: where the first guard is lied to, the second one keeps two guests from writing to one disk. A file in a shared store has
+// its owner lease, a volume has the list of initiators of its target. QEMU locks nothing here.
 func TestSecondGuard(t *testing.T) {
-	w := newWorld(t)
-	w.group()
-	w.create("web", "--image", "system")
-	chance := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	times := 1
 	if soak {
 		times = 10
 	}
-	for range times {
-		s := w.scene(chance, "web")
-		s.falseWord()
-		s.settled()
+	for name, c := range map[string]struct {
+		create func(w *world, server string)
+		// falseWord is a receipt that is not true, while the guest writes on.
+		falseWord func(*scene)
+	}{
+		"shared file": {func(w *world, server string) { w.create(server, "--image", "system") }, (*scene).falseWord},
+		"iSCSI":       {func(w *world, server string) { w.create(server, "--volume", w.bootVolume("root")) }, (*scene).falseAttestation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.group()
+			c.create(w, "web")
+			chance := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+			for range times {
+				s := w.scene(chance, "web")
+				c.falseWord(s)
+				s.settled()
+			}
+			// Each of these takes a host's identity away, so they come last.
+			w.scene(chance, "web").rejoinedIdentity()
+			w.scene(chance, "web").removedHost(3 * times)
+		})
 	}
-	// Each of these takes a host's identity away, so they come last.
-	w.scene(chance, "web").rejoinedIdentity()
-	w.scene(chance, "web").removedHost(3 * times)
 }
 
 // agentOf is the command of a host's agent with this state directory, and a token of its own.
@@ -80,7 +94,7 @@ func (w *world) power(host string, change compute.Power) compute.Power {
 func (s *scene) stays() {
 	s.Helper()
 	s.writes(20)
-	if e, _ := s.last("web"); e.Boot != s.before.Boot {
+	if e, _ := s.last(s.anyDisk()); e.Boot != s.before.Boot {
 		s.Errorf("another boot writes")
 	}
 	if err := s.sound(); err != nil {
@@ -101,6 +115,65 @@ func (s *scene) falseWord() {
 	s.stays()
 	if at := s.hostOf(s.server); at != s.source {
 		s.Errorf("the server is on %s", at)
+	}
+}
+
+// falseAttestation is a person who says of a host that lives that it is off. Its agent has ended, so nobody ends its guest, and its BMC is
+// dead. Nor does the storage answer while the host is fenced and the move begins, so the guest still has its volume.
+func (s *scene) falseAttestation() {
+	s.Helper()
+	s.service(s.source, "sleep", "infinity")
+	s.fault("down")
+	s.harmed = time.Now()
+	s.lapsed()
+	answers := s.silentStorage()
+	s.attest(s.source, "the plug is pulled")
+	before := s.refusals()
+	s.cli("evacuate", "run", s.source)
+	s.await("the move asks the storage", func() bool { return s.refusals() > before+2 })
+	s.stays()
+	answers()
+	s.moved(s.source)
+	s.writes(20)
+	s.letsInOnly(s.hostOf(s.server))
+	if err := s.sound(); err != nil {
+		s.Fatal(err)
+	}
+	s.join(s.host(s.source))
+}
+
+// attest has a host fenced by a person's word, against all the live evidence that may be disputed.
+func (s *scene) attest(host, words string) {
+	s.Helper()
+	s.await("a receipt by the word of a person", func() bool {
+		args := []string{"fence", host, "--wait", "--attest", words}
+		_, err := s.try(args...)
+		if err == nil {
+			return true
+		}
+		var codes []string
+		for _, code := range []compute.ContradictionCode{compute.NeighboursReachIt, compute.JoinedAgain, compute.BMCReadsOn} {
+			if strings.Contains(err.Error(), string(code)) {
+				codes = append(codes, string(code))
+			}
+		}
+		_, err = s.try(append(args, "--dispute", strings.Join(codes, ","))...)
+		s.Logf("disputed %v: %v", codes, err)
+		return err == nil
+	})
+}
+
+// letsInOnly proves that the targets let in initiators of one host only, and have no connection of another.
+func (w *world) letsInOnly(host string) {
+	w.Helper()
+	shown, err := w.tgt("--mode", "target", "--op", "show")
+	if err != nil {
+		w.Fatal(err)
+	}
+	id, _ := w.show("host", host)["id"].(string)
+	names := regexp.MustCompile(`iqn\.2026-11\.org\.salvor:[^\s]*`).FindAllString(shown, -1)
+	if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !strings.Contains(name, id) }) {
+		w.Errorf("the target lets in or has connections of %v; want those of host %s only", names, id)
 	}
 }
 

@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	w.startStorage()
-	w.server, err = program.Launch(filepath.Join(dir, "state"), fmt.Sprintf(serverConfig, control, dir+"/tgt"), w.lab.Command(context.WithoutCancel(t.Context()), "env").Args...)
+	w.server, err = program.Launch(filepath.Join(dir, "state"), fmt.Sprintf(serverConfig, control, dir+"/tgt", dir+"/tgtadm"), w.lab.Command(context.WithoutCancel(t.Context()), "env").Args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +103,7 @@ shutdown_timeout = 1
 driver = tgt
 tgt_control = %s
 tgt_socket = %s
+tgt_command = %s
 `
 
 func (w *world) status() lab.Status {
@@ -148,6 +149,9 @@ func (w *world) startStorage() {
 	cmd.Env = append(os.Environ(), "TGT_IPC_SOCKET="+w.dir+"/tgt")
 	var said program.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := os.WriteFile(w.dir+"/tgtadm", fmt.Appendf(nil, tgtadm, w.dir), 0o700); err != nil {
+		w.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
@@ -160,6 +164,26 @@ func (w *world) startStorage() {
 		_, err := w.tgt("--mode", "target", "--op", "show")
 		return err == nil
 	})
+}
+
+// tgtadm is what the server calls: it reaches the daemon, or writes down that it was called in vain.
+const tgtadm = `#!/bin/sh
+[ -e %[1]s/silent ] || exec tgtadm "$@"
+echo "$@" >> %[1]s/silent
+exit 1
+`
+
+// silentStorage cuts the server off from the control of the storage, which serves its volumes as before, until answers is called.
+func (w *world) silentStorage() (answers func()) {
+	w.Helper()
+	w.lay(os.WriteFile(w.dir+"/silent", nil, 0o600))
+	return func() { w.Helper(); w.lay(os.Remove(w.dir + "/silent")) }
+}
+
+// refusals counts how often the server asked the silent storage.
+func (w *world) refusals() int {
+	text, _ := os.ReadFile(w.dir + "/silent")
+	return bytes.Count(text, []byte("\n"))
 }
 
 func (w *world) tgt(args ...string) (string, error) {
