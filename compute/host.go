@@ -53,7 +53,7 @@ type Host struct {
 	NodeID string
 	// Group is the name of its host group; empty: DefaultHostGroup.
 	Group string
-	// Fences counts its fences: the epoch of the newest receipt.
+	// Fences is the epoch of the newest receipt; the release of a held database raises it further.
 	Fences int64
 	// Fenced: that receipt is open. It is written with the receipt, in one transaction.
 	Fenced bool

@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"salvor/job"
@@ -11,10 +12,10 @@ import (
 
 // While a restored database is held, hosts still report their guests. The functions here compare the reports with the records.
 
-// HeldGuests are the servers of a held database and what the hosts report.
+// HeldGuests are the hosts of a held database and the guests that they report.
 type HeldGuests struct {
-	Servers []*Server
-	Reports []GuestReport
+	// Reports holds the reports by server. Compare takes out those of the servers that it compared.
+	Reports map[string][]GuestReport
 	// Hosts holds the hosts by id. Speaks holds the ids of the hosts that reported since this process looked first.
 	Hosts  map[string]*Host
 	Speaks map[string]bool
@@ -33,9 +34,9 @@ type HeldGuest struct {
 
 const factGuest = "guest"
 
-// HeldGuests reads the rows that Compare compares.
+// HeldGuests reads hosts and their reports. The last report of a silent host is as old as the record, so it is left out.
 func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*HeldGuests, error) {
-	out := &HeldGuests{Hosts: map[string]*Host{}, Speaks: map[string]bool{}}
+	out := &HeldGuests{Reports: map[string][]GuestReport{}, Hosts: map[string]*Host{}, Speaks: map[string]bool{}}
 	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -45,31 +46,48 @@ func (s *Hosts) HeldGuests(ctx context.Context, tx job.Tx) (*HeldGuests, error) 
 		w, _, known := s.ear.of(h.ID)
 		out.Speaks[h.ID] = known && w.first.IsZero()
 	}
-	if out.Reports, err = s.store.GuestReports(ctx, tx, GuestReportFilter{}); err != nil {
-		return nil, err
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{})
+	for _, g := range reports {
+		if out.Speaks[g.HostID] {
+			out.Reports[g.ServerID] = append(out.Reports[g.ServerID], g)
+		}
 	}
-	out.Servers, err = s.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
 	return out, err
 }
 
-// Compare lists the differences. It includes servers that have an open job: the operator decides about the job.
-func (h *HeldGuests) Compare() []HeldGuest {
-	reports := map[string][]GuestReport{}
-	for _, g := range h.Reports {
-		if h.Speaks[g.HostID] { // the last report of a silent host is as old as the record
-			reports[g.ServerID] = append(reports[g.ServerID], g)
-		}
+// HeldHost gives the name of a host, or its id if it has none. problem.NotFound.
+func (s *Hosts) HeldHost(ctx context.Context, tx job.Tx, id string) (string, error) {
+	h, err := s.store.Hosts().Get(ctx, tx, id)
+	if err != nil {
+		return "", err
 	}
+	return orID(h), nil
+}
+
+// EachHeld reads all servers of a held database, page by page.
+func (s *Servers) EachHeld(ctx context.Context, tx job.Tx, do func([]*Server) error) error {
+	return record.EachPage(func(p record.Page) ([]*Server, error) { return s.store.Servers().List(ctx, tx, ServerFilter{}, p) },
+		func(srv *Server) string { return srv.ID }, do)
+}
+
+// Compare lists the differences of some servers. It includes servers that have an open job: the operator decides about the job.
+func (h *HeldGuests) Compare(servers []*Server) []HeldGuest {
 	var out []HeldGuest
-	for _, srv := range h.Servers {
-		told := reports[srv.ID]
-		delete(reports, srv.ID)
+	for _, srv := range servers {
+		told := h.Reports[srv.ID]
+		delete(h.Reports, srv.ID)
 		if d, differs := h.compare(srv, told); differs {
 			out = append(out, d)
 		}
 	}
-	for _, g := range h.Reports {
-		if _, unknown := reports[g.ServerID]; unknown && h.Speaks[g.HostID] {
+	return out
+}
+
+// Unknown lists the guests whose server does not exist. It is for when all servers were compared.
+func (h *HeldGuests) Unknown() []HeldGuest {
+	var out []HeldGuest
+	for _, id := range slices.Sorted(maps.Keys(h.Reports)) {
+		for _, g := range h.Reports[id] {
 			out = append(out, HeldGuest{Difference: record.Difference{Subject: Subject(g.ServerID), What: factGuest, Recorded: "no such server",
 				Found: h.where(g), ReadAt: g.SeenAt, Release: "nothing: the guest runs on, and `salvor host show` lists it as misplaced"}})
 		}
@@ -143,22 +161,27 @@ func orUnknownPower(p Power) string {
 	return string(p)
 }
 
-// epochStep is the increment of the epochs of servers at a release. Every epoch that the lost history told a host is lower than the
-// result.
+// epochStep is the increment of the epochs of servers and of the fences of hosts at a release. Every epoch that the lost history told a
+// host is lower than the result.
 const epochStep = 1 << 20
 
-// ReleaseServers applies the release to the differences of servers. It raises the epochs of all servers so far that no epoch of the
-// lost history comes again. Orders that hosts have not carried out become void.
-func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, found []HeldGuest) error {
-	differs := make(map[string]HeldGuest, len(found))
-	for _, d := range found {
-		differs[d.Subject.ID] = d
+// ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
+// one of the lost history.
+func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx) error {
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
+	for _, h := range hosts {
+		h.Fences += epochStep
+		if err == nil {
+			err = s.saveHost(tx, h)
+		}
 	}
-	all, err := s.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
-	if err != nil {
-		return err
-	}
-	for _, srv := range all {
+	return err
+}
+
+// ReleaseServers applies the release to servers; differs holds their differences by id. It raises the epochs of the servers so far that
+// no epoch of the lost history comes again. Orders that hosts have not carried out become void.
+func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Server, differs map[string]HeldGuest) error {
+	for _, srv := range servers {
 		if srv.State == Deleted {
 			continue
 		}

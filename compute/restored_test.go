@@ -35,16 +35,18 @@ func TestHeldGuests(t *testing.T) {
 		"its host is not heard":               {PowerOn, []seen{{"home", 5}}, true, "hold unreadable", PowerOn},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &HeldGuests{Hosts: map[string]*Host{}, Speaks: map[string]bool{"home": !c.silent, "away": true}}
+			h := &HeldGuests{Reports: map[string][]GuestReport{}, Hosts: map[string]*Host{}, Speaks: map[string]bool{"home": !c.silent, "away": true}}
 			for _, id := range []string{"home", "away"} {
 				h.Hosts[id] = &Host{Record: record.Record{ID: id}, Kind: AgentHost}
 			}
-			h.Servers = []*Server{{Record: record.Record{ID: "s"}, HostID: "home", State: Active, Power: c.power, Wanted: c.power, Epoch: 5}}
+			servers := []*Server{{Record: record.Record{ID: "s"}, HostID: "home", State: Active, Power: c.power, Wanted: c.power, Epoch: 5}}
 			for _, g := range c.guests {
-				h.Reports = append(h.Reports, GuestReport{HostID: g.host, ServerID: "s", Epoch: g.epoch, Power: c.found})
+				if h.Speaks[g.host] {
+					h.Reports["s"] = append(h.Reports["s"], GuestReport{HostID: g.host, ServerID: "s", Epoch: g.epoch, Power: c.found})
+				}
 			}
 			got := ""
-			for _, d := range h.Compare() {
+			for _, d := range h.Compare(servers) {
 				if d.Take == PowerOn {
 					got += "take on"
 				}

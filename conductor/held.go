@@ -2,12 +2,14 @@ package conductor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"salvor/driver"
 	"salvor/metal"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // HeldReadings are the options with which conductors read the machines of a held database. Reading changes nothing and takes no
@@ -72,7 +74,11 @@ func (c *Conductor) readHeld(ctx context.Context, h HeldReadings) bool {
 // are not stored.
 func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldReading {
 	out := metal.HeldReading{NodeID: n.ID, ReadAt: c.Now(), Facts: metal.HeldFacts{Unreadable: map[string]string{}}}
-	m, err := c.assemble(n, nil)
+	ports, err := c.Store.Ports(ctx, metal.PortFilter{NodeID: n.ID}, record.Page{Limit: 1000})
+	var m *machine
+	if err == nil {
+		m, err = c.assemble(n, ports)
+	}
 	if err != nil {
 		out.Facts.Unreadable[metal.FactPower] = err.Error()
 		return out
@@ -85,6 +91,12 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 			out.Facts.Unreadable[fact] = err.Error()
 		}
 		return err != nil
+	}
+	if net, ok := m.network.(driver.NetworkReader); ok && len(m.ports) > 0 {
+		found, err := net.Networks(ctx, n, m.ports)
+		if !failed(metal.FactNet, err) {
+			out.Facts.Networks, out.Facts.NetsRead = c.sameNetworks(m, found), true
+		}
 	}
 	if m.power != nil {
 		power, err := m.power.PowerState(ctx, n)
@@ -102,6 +114,25 @@ func (c *Conductor) readMachine(ctx context.Context, n *metal.Node) metal.HeldRe
 		found, err := media.Media(ctx, n)
 		if !failed(metal.FactMedia, err) {
 			out.Facts.Media, out.Facts.MediaRead = found, true
+		}
+	}
+	return out
+}
+
+// sameNetworks are the words for the networks that were found. It leaves out those that are the recorded network under another name, as two
+// networks may be one bridge.
+func (c *Conductor) sameNetworks(m *machine, found []driver.Net) []string {
+	recorded, known := m.node.RecordedNetwork()
+	isRecorded := func(net driver.Net) bool {
+		return known && recorded != "" && !m.network.Moves(m.node, m.ports, driver.Net(recorded), net)
+	}
+	var out []string
+	if slices.ContainsFunc(found, isRecorded) {
+		out = append(out, recorded)
+	}
+	for _, net := range found {
+		if string(net) != recorded && !isRecorded(net) {
+			out = append(out, string(net))
 		}
 	}
 	return out

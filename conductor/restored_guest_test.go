@@ -49,6 +49,26 @@ func TestAContinuedJobAsksItsHostAgain(t *testing.T) {
 	}
 }
 
+// TestAReleaseRaisesFences: a fence after the release has a number that no fence of the lost history had, of hosts that were lost too.
+func TestAReleaseRaisesFences(t *testing.T) {
+	t.Parallel()
+	h, s := waitsForHost(t, compute.Act{Action: compute.Stop})
+	h.tx(t, func(tx job.Tx) error {
+		host, err := h.store.Hosts().Get(t.Context(), tx, h.host.ID)
+		if err != nil {
+			return err
+		}
+		host.Fences, host.Lost = 7, true
+		return h.store.Hosts().Save(tx, host)
+	})
+	if _, err := s.Release(t.Context(), restored.Wanted{Rest: record.ContinueJob}, record.Asker{User: "op"}); err != nil {
+		t.Fatal(err)
+	}
+	if host, err := h.store.Hosts().Get(t.Context(), nil, h.host.ID); err != nil || host.Fences != 7+metal.NumberStep {
+		t.Errorf("%+v %v", host, err)
+	}
+}
+
 // TestAJobDoesNotGoOnWhereItsGuestIsElsewhere: neither a choice nor the choice for the rest has it go on, and the reason is told.
 func TestAJobDoesNotGoOnWhereItsGuestIsElsewhere(t *testing.T) {
 	t.Parallel()

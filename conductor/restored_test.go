@@ -58,7 +58,7 @@ func TestHeldMachinesAreRead(t *testing.T) {
 	for _, d := range r.Differences {
 		found[d.What] = d.Recorded + " -> " + d.Found + d.Unreadable
 	}
-	if found[metal.FactBoot] != "once cdrom -> no override" || found[metal.FactPower] != "" {
+	if found[metal.FactBoot] != "once cdrom -> no override" || found[metal.FactNet] != "rescuing -> tenant" || found[metal.FactPower] != "" {
 		t.Errorf("differences: %q", found)
 	}
 	j := r.Jobs[0]
@@ -71,7 +71,7 @@ func TestHeldMachinesAreRead(t *testing.T) {
 	}
 	b.readHeld(t)
 	r, err = s.Report(t.Context())
-	if err != nil || len(r.Differences) != 1 || !strings.Contains(r.Differences[0].Unreadable, "no route") {
+	if err != nil || len(r.Differences) != 2 || !strings.Contains(r.Differences[0].Unreadable, "no route") || r.Differences[1].What != metal.FactNet {
 		t.Errorf("of a dead BMC: %+v %v", r.Differences, err)
 	}
 }

@@ -178,7 +178,13 @@ func (b *bench) Detach(_ context.Context, _ *metal.Node, _ []*metal.Port, net dr
 	return nil
 }
 
-func (b *bench) Moves(*metal.Node, []*metal.Port, driver.Net, driver.Net) bool { return true }
+func (b *bench) Moves(_ *metal.Node, _ []*metal.Port, from, to driver.Net) bool { return from != to }
+
+func (b *bench) Networks(context.Context, *metal.Node, []*metal.Port) ([]driver.Net, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return driver.NetsWhere(func(net driver.Net) (bool, error) { return b.networks[net], nil })
+}
 
 func (b *bench) NeedsRamdisk() bool { return true }
 

@@ -94,6 +94,31 @@ type Network interface {
 	Moves(n *metal.Node, ports []*metal.Port, from, to Net) bool
 }
 
+// Nets are all networks.
+var Nets = []Net{Provisioning, CleaningNet, Inspection, Rescuing, Tenant}
+
+// NetworkReader is a Network that reads where the ports of a machine are. It changes nothing.
+type NetworkReader interface {
+	// Networks lists the networks that any of the ports is on, in the order of Nets; none: the ports are on no network that the interface
+	// knows. If two networks are one bridge or one Neutron network, it lists both. Unavailable if they cannot be read.
+	Networks(ctx context.Context, n *metal.Node, ports []*metal.Port) ([]Net, error)
+}
+
+// NetsWhere lists the networks for which a condition holds, in the order of Nets.
+func NetsWhere(holds func(Net) (bool, error)) ([]Net, error) {
+	var out []Net
+	for _, net := range Nets {
+		yes, err := holds(net)
+		if err != nil {
+			return nil, err
+		}
+		if yes {
+			out = append(out, net)
+		}
+	}
+	return out, nil
+}
+
 // Agent is the ramdisk agent of one boot, as its heartbeat described it.
 type Agent struct {
 	URL, Version, CA string

@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -29,6 +30,8 @@ type HeldFacts struct {
 	Boot       *rescue.Boot      `json:"boot,omitempty"`
 	Media      []Medium          `json:"media,omitempty"`
 	MediaRead  bool              `json:"media_read,omitempty"`
+	Networks   []string          `json:"networks,omitempty"`
+	NetsRead   bool              `json:"networks_read,omitempty"`
 	Unreadable map[string]string `json:"unreadable,omitempty"`
 }
 
@@ -37,8 +40,10 @@ const (
 	FactPower  = "power"
 	FactBoot   = "boot device"
 	FactMedia  = "virtual media"
+	FactNet    = "network"
 	noOverride = "no override"
 	noMedia    = "none"
+	noNetwork  = "none"
 )
 
 // HeldStore stores the readings.
@@ -48,8 +53,8 @@ type HeldStore interface {
 	UnreadNodes(ctx context.Context, groups []string, limit int) ([]*Node, error)
 	// SaveReadings stores readings and replaces earlier ones. It ignores nodes that do not exist any more.
 	SaveReadings(ctx context.Context, readings []HeldReading) error
-	// Readings lists all readings.
-	Readings(ctx context.Context, tx job.Tx) ([]HeldReading, error)
+	// Readings lists the readings of these nodes, by id; there is none of a node that was not read.
+	Readings(ctx context.Context, tx job.Tx, ids []string) (map[string]HeldReading, error)
 	// DropReadings deletes all readings, so that conductors read again.
 	DropReadings(tx job.Tx) error
 }
@@ -73,7 +78,30 @@ func (n *Node) HeldDifferences(r HeldReading) []record.Difference {
 	if r.Facts.MediaRead || r.Facts.Unreadable[FactMedia] != "" {
 		add(FactMedia, n.recordedMedia(), describeMedia(r.Facts.Media))
 	}
+	if recorded, known := n.RecordedNetwork(); known && (r.Facts.NetsRead || r.Facts.Unreadable[FactNet] != "") {
+		add(FactNet, cmp.Or(recorded, noNetwork), cmp.Or(strings.Join(r.Facts.Networks, ", "), noNetwork))
+	}
 	return out
+}
+
+// RecordedNetwork is the network that a machine in the node's state is on, by the word of the driver; empty: none. known is false in states
+// in which an action moves the machine, or in which it may be on any network.
+func (n *Node) RecordedNetwork() (net string, known bool) {
+	switch n.ProvisionState {
+	case Active, Rescue:
+		return "tenant", true
+	case RescueWait:
+		return "rescuing", true
+	case DeployWait, DeployHold:
+		return "provisioning", true
+	case CleanWait, CleanHold, ServiceWait, ServiceHold:
+		return "cleaning", true
+	case InspectWait:
+		return "inspection", true
+	case Available, Manageable:
+		return "", true
+	}
+	return "", false
 }
 
 func orUnknown(word string) string {

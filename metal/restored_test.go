@@ -25,6 +25,12 @@ func TestHeldDifferences(t *testing.T) {
 		"an override":            {Node{}, HeldFacts{Boot: &rescue.Boot{Device: "cdrom"}}, "boot device: no override/once cdrom"},
 		"a ramdisk that is gone": {Node{Plan: booting}, HeldFacts{Boot: &rescue.Boot{}}, "boot device: once cdrom/no override"},
 		"media":                  {Node{}, HeldFacts{Media: cd, MediaRead: true}, "virtual media: none/CD from 10.0.0.1:6386"},
+		"its network":            {Node{ProvisionState: Active}, HeldFacts{Networks: []string{"tenant"}, NetsRead: true}, ""},
+		"another network":        {Node{ProvisionState: Active}, HeldFacts{Networks: []string{"rescuing", "tenant"}, NetsRead: true}, "network: tenant/rescuing, tenant"},
+		"off its network":        {Node{ProvisionState: RescueWait}, HeldFacts{NetsRead: true}, "network: rescuing/none"},
+		"on a network":           {Node{ProvisionState: Available}, HeldFacts{Networks: []string{"cleaning"}, NetsRead: true}, "network: none/cleaning"},
+		"between networks":       {Node{ProvisionState: Deploying}, HeldFacts{NetsRead: true}, ""},
+		"Neutron is away":        {Node{ProvisionState: Active}, HeldFacts{Unreadable: map[string]string{FactNet: "503"}}, "network: tenant/none 503"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -69,6 +69,23 @@ type Witness struct {
 	Counter int64  `json:"counter"`
 }
 
+// SeenWitness is what a witness remembers, as this process read it last.
+type SeenWitness struct {
+	// Name is the path of a file; HostID is the host that keeps the witness, empty: a file.
+	Name, HostID string
+	Witness
+	// Unreadable is why it could not be read.
+	Unreadable string
+}
+
+// LostWitness is a witness that an operator declared lost or wrong, and what it remembered. None of that holds the database again.
+type LostWitness struct {
+	Name string
+	Witness
+	User       string
+	DeclaredAt time.Time
+}
+
 // Judge compares the database with a witness. former are the earlier incarnations of the database. An empty code means that they
 // agree.
 func (i Incarnation) Judge(w Witness, from string, former map[string]int64) (code, detail string) {
@@ -78,5 +95,5 @@ func (i Incarnation) Judge(w Witness, from string, former map[string]int64) (cod
 	case w.ID == i.ID || w.ID == "" || past:
 		return "", ""
 	}
-	return HeldReplaced, fmt.Sprintf("%s remembers the database %.12s, which this one (%.12s) has never been", from, w.ID, i.ID)
+	return HeldReplaced, fmt.Sprintf("%s remembers the database %.40s, which this one (%.40s) has never been", from, w.ID, i.ID)
 }

@@ -63,6 +63,22 @@ type Page struct {
 	Desc    bool
 }
 
+// EachPage reads a list page by page, in the order of its rows, and hands each page to do. id names the row that the next page begins
+// after.
+func EachPage[R any](read func(Page) ([]R, error), id func(R) string, do func([]R) error) error {
+	const size = 500
+	for p := (Page{Limit: size}); ; {
+		rows, err := read(p)
+		if err == nil && len(rows) > 0 {
+			err = do(rows)
+		}
+		if err != nil || len(rows) < size {
+			return err
+		}
+		p.Marker = id(rows[len(rows)-1])
+	}
+}
+
 // Mark tells one state of a record from every other, of this record and of all of its kind that ever were.
 type Mark struct {
 	Num     int64 // of the row, never given again, as a UUID may be

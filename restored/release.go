@@ -44,7 +44,7 @@ func (s *Service) Release(ctx context.Context, w Wanted, who record.Asker) ([]st
 		return p.admit(w)
 	}
 	var lines []string
-	err := s.store.Do(ctx, func(tx job.Tx) error {
+	err := s.store.Do(s.store.Long(ctx), func(tx job.Tx) error {
 		p, err := s.look(ctx, tx)
 		if err != nil {
 			return err
@@ -102,16 +102,10 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 		}
 		lines = append(lines, fmt.Sprintf("%s %s: %s: recorded %s, found %s: %s", d.Subject.Kind, name, d.What, d.Recorded, found(d), d.Release))
 	}
-	unknown := 0
-	for _, n := range p.nodes {
-		if n.PowerState != metal.PowerUnknown && p.power(n) == metal.PowerUnknown {
-			unknown++
-		}
+	if p.forgotten > 0 {
+		lines = append(lines, fmt.Sprintf("power of %d nodes was not read in the last %.0f minutes: it becomes unknown; power sync records what it finds and switches none of them", p.forgotten, readingCounts.Minutes()))
 	}
-	if unknown > 0 {
-		lines = append(lines, fmt.Sprintf("power of %d nodes was not read in the last %.0f minutes: it becomes unknown; power sync records what it finds and switches none of them", unknown, readingCounts.Minutes()))
-	}
-	return append(lines, fmt.Sprintf("epochs of servers and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
+	return append(lines, fmt.Sprintf("epochs of servers, fences of hosts and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
 }
 
 func found(d record.Difference) string {
@@ -156,12 +150,26 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 			return fmt.Errorf("job %s: %w", p.Jobs[i].ID, err)
 		}
 	}
-	for _, n := range p.nodes {
-		if err := s.releaseNode(ctx, tx, p, n.ID); err != nil {
-			return err
-		}
+	// The choices for jobs may have changed their subjects, so all are read again.
+	err := s.eachNode(ctx, tx, func(nodes []*metal.Node, readings map[string]metal.HeldReading) error {
+		return s.store.Unkept(tx, func() error {
+			for _, n := range nodes {
+				if err := s.releaseNode(tx, n, p.power(n, readings[n.ID])); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
+			return s.store.Unkept(tx, func() error { return s.servers.Servers.ReleaseServers(ctx, tx, servers, p.guests) })
+		})
 	}
-	if err := s.servers.Servers.ReleaseServers(ctx, tx, p.guests); err != nil {
+	if err == nil {
+		err = s.servers.Hosts.ReleaseHosts(ctx, tx)
+	}
+	if err != nil {
 		return err
 	}
 	return s.store.Release(tx)
@@ -198,14 +206,9 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, words)})
 }
 
-// releaseNode reads the node again, because the choice for its job may have changed it.
-func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id string) error {
-	n, err := s.store.Node(ctx, tx, id)
-	if err != nil {
-		return err
-	}
+func (s *Service) releaseNode(tx job.Tx, n *metal.Node, power metal.Power) error {
 	was := n.PowerState
-	n.Released(p.power(n))
+	n.Released(power)
 	if err := s.store.SaveNode(tx, n); err != nil || n.PowerState == was {
 		return err
 	}
@@ -213,18 +216,17 @@ func (s *Service) releaseNode(ctx context.Context, tx job.Tx, p *picture, id str
 	if n.PowerState == metal.PowerUnknown {
 		words = fmt.Sprintf("power was recorded as %q and not read shortly before, so it is unknown until power sync reads it", was)
 	}
-	return s.store.Append(tx, job.Event{Subject: job.Node(id), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + words})
+	return s.store.Append(tx, job.Event{Subject: job.Node(n.ID), At: s.now(), Type: "contact", Severity: "info", Text: "the restored database was released: " + words})
 }
 
 // power is the power state that the release records for a node: the state that was read, or unknown if the reading failed or is
 // older than readingCounts. Power sync switches no machine of unknown power. The recorded state stays if the operator chose to
-// enforce it, or if the driver reads no power.
-func (p *picture) power(n *metal.Node) metal.Power {
-	r, read := p.readings[n.ID]
+// enforce it, or if the driver reads no power. r is empty if the node was not read.
+func (p *picture) power(n *metal.Node, r metal.HeldReading) metal.Power {
 	switch {
 	case p.choices[key(record.ChoiceOfNode, n.ID)] == record.EnforcePower:
 		return n.PowerState
-	case !read || r.Facts.Unreadable[metal.FactPower] != "":
+	case r.NodeID == "" || r.Facts.Unreadable[metal.FactPower] != "":
 		return metal.PowerUnknown
 	case r.Facts.Power == "":
 		return n.PowerState

@@ -36,6 +36,15 @@ type Store interface {
 	// RestartJob makes a free job begin at its first action. DropJob ends it with a problem and undoes nothing.
 	RestartJob(tx job.Tx, j job.Job) error
 	DropJob(tx job.Tx, j job.Job, cause error) error
+	// Long gives the context of a transaction that may take minutes.
+	Long(ctx context.Context) context.Context
+	// Unkept runs save. Records that are saved in it are not put back if the transaction comes to nothing, so the store does not keep
+	// them until then.
+	Unkept(tx job.Tx, save func() error) error
+	// FormerIncarnationsIn gives the earlier incarnations of the database and those of lost witnesses.
+	FormerIncarnationsIn(ctx context.Context, tx job.Tx) (map[string]int64, error)
+	LoseWitness(tx job.Tx, w record.LostWitness) error
+	LostWitnesses(ctx context.Context, tx job.Tx, limit int) ([]record.LostWitness, error)
 	// Release ends the hold, forgets readings and choices, and gives the database a new id.
 	Release(tx job.Tx) error
 }
@@ -46,6 +55,8 @@ type Service struct {
 	nodes   *metal.Nodes
 	servers *compute.Services
 	now     func() time.Time
+	// Witnesses gives the witnesses that this process sees; nil: none.
+	Witnesses func() []record.SeenWitness
 }
 
 // New makes the service.
@@ -58,6 +69,9 @@ type Report struct {
 	Incarnation record.Incarnation
 	Jobs        []OpenJob
 	Differences []record.Difference
+	// Witnesses are those that this process sees. Lost are the newest that were declared lost.
+	Witnesses []Witness
+	Lost      []record.LostWitness
 	// Nodes counts the nodes whose machine can be read, Read those that were read.
 	Nodes, Read int
 }
@@ -75,21 +89,28 @@ type OpenJob struct {
 	guest   compute.HeldGuest
 }
 
-// picture is a consistent view of the rows at one moment.
+// picture is a view of the rows. It keeps what differs and what has an open job, but not all machines and servers.
 type picture struct {
 	Report
-	at       time.Time
-	choices  map[string]string
-	nodes    []*metal.Node
-	readings map[string]metal.HeldReading
-	guests   []compute.HeldGuest
+	at      time.Time
+	choices map[string]string
+	// guests are the differences of servers, by id.
+	guests map[string]compute.HeldGuest
 	// others are open jobs that need no choice.
 	others []job.Job
+	// forgotten counts the nodes whose recorded power becomes unknown.
+	forgotten int
 }
 
 // Report reads the open jobs and what differs.
 func (s *Service) Report(ctx context.Context) (*Report, error) {
 	p, err := s.look(ctx, nil)
+	if err == nil {
+		p.Witnesses, err = s.witnesses(ctx, nil, p.Incarnation)
+	}
+	if err == nil {
+		p.Lost, err = s.store.LostWitnesses(ctx, nil, lostShown)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +120,10 @@ func (s *Service) Report(ctx context.Context) (*Report, error) {
 func key(kind, id string) string { return kind + " " + id }
 
 func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
-	p := &picture{at: s.now(), choices: map[string]string{}, readings: map[string]metal.HeldReading{}}
+	p := &picture{at: s.now(), choices: map[string]string{}, guests: map[string]compute.HeldGuest{}}
 	var err error
-	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil {
-		return nil, err
+	if p.Incarnation, err = s.store.IncarnationIn(ctx, tx); err != nil || p.Incarnation.Held == nil {
+		return p, err
 	}
 	choices, err := s.store.HeldChoices(ctx, tx)
 	if err != nil {
@@ -111,59 +132,111 @@ func (s *Service) look(ctx context.Context, tx job.Tx) (*picture, error) {
 	for _, c := range choices {
 		p.choices[key(c.Kind, c.ID)] = c.Choice
 	}
-	readings, err := s.store.Readings(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range readings {
-		p.readings[r.NodeID] = r
-	}
-	if p.nodes, err = s.store.Nodes(ctx, tx, metal.NodeFilter{}, record.Page{}); err != nil {
-		return nil, err
-	}
-	servers, err := s.servers.Hosts.HeldGuests(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	p.guests = servers.Compare()
 	jobs, err := s.store.OpenJobs(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	p.take(jobs, servers)
+	b := busy{names: map[string]string{}, nodes: map[string]*metal.Node{}}
+	for i := range jobs {
+		b.names[jobs[i].Subject.ID] = ""
+	}
+	if err := s.lookAtNodes(ctx, tx, p, &b); err != nil {
+		return nil, err
+	}
+	if err := s.lookAtServers(ctx, tx, p, &b); err != nil {
+		return nil, err
+	}
+	p.sort(jobs, &b)
 	return p, nil
 }
 
-// take sorts the jobs and adds the differences of machines and servers.
-func (p *picture) take(jobs []job.Job, servers *compute.HeldGuests) {
-	byID, names := map[string]*metal.Node{}, map[string]string{}
-	for _, n := range p.nodes {
-		byID[n.ID], names[n.ID] = n, n.Name
-		if n.Driver != "" && n.ProvisionState != metal.Enroll {
-			p.Nodes++
+// busy holds the subjects of open jobs.
+type busy struct {
+	names map[string]string
+	nodes map[string]*metal.Node
+}
+
+func (b *busy) name(id, name string) (isBusy bool) {
+	if _, isBusy = b.names[id]; isBusy {
+		b.names[id] = name
+	}
+	return isBusy
+}
+
+// eachNode hands all nodes with their readings to do, page by page.
+func (s *Service) eachNode(ctx context.Context, tx job.Tx, do func([]*metal.Node, map[string]metal.HeldReading) error) error {
+	return record.EachPage(func(p record.Page) ([]*metal.Node, error) { return s.store.Nodes(ctx, tx, metal.NodeFilter{}, p) },
+		func(n *metal.Node) string { return n.ID },
+		func(nodes []*metal.Node) error {
+			ids := make([]string, len(nodes))
+			for i, n := range nodes {
+				ids[i] = n.ID
+			}
+			readings, err := s.store.Readings(ctx, tx, ids)
+			if err == nil {
+				err = do(nodes, readings)
+			}
+			return err
+		})
+}
+
+func (s *Service) lookAtNodes(ctx context.Context, tx job.Tx, p *picture, b *busy) error {
+	return s.eachNode(ctx, tx, func(nodes []*metal.Node, readings map[string]metal.HeldReading) error {
+		for _, n := range nodes {
+			if b.name(n.ID, n.Name) {
+				b.nodes[n.ID] = n
+			}
+			if n.Driver != "" && n.ProvisionState != metal.Enroll {
+				p.Nodes++
+			}
+			r, read := readings[n.ID]
+			if read {
+				p.Read++
+				p.Differences = append(p.Differences, p.ofNode(n, r)...)
+			}
+			if n.PowerState != metal.PowerUnknown && p.power(n, r) == metal.PowerUnknown {
+				p.forgotten++
+			}
 		}
-		if r, read := p.readings[n.ID]; read {
-			p.Read++
-			p.Differences = append(p.Differences, p.ofNode(n, r)...)
+		return nil
+	})
+}
+
+func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *busy) error {
+	told, err := s.servers.Hosts.HeldGuests(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for id, h := range told.Hosts {
+		b.name(id, h.Name)
+	}
+	add := func(differences []compute.HeldGuest) {
+		for _, g := range differences {
+			p.guests[g.Subject.ID] = g
+			p.Differences = append(p.Differences, g.Difference)
 		}
 	}
-	for _, srv := range servers.Servers {
-		names[srv.ID] = srv.Name
+	err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
+		for _, srv := range servers {
+			b.name(srv.ID, srv.Name)
+		}
+		add(told.Compare(servers))
+		return nil
+	})
+	if err == nil {
+		add(told.Unknown())
 	}
-	for id, h := range servers.Hosts {
-		names[id] = h.Name
-	}
-	guests := map[string]compute.HeldGuest{}
-	for _, g := range p.guests {
-		guests[g.Subject.ID] = g
-		p.Differences = append(p.Differences, g.Difference)
-	}
+	return err
+}
+
+// sort separates the jobs that need a choice from the others.
+func (p *picture) sort(jobs []job.Job, b *busy) {
 	for _, j := range jobs {
 		if j.Kind == compute.JobWatch || j.Class == job.Ask && j.Subject.Kind == job.Node("").Kind {
 			p.others = append(p.others, j) // these jobs only read
 			continue
 		}
-		o := OpenJob{Job: j, Name: names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: byID[j.Subject.ID], guest: guests[j.Subject.ID]}
+		o := OpenJob{Job: j, Name: b.names[j.Subject.ID], Choice: p.choices[key(record.ChoiceOfJob, j.ID)], node: b.nodes[j.Subject.ID], guest: p.guests[j.Subject.ID]}
 		o.Effects = o.effects()
 		p.Jobs = append(p.Jobs, o)
 	}
@@ -176,7 +249,7 @@ func (p *picture) ofNode(n *metal.Node, r metal.HeldReading) []record.Difference
 		d := &out[i]
 		d.Release = "nothing: it is told, and left as it is"
 		switch {
-		case d.What == metal.FactPower && p.power(n) == metal.PowerUnknown:
+		case d.What == metal.FactPower && p.power(n, r) == metal.PowerUnknown:
 			d.Release = "becomes unknown: power sync records what it finds, and leaves the machine as it is"
 			d.Next = []record.Command{enforce(n)}
 		case d.Unreadable != "" && d.What != metal.FactPower:
@@ -292,7 +365,7 @@ func (s *Service) Choose(ctx context.Context, kind, choice string, which []strin
 		case kind == record.ChoiceOfJob && slices.Contains([]string{record.ContinueJob, record.EndJob, record.DropJob}, choice):
 			ids, err = p.findJobs(choice, which)
 		case kind == record.ChoiceOfNode && slices.Contains([]string{record.TakePower, record.EnforcePower}, choice):
-			ids, err = p.findNodes(which)
+			ids, err = s.findNodes(ctx, tx, which)
 		default:
 			err = problem.Invalidf("Invalid choice %.40q for a %.40q: want continue, end or drop for a job; take or enforce for a node.", choice, kind)
 		}
@@ -334,17 +407,24 @@ func (p *picture) findJobs(choice string, which []string) ([]string, error) {
 	return ids, nil
 }
 
-func (p *picture) findNodes(which []string) ([]string, error) {
+func (s *Service) findNodes(ctx context.Context, tx job.Tx, which []string) ([]string, error) {
 	var ids []string
 	for _, word := range which {
-		found := false
-		for _, n := range p.nodes {
-			if n.ID == word || n.Name == word && word != "" || word == All {
-				ids, found = append(ids, n.ID), true
+		if word != All {
+			n, err := s.store.Node(ctx, tx, word)
+			if err != nil {
+				return nil, err
 			}
+			ids = append(ids, n.ID)
+			continue
 		}
-		if !found && word != All {
-			return nil, problem.NotFoundf("Node %.100s could not be found.", word)
+		if err := s.eachNode(ctx, tx, func(nodes []*metal.Node, _ map[string]metal.HeldReading) error {
+			for _, n := range nodes {
+				ids = append(ids, n.ID)
+			}
+			return nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return ids, nil

@@ -100,8 +100,9 @@ func (s *Store) Claimed(ctx context.Context, owner string, limit int) ([]job.Job
 	if s.StandsBy() {
 		return nil, nil
 	}
-	c := &clause{}
-	text := `SELECT ` + jobColumns + ` FROM job WHERE owner <> '' AND owner = ` + c.arg(owner) + ` ORDER BY due LIMIT ` + c.count(limit)
+	// The rows of an older state of the database, as a standby that took over has them, give this process jobs that it has ended.
+	c := &clause{args: append([]any{owner}, s.history.seen().acting()...)}
+	text := `SELECT ` + jobColumns + ` FROM job WHERE owner <> '' AND owner = $1 AND ` + mayAct(2) + ` ORDER BY due LIMIT ` + c.count(limit)
 	out, err := s.jobs(ctx, nil, text, c.args...)
 	if err != nil || !slices.ContainsFunc(out, func(j job.Job) bool { return j.Damage != "" }) {
 		return out, err

@@ -46,11 +46,14 @@ func working(t *testing.T, d storetest.Database) (*store.Store, job.Conductor, j
 	return s, me, got[0]
 }
 
-// idle checks that a conductor can neither claim a job nor write a step of the one that it has.
+// idle checks that a conductor can neither claim a job, nor take up again the one that it has, nor write a step of it.
 func idle(t *testing.T, s *store.Store, me job.Conductor, j job.Job) {
 	t.Helper()
 	if got, err := s.Claim(t.Context(), me.Owner(), time.Now().Add(time.Minute), inNone, aKind, 9); err != nil || len(got) != 0 {
 		t.Errorf("jobs were claimed: %v, %v", got, err)
+	}
+	if got, err := s.Claimed(t.Context(), me.Owner(), 9); err != nil || len(got) != 0 {
+		t.Errorf("jobs were taken up again: %v, %v", got, err)
 	}
 	j.Action = "next"
 	if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Save(tx, &j, true) }); !errors.Is(err, job.ErrFenced) {

@@ -160,16 +160,21 @@ func (d *Database) raise(ctx context.Context) error {
 	return nil
 }
 
-// FormerIncarnations gives the earlier incarnations of the database, each with its last known counter.
+// FormerIncarnations gives the earlier incarnations of the database, each with its last known counter, and those of lost witnesses.
 func (s *Store) FormerIncarnations(ctx context.Context) (map[string]int64, error) {
+	return s.FormerIncarnationsIn(ctx, nil)
+}
+
+// FormerIncarnationsIn does the work of FormerIncarnations inside of a transaction.
+func (s *Store) FormerIncarnationsIn(ctx context.Context, t job.Tx) (map[string]int64, error) {
 	out := map[string]int64{}
-	err := s.read(ctx, nil, func(r *sql.Rows) error {
+	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var id string
 		var counter int64
 		err := r.Scan(&id, &counter)
 		out[id] = counter
 		return err
-	}, `SELECT id, counter FROM former_incarnation`)
+	}, `SELECT incarnation, counter FROM lost_witness UNION ALL SELECT id, counter FROM former_incarnation`)
 	if err != nil {
 		return nil, fmt.Errorf("read the database's former incarnations: %w", err)
 	}

@@ -49,8 +49,9 @@ func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) 
 }
 
 // Readings implements metal.HeldStore.
-func (s *Store) Readings(ctx context.Context, t job.Tx) ([]metal.HeldReading, error) {
-	var out []metal.HeldReading
+func (s *Store) Readings(ctx context.Context, t job.Tx, ids []string) (map[string]metal.HeldReading, error) {
+	c, out := &clause{}, make(map[string]metal.HeldReading, len(ids))
+	c.any("node_id", ids)
 	err := s.read(ctx, t, func(r *sql.Rows) error {
 		var one metal.HeldReading
 		var at int64
@@ -59,9 +60,10 @@ func (s *Store) Readings(ctx context.Context, t job.Tx) ([]metal.HeldReading, er
 			return err
 		}
 		one.ReadAt = moment(at)
-		out = append(out, one)
-		return json.Unmarshal([]byte(facts), &out[len(out)-1].Facts)
-	}, `SELECT node_id, read_at, facts FROM held_reading ORDER BY node_id`)
+		err := json.Unmarshal([]byte(facts), &one.Facts)
+		out[one.NodeID] = one
+		return err
+	}, `SELECT node_id, read_at, facts FROM held_reading`+c.where(), c.args...)
 	if err != nil {
 		return nil, fmt.Errorf("read what was read of machines: %w", err)
 	}
@@ -152,6 +154,39 @@ func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
 		return s.unlock(tx, j.Subject)
 	}
 	return nil
+}
+
+// LoseWitness records that a witness is lost or wrong. If it remembers a later state of this database, the counter rises to that state.
+func (s *Store) LoseWitness(t job.Tx, w record.LostWitness) error {
+	tx, err := s.tx(t)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`INSERT INTO lost_witness (witness, incarnation, counter, user_name, declared_at) VALUES ($1, $2, $3, $4, $5)`,
+		w.Name, w.ID, w.Counter, w.User, micros(s.stamp())); err != nil {
+		return fmt.Errorf("declare the witness %s lost: %w", w.Name, err)
+	}
+	if _, err := tx.exec(`UPDATE incarnation SET counter = $1 WHERE id = $2 AND counter < $1`, w.Counter, w.ID); err != nil {
+		return fmt.Errorf("declare the witness %s lost: %w", w.Name, err)
+	}
+	return nil
+}
+
+// LostWitnesses lists the witnesses that were declared lost, the newest first, up to limit.
+func (s *Store) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]record.LostWitness, error) {
+	var out []record.LostWitness
+	err := s.read(ctx, t, func(r *sql.Rows) error {
+		var w record.LostWitness
+		var at int64
+		err := r.Scan(&w.Name, &w.ID, &w.Counter, &w.User, &at)
+		w.DeclaredAt = moment(at)
+		out = append(out, w)
+		return err
+	}, `SELECT witness, incarnation, counter, user_name, declared_at FROM lost_witness ORDER BY num DESC LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the witnesses that were declared lost: %w", err)
+	}
+	return out, nil
 }
 
 // Release ends the hold. The database gets a new id, and keeps the former id with its last counter. problem.Conflict: another

@@ -134,6 +134,13 @@ func within(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, patience{within: d})
 }
 
+// longTime bounds a transaction that reaches every row.
+const longTime = 15 * time.Minute
+
+// Long is for a transaction that reaches every machine and server, such as a release: on a loaded PostgreSQL it takes longer than
+// transactionTime.
+func (s *Store) Long(ctx context.Context) context.Context { return within(ctx, longTime) }
+
 // forLease is within for what a lease depends on.
 func forLease(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, patience{within: d, lease: true})

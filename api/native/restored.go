@@ -17,6 +17,7 @@ type Restored interface {
 	Report(ctx context.Context) (*restored.Report, error)
 	Choose(ctx context.Context, kind, choice string, which []string, who record.Asker) error
 	ReadAgain(ctx context.Context) error
+	LoseWitnesses(ctx context.Context, which []string, dryRun bool, who record.Asker) ([]string, error)
 	Release(ctx context.Context, w restored.Wanted, who record.Asker) ([]string, error)
 }
 
@@ -36,6 +37,7 @@ func (s *server) restoredRoutes() []api.Route {
 			}
 			return c.Empty(http.StatusAccepted)
 		})},
+		{Method: http.MethodPost, Path: "/restored/witnesses", Do: s.loseWitnesses},
 		{Method: http.MethodPost, Path: "/restored/release", Do: s.releaseRestored},
 	}
 }
@@ -49,7 +51,13 @@ func (s *server) showRestored(c *api.Call) error {
 }
 
 func viewRestored(r *restored.Report) native.Restored {
-	out := native.Restored{Jobs: []native.RestoredJob{}, Differences: []native.RestoredDifference{}}
+	out := native.Restored{Jobs: []native.RestoredJob{}, Differences: []native.RestoredDifference{}, Witnesses: []native.RestoredWitness{}, LostWitnesses: []native.RestoredLostWitness{}}
+	for _, w := range r.Witnesses {
+		out.Witnesses = append(out.Witnesses, native.RestoredWitness{Witness: w.Name, Incarnation: w.ID, Counter: w.Counter, Contradicts: w.Contradicts, Unreadable: w.Unreadable})
+	}
+	for _, w := range r.Lost {
+		out.LostWitnesses = append(out.LostWitnesses, native.RestoredLostWitness{Witness: w.Name, Incarnation: w.ID, Counter: w.Counter, DeclaredBy: w.User, DeclaredAt: w.DeclaredAt.UTC()})
+	}
 	held := r.Incarnation.Held
 	if held == nil {
 		return out
@@ -96,6 +104,21 @@ func (s *server) chooseRestored(c *api.Call) error {
 		}
 	}
 	return s.showRestored(c)
+}
+
+func (s *server) loseWitnesses(c *api.Call) error {
+	var b native.RestoredLoseWitnesses
+	if err := c.ReadExactly(&b); err != nil {
+		return err
+	}
+	if len(b.Witnesses) == 0 {
+		return problem.Invalidf("Name the witnesses that are lost: paths of files, names of hosts, \"hosts\" or \"all\".")
+	}
+	lines, err := s.Restored.LoseWitnesses(c.R.Context(), b.Witnesses, b.DryRun, c.Asker())
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, native.RestoredWitnessesLost{Lines: lines})
 }
 
 func (s *server) releaseRestored(c *api.Call) error {

@@ -79,9 +79,17 @@ func (p *program) hostsDoor() (wanted, error) {
 	if err != nil {
 		return wanted{}, err
 	}
+	p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
 	handler := host.New(host.Config{Hosts: p.services.Hosts, Orders: p.store, Jobs: p.store, Authority: p.authority, Images: p.blobs, Log: p.log,
-		Witnesses: &hostWitnesses{program: p, former: map[string]bool{}}})
+		Witnesses: p.hostWitnesses})
 	return wanted{hostsListener, p.cfg.Hosts.Listen, host.NewServer(p.limits.Guard(api.WhileHeld(handler, p.store.Held)), p.log), p.authority.TLS(names)}, nil
+}
+
+// restored decides about a restored database.
+func (p *program) restored() *restored.Service {
+	s := restored.New(p.store, p.nodes, p.services, time.Now)
+	s.Witnesses = p.seenWitnesses
+	return s
 }
 
 // joinToken adds to a join token by what a host knows this control plane; nil: no host can join.
@@ -184,7 +192,7 @@ func (p *program) faces(auth api.Authenticator) map[string]http.Handler {
 			ImportHosts: p.cfg.Image.ImportHosts, Web: p.web(), Held: p.rescueHolds,
 		}),
 		"/volume": volume.New(volume.Config{Volumes: p.services.Volumes, Policy: p.policy(), Exports: exports(p.cfg.Storage), Auth: auth, PublicEndpoint: at, MaxLimit: limit, Log: p.log, Now: time.Now}),
-		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: restored.New(p.store, p.nodes, p.services, time.Now), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
+		"/salvor": native.New(native.Config{Services: p.services, Seal: p.rotation, Restored: p.restored(), Nodes: p.nodes, Fleet: p.store, Policy: p.policy(), Jobs: p.store, Conductors: p.directory, Feed: p.feed, Stalled: p.unchangeable, JoinToken: p.joinToken(), Tokens: p.tokens, Sites: p.sites(), Auth: auth, PublicEndpoint: at, Log: p.log, Now: time.Now}),
 	}
 	faces["/console"] = console.New()
 	faces["/metrics"] = p.guardedMetrics(auth)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ const restoredPath = "/restored"
 // restoredFlags are the operator's choices.
 type restoredFlags struct {
 	resume, end, drop, take, enforce []string
+	lostWitnesses                    []string
 	rest                             string
 	readAgain                        bool
 	release                          bool
@@ -53,6 +55,10 @@ record, and power sync switches the machine; --take NODE withdraws that. Other d
 --release carries out the choices, in one transaction. It is refused while a job has no choice (--rest chooses for
 those that have it) or a machine was not read (--unread). --dry-run shows what the release would do.
 
+--witness-lost WITNESS declares that a witness is lost or wrong: what it remembers now does not hold the database
+again. It ends no hold. WITNESS is the path of a file, the name of a host, "hosts", "all", or the id of the database
+that a witness elsewhere remembers. The list shows witnesses that contradict the database, and those declared lost.
+
 The command asks the running salvor serve as an administrator. With --database it reads a database that no process serves.`,
 		Example: `  salvor db restored
   salvor db restored --drop all --continue 0193a1b2
@@ -62,6 +68,9 @@ The command asks the running salvor serve as an administrator. With --database i
 
   # every open job is stale, and all machines stay as they are
   salvor db restored --release --rest drop
+
+  # hosts remember another database, and are wrong
+  salvor db restored --witness-lost hosts --dry-run
 
   # look at a backup before it is put in place
   salvor db restored --database sqlite:/var/backups/salvor-2026-11-22.db`,
@@ -83,6 +92,7 @@ The command asks the running salvor serve as an administrator. With --database i
 	}{
 		{"continue", "jobs whose work goes on: JOB,... or all", &f.resume}, {"end", "jobs that fail and are undone: JOB,... or all", &f.end},
 		{"drop", "jobs that are forgotten: JOB,... or all", &f.drop}, {"take", "nodes whose power is recorded as found: NODE,... or all", &f.take},
+		{"witness-lost", "witnesses that are lost or wrong: PATH, HOST,..., hosts or all", &f.lostWitnesses},
 		{"enforce", "nodes that power sync switches to the recorded power: NODE,... or all", &f.enforce},
 	} {
 		cmd.Flags().StringSliceVar(v.to, v.name, nil, v.usage)
@@ -91,15 +101,18 @@ The command asks the running salvor serve as an administrator. With --database i
 	b.BoolVar(&f.release, "release", false, "do what was chosen and end the hold")
 	b.StringVar(&f.rest, "rest", "", "with --release: continue, end or drop the jobs that have no choice")
 	b.BoolVar(&f.unread, "unread", false, "with --release: do not wait until all machines are read")
-	b.BoolVar(&f.dryRun, "dry-run", false, "with --release: tell what would be done, and do nothing")
+	b.BoolVar(&f.dryRun, "dry-run", false, "with --release or --witness-lost: tell what would be done, and do nothing")
 	b.BoolVar(&f.readAgain, "read-again", false, "have conductors read all machines again")
 	b.StringVar(&f.offline, "database", "", "read this database instead, which nobody serves: sqlite:PATH or postgres://...")
 	return cmd
 }
 
 func decideRestored(c *call, f *restoredFlags, o *output) error {
-	if !f.release && (f.rest != "" || f.unread || f.dryRun) {
-		return usagef(c.Command, "--rest, --unread and --dry-run are of use with --release only")
+	if !f.release && (f.rest != "" || f.unread || f.dryRun && len(f.lostWitnesses) == 0) {
+		return usagef(c.Command, "--rest and --unread are of use with --release only, --dry-run with --release or --witness-lost")
+	}
+	if f.dryRun && !f.release && len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
+		return usagef(c.Command, "--dry-run stores no choice; choose first, then run: salvor db restored --release --dry-run")
 	}
 	choices := []native.RestoredChoice{
 		// Jobs and nodes that are named come before "all", whatever the order of the flags.
@@ -117,6 +130,18 @@ func decideRestored(c *call, f *restoredFlags, o *output) error {
 		}
 		if err := ask(http.MethodPost, "/choices", choice, &native.Restored{}); err != nil {
 			return err
+		}
+	}
+	if len(f.lostWitnesses) > 0 {
+		var lost native.RestoredWitnessesLost
+		if err := ask(http.MethodPost, "/witnesses", native.RestoredLoseWitnesses{Witnesses: f.lostWitnesses, DryRun: f.dryRun}, &lost); err != nil {
+			return err
+		}
+		if !f.release {
+			return o.witnessesLost(c.OutOrStdout(), lost)
+		}
+		for _, line := range lost.Lines {
+			fmt.Fprintln(c.ErrOrStderr(), harmless(line))
 		}
 	}
 	if f.readAgain {
@@ -156,6 +181,16 @@ func allOf(words []string) []string {
 	return nil
 }
 
+func (o *output) witnessesLost(w io.Writer, lost native.RestoredWitnessesLost) error {
+	if o.format == "json" {
+		return writeJSON(w, lost)
+	}
+	for _, line := range lost.Lines {
+		fmt.Fprintln(w, harmless(line))
+	}
+	return nil
+}
+
 func (o *output) released(w io.Writer, done native.RestoredReleased) error {
 	if o.format == "json" {
 		return writeJSON(w, done)
@@ -178,6 +213,7 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 	}
 	if r.Held == nil {
 		_, err := fmt.Fprintln(w, "the database is not held: there is nothing to decide")
+		writeWitnesses(w, r)
 		return err
 	}
 	fmt.Fprintf(w, "held since %s: %s\n  %s\n", cell(r.Held.Since), harmless(r.Held.Words), harmless(r.Held.Detail))
@@ -211,6 +247,7 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 			fmt.Fprintf(w, "  else run: %s\n", harmless(next))
 		}
 	}
+	writeWitnesses(w, r)
 	next := "salvor db restored --release --dry-run"
 	switch {
 	case undecided > 0:
@@ -220,6 +257,22 @@ func (o *output) restored(w io.Writer, r native.Restored) error {
 	}
 	_, err := fmt.Fprintf(w, "\nnext: %s\n", next)
 	return err
+}
+
+// writeWitnesses prints the witnesses that contradict the database, and those that were declared lost.
+func writeWitnesses(w io.Writer, r native.Restored) {
+	for _, one := range r.Witnesses {
+		switch {
+		case one.Unreadable != "":
+			fmt.Fprintf(w, "\nwitness %s: unreadable: %s\n", harmless(one.Witness), harmless(one.Unreadable))
+		case one.Contradicts != "":
+			word := strings.TrimPrefix(one.Witness, "host ")
+			fmt.Fprintf(w, "\nwitness %s: %s\n  if it is wrong, run: salvor db restored --witness-lost %s\n", harmless(one.Witness), harmless(one.Contradicts), harmless(word))
+		}
+	}
+	for _, one := range r.LostWitnesses {
+		fmt.Fprintf(w, "\nwitness %s was declared lost at %s%s: state %d of the database %s\n", harmless(one.Witness), cell(one.DeclaredAt), by(one.DeclaredBy), one.Counter, harmless(one.Incarnation))
+	}
 }
 
 func by(user string) string {
@@ -245,7 +298,7 @@ func triesOf(n int) string {
 
 // showOffline reads a database that no process serves. It does not read machines.
 func showOffline(cmd *cobra.Command, f *restoredFlags, o *output) error {
-	if f.release || f.readAgain || len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
+	if f.release || f.readAgain || len(f.lostWitnesses)+len(f.resume)+len(f.end)+len(f.drop)+len(f.take)+len(f.enforce) > 0 {
 		return usagef(cmd, "--database only looks: start salvor serve on the database, which holds itself, and choose there")
 	}
 	d, err := store.OpenDatabase(cmd.Context(), f.offline, store.Look)

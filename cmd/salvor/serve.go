@@ -126,25 +126,26 @@ type program struct {
 	tokenAuth *api.TokenAuth  // nil: Keystone's are taken
 	rules     *api.PolicyFile // nil: Ironic's and Nova's defaults alone
 	// certificates are those of the API's own TLS; nil: it has none.
-	certificates *api.Certificates
-	directory    *metal.Directory
-	nodes        *metal.Nodes
-	feed         *native.Feed
-	watch        *watcher
-	services     *compute.Services
-	blobs        *blob.Directory
-	storage      storage.Storage // nil: none is spoken to
-	authority    *host.Authority // nil: no VM hosts are served
-	conductor    *conductor.Conductor
-	runner       *job.Runner
-	boot         *netboot.Server
-	limits       *api.Limits
-	opened       []netip.AddrPort     // our listeners
-	self         string               // where we ourselves reach our API; set before anything runs
-	found        record.Witness       // the incarnation of the database at the start of this process
-	witnessed    record.Witness       // the content of the witness files
-	unwritten    map[string]time.Time // witness files that cannot be written, and the time of the last log line
-	heldBefore   bool                 // the database was held when it was read last
+	certificates  *api.Certificates
+	directory     *metal.Directory
+	nodes         *metal.Nodes
+	feed          *native.Feed
+	watch         *watcher
+	services      *compute.Services
+	blobs         *blob.Directory
+	storage       storage.Storage // nil: none is spoken to
+	authority     *host.Authority // nil: no VM hosts are served
+	conductor     *conductor.Conductor
+	runner        *job.Runner
+	boot          *netboot.Server
+	limits        *api.Limits
+	opened        []netip.AddrPort     // our listeners
+	self          string               // where we ourselves reach our API; set before anything runs
+	hostWitnesses *hostWitnesses       // nil: no host can join
+	found         record.Witness       // the incarnation of the database at the start of this process
+	witnessed     record.Witness       // the content of the witness files
+	unwritten     map[string]time.Time // witness files that cannot be written, and the time of the last log line
+	heldBefore    bool                 // the database was held when it was read last
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
@@ -294,7 +295,9 @@ func (p *program) run(ctx context.Context) error {
 	if _, err := p.directory.Conductors(ctx); err != nil {
 		return err
 	}
-	return runAll(ctx, p.log, p.cfg.Default.Roles, p.tasks(), listeners)
+	err = runAll(ctx, p.log, p.cfg.Default.Roles, p.tasks(), listeners)
+	p.rememberEnd()
+	return err
 }
 
 // runAll works until ctx ends, or a task or door that must not end does.

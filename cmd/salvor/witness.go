@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,31 @@ type hostWitnesses struct {
 	sealed  *wire.Witness
 	// former are earlier incarnations of the database that hosts have reported.
 	former map[string]bool
+	// heard holds the newest witness of each host that this control plane sealed.
+	heard map[string]wire.Witness
+}
+
+// seenWitnesses gives the witnesses that this process sees: its files, and the hosts that renew their leases here.
+func (p *program) seenWitnesses() []record.SeenWitness {
+	var out []record.SeenWitness
+	for _, path := range witnessFiles(p.cfg) {
+		w, err := readWitness(path)
+		seen := record.SeenWitness{Name: path, Witness: w}
+		if err != nil {
+			seen.Unreadable = err.Error()
+		}
+		out = append(out, seen)
+	}
+	if p.hostWitnesses == nil {
+		return out
+	}
+	h := p.hostWitnesses
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(h.heard)) {
+		out = append(out, record.SeenWitness{HostID: id, Witness: record.Witness{ID: h.heard[id].Incarnation, Counter: h.heard[id].Counter}})
+	}
+	return out
 }
 
 // witnessPlace is the purpose for which the key seals a proof.
@@ -48,6 +75,12 @@ func (h *hostWitnesses) Heard(ctx context.Context, hostID string, w wire.Witness
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if w != h.heard[hostID] && h.isProven(w) {
+		if h.heard == nil {
+			h.heard = map[string]wire.Witness{}
+		}
+		h.heard[hostID] = w
+	}
 	if !agrees() {
 		if !h.isProven(w) {
 			return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -10,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"salvor/compute"
 	"salvor/config"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
 	"salvor/store"
@@ -113,6 +116,81 @@ func TestHostIsTheOnlyWitness(t *testing.T) {
 		}
 		if w.Told() != nil {
 			t.Error("a held database is told to hosts")
+		}
+	})
+}
+
+// TestALostWitnessHoldsNothing: after an operator declared witnesses lost, the same words of a host and of a file do not hold the database
+// again. A dry run declares nothing, and another witness still holds the database.
+func TestALostWitnessHoldsNothing(t *testing.T) {
+	h := newHistory(t)
+	h.serve(func(p *program) {
+		addJob(t, p.store)
+		p.services = compute.New(p.store, p.store, compute.Options{}, time.Now)
+		p.hostWitnesses = &hostWitnesses{program: p, former: map[string]bool{}}
+		hosts := []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"}
+		for i, id := range hosts {
+			host := &compute.Host{Record: record.Record{ID: id}, Name: fmt.Sprintf("vm%d", i), Kind: compute.AgentHost}
+			if err := p.store.Do(t.Context(), func(tx job.Tx) error { return p.store.Hosts().Insert(tx, host) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear := func(host, id string) {
+			t.Helper()
+			w := wire.Witness{Incarnation: id, Counter: 9, Proof: h.key.Seal(secret.New(proofOf(id, 9)), witnessPlace)}
+			if err := p.hostWitnesses.Heard(t.Context(), host, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i, err := p.store.Incarnation(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := witnessFiles(p.cfg)[0]
+		if err := writeWitness(file, record.Witness{ID: i.ID, Counter: i.Counter + 100}); err != nil {
+			t.Fatal(err)
+		}
+		hear(hosts[0], "another")
+		if held := p.store.Held(); held == nil || held.Code != record.HeldReplaced {
+			t.Fatalf("held: %+v", held)
+		}
+		hear(hosts[1], "a third")
+		s, who := p.restored(), record.Asker{User: "op"}
+		if _, err := s.LoseWitnesses(t.Context(), []string{"vm7"}, false, who); !problem.Is(err, problem.NotFound) || !strings.Contains(err.Error(), "host vm0") {
+			t.Errorf("a witness that nobody knows: %v", err)
+		}
+		words := []string{file, "vm0"}
+		lines, err := s.LoseWitnesses(t.Context(), words, true, who)
+		if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "would be declared lost") {
+			t.Errorf("dry run: %q %v", lines, err)
+		}
+		if r, err := s.Report(t.Context()); err != nil || len(r.Lost) != 0 || len(r.Witnesses) != 3 || r.Witnesses[0].Contradicts == "" || r.Witnesses[1].Contradicts == "" {
+			t.Errorf("after the dry run: %+v %v", r, err)
+		}
+		if lines, err = s.LoseWitnesses(t.Context(), words, false, who); err != nil || len(lines) != 2 {
+			t.Fatalf("%q %v", lines, err)
+		}
+		r, err := s.Report(t.Context())
+		if err != nil || len(r.Lost) != 2 || r.Lost[0].Name != "host vm0" || r.Lost[0].User != "op" || r.Witnesses[0].Contradicts != "" || r.Witnesses[1].Contradicts != "" || r.Witnesses[2].Contradicts == "" {
+			t.Errorf("declared lost: %+v %v", r, err)
+		}
+		if err := p.store.Do(t.Context(), func(tx job.Tx) error { return p.store.Release(tx) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.store.Incarnation(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w, err := readWitness(file)
+		if err == nil {
+			err = p.store.Compare(t.Context(), w, file)
+		}
+		hear(hosts[0], "another")
+		if held := p.store.Held(); err != nil || held != nil {
+			t.Errorf("held again by a lost witness: %+v %v", held, err)
+		}
+		hear(hosts[1], "a third")
+		if held := p.store.Held(); held == nil || held.Code != record.HeldReplaced {
+			t.Errorf("another witness: held %+v", held)
 		}
 	})
 }

@@ -158,6 +158,55 @@ func (b *Bridge) each(ctx context.Context, n *metal.Node, ports []*metal.Port, n
 	return nil
 }
 
+var _ driver.NetworkReader = (*Bridge)(nil)
+
+// Networks reads the bridges that the ports' links are on. A link that is not there is on none.
+func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Port) ([]driver.Net, error) {
+	if err := driver.Pass(ctx); err != nil {
+		return nil, err
+	}
+	on := make([]string, len(ports))
+	for i, p := range ports {
+		name, err := link(p)
+		if err == nil {
+			on[i], err = masterOf(name)
+		}
+		if err != nil {
+			return nil, problem.New(problem.KindOf(err), "read the network of node %s: bridge: %w", n.ID, err)
+		}
+	}
+	return driver.NetsWhere(func(net driver.Net) (bool, error) {
+		for i, p := range ports {
+			if bridge, err := b.bridge(p, net); err == nil && bridge == on[i] {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
+// masterOf names the bridge that a link is on; empty: it is on none, or is not there.
+func masterOf(name string) (string, error) {
+	port, err := find(name)
+	if absent(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fault(err)
+	}
+	if port.Attrs().MasterIndex == 0 {
+		return "", nil
+	}
+	master, err := netlink.LinkByIndex(port.Attrs().MasterIndex)
+	if absent(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fault(err)
+	}
+	return master.Attrs().Name, nil
+}
+
 func (b *Bridge) attach(name, bridge string) error {
 	master, err := find(bridge)
 	if absent(err) {

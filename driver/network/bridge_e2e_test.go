@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,12 +57,15 @@ func TestBridge(t *testing.T) {
 	}
 	want(t, "tap0", "br-tenant")
 	want(t, "tap1", "br-two")
+	reads(t, b, n, ports, driver.Tenant)
+	reads(t, b, n, []*metal.Port{port("tap9", nil)})
 	for range 2 {
 		if err := b.Attach(ctx, n, ports, driver.Rescuing); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want(t, "tap0", "br-rescue")
+	reads(t, b, n, ports, driver.Rescuing)
 	// Off a network that it is not on: nothing happens.
 	if err := b.Detach(ctx, n, ports, driver.Tenant); err != nil {
 		t.Fatal(err)
@@ -73,7 +77,15 @@ func TestBridge(t *testing.T) {
 		}
 	}
 	want(t, "tap0", "")
+	reads(t, b, n, ports)
 	refusals(t, b, n)
+}
+
+func reads(t *testing.T, b *Bridge, n *metal.Node, ports []*metal.Port, want ...driver.Net) {
+	t.Helper()
+	if got, err := b.Networks(t.Context(), n, ports); err != nil || !slices.Equal(got, want) {
+		t.Errorf("networks %q %v, want %q", got, err, want)
+	}
 }
 
 func refusals(t *testing.T, b *Bridge, n *metal.Node) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
@@ -113,6 +114,54 @@ func (d *Neutron) Detach(ctx context.Context, n *metal.Node, on []*metal.Port, n
 		err = d.leave(ctx, n, net)
 	}
 	return said(err, "detach from", net, n)
+}
+
+var _ driver.NetworkReader = (*Neutron)(nil)
+
+// Networks reads the Neutron ports that are bound to the machine: those of our own making, and the tenant's.
+func (d *Neutron) Networks(ctx context.Context, n *metal.Node, on []*metal.Port) ([]driver.Net, error) {
+	there, err := d.cloud.list(ctx, ports.ListOpts{DeviceID: n.ID, DeviceOwner: owner})
+	if err != nil {
+		return nil, problem.New(problem.KindOf(err), "read the network of node %s: %w", n.ID, err)
+	}
+	found, err := driver.NetsWhere(func(net driver.Net) (bool, error) {
+		if !d.ours(net) {
+			if net != driver.Tenant {
+				return false, nil
+			}
+			return d.bindsTenant(ctx, n, on)
+		}
+		if len(there) == 0 || d.network(n, net) == "" {
+			return false, nil
+		}
+		id, err := d.cloud.network(ctx, d.network(n, net))
+		if errors.Is(err, errNoNetwork) {
+			return false, nil
+		}
+		return slices.ContainsFunc(there, func(v vif) bool { return v.NetworkID == id && v.HostID == n.ID }), err
+	})
+	if err != nil {
+		return nil, problem.New(problem.KindOf(err), "read the network of node %s: %w", n.ID, err)
+	}
+	return found, nil
+}
+
+// bindsTenant tells whether a tenant's port is bound to the machine.
+func (d *Neutron) bindsTenant(ctx context.Context, n *metal.Node, on []*metal.Port) (bool, error) {
+	for _, p := range on {
+		id := tenantVIF(p)
+		if id == "" {
+			continue
+		}
+		v, err := d.cloud.get(ctx, id)
+		if problem.Is(err, problem.NotFound) {
+			continue
+		}
+		if err != nil || v.HostID == n.ID {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 func said(err error, op string, net driver.Net, n *metal.Node) error {

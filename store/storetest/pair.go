@@ -77,6 +77,20 @@ func (p *Pair) FreezeReceiver() {
 	}
 }
 
+// FreezeSender waits until the standby has all that is committed, and then stops the primary's process that sends its log. The standby
+// gets nothing of what follows, not even from the buffer of a socket. Thaw ends that.
+func (p *Pair) FreezeSender() {
+	p.Primary.t.Helper()
+	var position string
+	p.Primary.query(&position, "SELECT pg_current_wal_lsn()::text")
+	p.await("a standby that has all", p.Primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE replay_lsn >= '"+position+"')")
+	pid := 0
+	p.Primary.query(&pid, "SELECT pid FROM pg_stat_replication")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		p.Primary.t.Fatalf("freeze the sender of the primary: %v", err)
+	}
+}
+
 func (p *Pair) awaitStreaming() {
 	p.await("a standby that streams", p.Primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
 }

@@ -24,6 +24,7 @@ import (
 
 	"salvor/client"
 	"salvor/sim/fleet"
+	"salvor/store/storetest"
 	"salvor/test/program"
 	"salvor/wire/ironic"
 	"salvor/wire/native"
@@ -107,7 +108,8 @@ type world struct {
 	witness string
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts a control plane with twelve machines. database adds to its section of that name.
+func newWorld(t *testing.T, database string) *world {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"kernel", "initramfs"} {
@@ -139,7 +141,8 @@ rescue_ramdisk = %[1]s/initramfs
 endpoint_override = %[2]s
 [database]
 witness_file = %[3]s
-`, dir, media.URL, w.witness))
+%[4]s
+`, dir, media.URL, w.witness, database))
 	at, err := url.Parse(w.server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +307,11 @@ func (w *world) held(code string) native.Restored {
 	w.Helper()
 	var r native.Restored
 	program.Until(w, "all machines are read", within, func() error {
-		if err := json.Unmarshal([]byte(w.cli.Run(w, "db", "restored", "-f", "json")), &r); err != nil {
+		out, err := w.cli.Try(w, "db", "restored", "-f", "json") // it fails while the database is away
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &r)
+		}
+		if err != nil {
 			return err
 		}
 		if r.Held == nil || r.Read < r.Machines || r.Machines != machines {
@@ -390,7 +397,7 @@ func (w *world) decide(r native.Restored) {
 
 // TestRestoredBackup: a backup of a database with open work is put in place of the database after that work has ended.
 func TestRestoredBackup(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, "")
 	w.begin()
 	file := filepath.Join(t.TempDir(), "backup.db")
 	program.CLI{}.Run(t, "db", "backup", file, "--state-dir", w.server.State)
@@ -412,9 +419,35 @@ func TestRestoredBackup(t *testing.T) {
 	w.decide(w.held("backup"))
 }
 
+// TestRestoredStandby: the sender of a primary freezes while work is open, so its asynchronous standby misses the end of that work. The
+// primary is lost and the standby promoted. The process that served before connects to the standby, or ends and is started anew.
+func TestRestoredStandby(t *testing.T) {
+	for name, restarts := range map[string]bool{"the process lives on": false, "the process starts anew": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pair := storetest.NewPair(t, false)
+			w := newWorld(t, "connection = "+pair.Database("salvor"))
+			w.begin()
+			pair.FreezeSender()
+			w.proxy.free()
+			w.lose()
+			if restarts {
+				w.server.Stop()
+			}
+			w.proxy.counted()
+			pair.Primary.Kill()
+			pair.Standby.Promote()
+			if restarts {
+				w.server.Start(t)
+			}
+			w.decide(w.held("went-back"))
+		})
+	}
+}
+
 // TestRestoredSnapshot: the whole state directory, witness included, is put back as it was while work was open. The witness outside knows better.
 func TestRestoredSnapshot(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, "")
 	w.begin()
 	w.server.Kill()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")

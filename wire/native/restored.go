@@ -12,12 +12,45 @@ type Restored struct {
 	// Machines counts the machines that can be read, Read those that were read.
 	Machines int `json:"machines"`
 	Read     int `json:"machines_read"`
+	// Witnesses are those that the answering process sees. LostWitnesses are the newest that were declared lost.
+	Witnesses     []RestoredWitness     `json:"witnesses"`
+	LostWitnesses []RestoredLostWitness `json:"lost_witnesses"`
+}
+
+// RestoredWitness is a copy of the database's incarnation and counter that is kept outside of the database.
+type RestoredWitness struct {
+	Witness     string `json:"witness"`     // path of a file, or "host NAME"
+	Incarnation string `json:"incarnation"` // empty: it remembers nothing
+	Counter     int64  `json:"counter"`
+	Contradicts string `json:"contradicts"` // how it contradicts the database; empty: they agree
+	Unreadable  string `json:"unreadable"`
+}
+
+// RestoredLostWitness is a witness that an operator declared lost.
+type RestoredLostWitness struct {
+	Witness     string    `json:"witness"`
+	Incarnation string    `json:"incarnation"`
+	Counter     int64     `json:"counter"`
+	DeclaredBy  string    `json:"declared_by"`
+	DeclaredAt  time.Time `json:"declared_at"`
+}
+
+// RestoredLoseWitnesses is the body of POST /salvor/v1/restored/witnesses.
+type RestoredLoseWitnesses struct {
+	// Witnesses are paths, names or ids of hosts, "hosts", "all", or ids of databases.
+	Witnesses []string `json:"witnesses"`
+	DryRun    bool     `json:"dry_run"`
+}
+
+// RestoredWitnessesLost answers with a line for each witness; with DryRun nothing was done.
+type RestoredWitnessesLost struct {
+	Lines []string `json:"lines"`
 }
 
 // RestoredHeld is the time and the cause of the hold.
 type RestoredHeld struct {
 	Since  time.Time `json:"since"`
-	Code   string    `json:"code"` // "backup", "went-back", "replaced" or "copied"
+	Code   string    `json:"code"` // "backup", "went-back", "replaced", "copied" or "asked"
 	Words  string    `json:"words"`
 	Detail string    `json:"detail"`
 }

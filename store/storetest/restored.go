@@ -1,0 +1,302 @@
+package storetest
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"salvor/job"
+	"salvor/metal"
+	"salvor/problem"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+)
+
+// testHeldReadings: a held database keeps one reading of each node, and knows which nodes have none.
+func testHeldReadings(b *bench) {
+	known := func(group string) func(*metal.Node) {
+		return func(n *metal.Node) { n.ProvisionState, n.ConductorGroup = metal.Active, group }
+	}
+	gone := b.node("a", known(""))
+	b.node("b", known("north"))
+	b.node("c", known("north"))
+	b.node("in enroll")
+	b.node("without a driver", known(""), func(n *metal.Node) { n.Driver = "" })
+	unread := func(groups []string, limit int, want ...string) {
+		b.Helper()
+		nodes, err := b.s.UnreadNodes(b.ctx, groups, limit)
+		b.ok(err)
+		var got []string
+		for _, n := range nodes {
+			got = append(got, n.ID)
+		}
+		if !slices.Equal(got, want) {
+			b.Errorf("unread of %q, at most %d: %q, want %q", groups, limit, got, want)
+		}
+	}
+	unread(nil, 10, "a", "b", "c")
+	unread(nil, 2, "a", "b")
+	unread([]string{"north"}, 10, "b", "c")
+	unread([]string{}, 10)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	first := metal.HeldReading{NodeID: "a", ReadAt: at, Facts: metal.HeldFacts{Power: metal.PowerOn, Boot: &rescue.Boot{Device: "pxe"}, MediaRead: true}}
+	second := metal.HeldReading{NodeID: "b", ReadAt: at, Facts: metal.HeldFacts{Unreadable: map[string]string{metal.FactPower: "no route"}}}
+	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{first, second, {NodeID: "never there", ReadAt: at}}))
+	unread(nil, 10, "c")
+	first.ReadAt, first.Facts.Power = at.Add(time.Minute), metal.PowerOff
+	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{first}))
+	readings := func(ids []string, want map[string]metal.HeldReading) {
+		b.Helper()
+		got, err := b.s.Readings(b.ctx, nil, ids)
+		b.ok(err)
+		if d := cmp.Diff(want, got); d != "" {
+			b.Errorf("readings of %q (-want +have):\n%s", ids, d)
+		}
+	}
+	readings([]string{"a", "c", "never there"}, map[string]metal.HeldReading{"a": first})
+	readings([]string{}, map[string]metal.HeldReading{})
+	b.do(func(tx job.Tx) error { return b.s.DeleteNode(tx, gone) })
+	readings([]string{"a", "b"}, map[string]metal.HeldReading{"b": second})
+	b.do(func(tx job.Tx) error { return b.s.DropReadings(tx) })
+	unread(nil, 10, "b", "c")
+}
+
+// testHeldChoices: a choice replaces an earlier one for the same subject, and is stored with its maker.
+func testHeldChoices(b *bench) {
+	choose := func(kind, id, choice, user string) {
+		b.do(func(tx job.Tx) error {
+			return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: kind, ID: id, Choice: choice, User: user})
+		})
+	}
+	choose(record.ChoiceOfNode, "same id", record.EnforcePower, "one")
+	choose(record.ChoiceOfJob, "same id", record.EndJob, "one")
+	choose(record.ChoiceOfJob, "same id", record.DropJob, "two")
+	got, err := b.s.HeldChoices(b.ctx, nil)
+	b.ok(err)
+	for i := range got {
+		if got[i].MadeAt.IsZero() {
+			b.Error("a choice has no time")
+		}
+		got[i].MadeAt = time.Time{}
+	}
+	want := []record.HeldChoice{{Kind: record.ChoiceOfJob, ID: "same id", Choice: record.DropJob, User: "two"}, {Kind: record.ChoiceOfNode, ID: "same id", Choice: record.EnforcePower, User: "one"}}
+	if d := cmp.Diff(want, got); d != "" {
+		b.Errorf("choices (-want +have):\n%s", d)
+	}
+}
+
+// openJob inserts a job in a state.
+func (b *bench) openJob(class job.Class, node string, state job.State) *job.Job {
+	return b.insert(class, node, func(j *job.Job) {
+		j.State, j.Action, j.Attempt, j.Crashes, j.Fence, j.Memo, j.Deadline, j.OperationDeadline = state, "boot", 2, 1, 4, map[string]string{"k": "v"}, 99, 990
+		j.Due, j.ActionStartedAt = b.s.Now().Add(time.Hour), b.s.Now()
+		if state == job.Waiting {
+			j.WaitFor = "the agent"
+		}
+		if state == job.Ready {
+			j.Secret = secret.New("hash")
+		}
+	})
+}
+
+// testFreeJobs: every open job is free and its fence is raised, so its former owner writes nothing more. Jobs that have ended stay as they are.
+func testFreeJobs(b *bench) {
+	b.insert(job.Operation, "a", func(j *job.Job) { j.Deadline = 99 })
+	running := b.claimOne()
+	open := map[job.State]*job.Job{}
+	for _, state := range []job.State{job.Ready, job.Waiting, job.Undoing} {
+		open[state] = b.openJob(job.Operation, string(state), state)
+	}
+	asked := b.openJob(job.Ask, "b", job.Ready)
+	ended := b.openJob(job.Operation, "c", job.Ended)
+	endedBefore := b.read(ended.ID)
+	const step = 1 << 20
+	b.do(func(tx job.Tx) error { return b.s.FreeJobs(tx, step) })
+	free := func(id string, state job.State, fence, deadline int64, isDue bool) {
+		b.Helper()
+		j := b.inState(id, state)
+		if j.Owner != "" || j.Fence != fence+step || j.Deadline != deadline || !j.Due.After(b.s.Now()) != isDue {
+			b.Errorf("%s job: owner %q, fence %d, deadline %d, due %s", state, j.Owner, j.Fence, j.Deadline, j.Due)
+		}
+	}
+	free(running.ID, job.Ready, running.Fence, 0, true)
+	free(open[job.Ready].ID, job.Ready, 4, 0, true)
+	free(open[job.Waiting].ID, job.Waiting, 4, 0, false)
+	free(open[job.Undoing].ID, job.Undoing, 4, 0, true)
+	free(asked.ID, job.Ready, 4, 99, true)
+	if d := cmp.Diff(endedBefore, b.read(ended.ID), compareJobs); d != "" {
+		b.Errorf("a job that has ended changed (-before +after):\n%s", d)
+	}
+	if err := b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Save(tx, &running, false) }); err == nil {
+		b.Error("the former owner of a job wrote a step of it")
+	}
+	jobs, err := b.s.OpenJobs(b.ctx, nil)
+	b.ok(err)
+	want := map[string]bool{running.ID: true, asked.ID: true, open[job.Ready].ID: true, open[job.Waiting].ID: true, open[job.Undoing].ID: true}
+	got := map[string]bool{}
+	for i, j := range jobs {
+		got[j.ID] = true
+		if i > 0 && j.CreatedAt.Before(jobs[i-1].CreatedAt) {
+			b.Errorf("job %s is listed after a later one", j.ID)
+		}
+	}
+	if !maps.Equal(got, want) {
+		b.Errorf("open jobs %v, want %v", got, want)
+	}
+}
+
+// testRestartJob: a free job begins again at its first action and keeps its secret; one that is being undone stays as it is.
+func testRestartJob(b *bench) {
+	ready, waiting, undoing := b.openJob(job.Operation, "a", job.Ready), b.openJob(job.Operation, "b", job.Waiting), b.openJob(job.Operation, "c", job.Undoing)
+	locked := b.openJob(job.Operation, "d", job.Waiting)
+	lock := b.insert(job.Command, "d")
+	for _, j := range []*job.Job{ready, waiting, undoing, locked} {
+		b.do(func(tx job.Tx) error { return b.s.RestartJob(tx, *j) })
+	}
+	fresh := func(id string, state job.State) {
+		b.Helper()
+		j := b.inState(id, state)
+		if j.Action != "" || len(j.Memo) != 0 || j.Attempt != 0 || j.Crashes != 0 || j.WaitFor != "" || j.Deadline != 0 || !j.ActionStartedAt.IsZero() {
+			b.Errorf("%+v", j)
+		}
+	}
+	fresh(ready.ID, job.Ready)
+	fresh(waiting.ID, job.Ready)
+	fresh(locked.ID, job.Waiting)
+	if j := b.inState(undoing.ID, job.Undoing); j.Action != "boot" || j.Attempt != 2 {
+		b.Errorf("a job that is being undone began again: %+v", j)
+	}
+	if got := b.read(ready.ID).Secret.Reveal(); got != "hash" {
+		b.Errorf("the secret is %q", got)
+	}
+	b.do(func(tx job.Tx) error { return b.s.DropJob(tx, *lock, problem.Conflictf("dropped")) })
+	b.inState(locked.ID, job.Ready) // the end of what locked its subject lets it go on
+}
+
+// testDropJob: a dropped job has ended with its cause and without its secret. One that has ended before keeps its own end.
+func testDropJob(b *bench) {
+	open, ended := b.openJob(job.Operation, "a", job.Ready), b.openJob(job.Operation, "b", job.Ended)
+	for _, j := range []*job.Job{open, ended} {
+		b.do(func(tx job.Tx) error { return b.s.DropJob(tx, *j, problem.Conflictf("dropped")) })
+	}
+	j := b.inState(open.ID, job.Ended)
+	if j.Problem != "dropped" || j.ProblemKind != problem.Conflict.String() || !j.Secret.Empty() || j.Owner != "" || j.EndedAt.IsZero() || j.Deadline != 0 {
+		b.Errorf("dropped: %+v", j)
+	}
+	if j := b.read(ended.ID); j.Problem != "" {
+		b.Errorf("a job that had ended got the problem %q", j.Problem)
+	}
+	b.insert(job.Operation, "a") // its subject is free
+}
+
+// testRelease: a release gives the database a new id and the next counter, keeps the former id, and forgets readings and choices. A
+// release that comes to nothing changes nothing, and there is one release only.
+func testRelease(b *bench) {
+	b.node("a", func(n *metal.Node) { n.ProvisionState = metal.Active })
+	other := b.other()
+	release := func() error { return b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.Release(tx) }) }
+	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
+	if former, err := b.s.FormerIncarnations(b.ctx); err != nil || len(former) != 0 {
+		b.Fatalf("a release that was refused: %v %v", former, err)
+	}
+	b.ok(b.s.Hold(b.ctx, record.HeldBackup, "a test"))
+	b.ok(b.s.SaveReadings(b.ctx, []metal.HeldReading{{NodeID: "a", ReadAt: b.s.Now()}}))
+	b.do(func(tx job.Tx) error {
+		return b.s.SaveHeldChoice(tx, record.HeldChoice{Kind: record.ChoiceOfJob, ID: "j", Choice: record.DropJob})
+	})
+	held, err := b.s.Incarnation(b.ctx)
+	b.ok(err)
+	lost := problem.Conflictf("a failure after the release")
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
+		if err := b.s.Release(tx); err != nil {
+			return err
+		}
+		return lost
+	}), problem.Conflict, lost.Error())
+	if i, err := other.Incarnation(b.ctx); err != nil || i.ID != held.ID || i.Held == nil {
+		b.Fatalf("after a release that came to nothing: %+v %v", i, err)
+	}
+	b.ok(release())
+	i, err := other.Incarnation(b.ctx)
+	if err != nil || i.ID == held.ID || len(i.ID) != 32 || i.Counter != held.Counter+1 || i.Held != nil {
+		b.Fatalf("released: %+v %v", i, err)
+	}
+	former, err := other.FormerIncarnations(b.ctx)
+	if err != nil || !maps.Equal(former, map[string]int64{held.ID: held.Counter}) {
+		b.Errorf("former incarnations %v %v, want %s at %d", former, err, held.ID, held.Counter)
+	}
+	choices, err := b.s.HeldChoices(b.ctx, nil)
+	b.ok(err)
+	readings, err := b.s.Readings(b.ctx, nil, []string{"a"})
+	b.ok(err)
+	if len(choices) != 0 || len(readings) != 0 {
+		b.Errorf("choices %v and readings %v outlive the release", choices, readings)
+	}
+	b.refused(release(), problem.Conflict, "The database is not held any more: somebody else has released it.")
+	if again, err := b.s.Incarnation(b.ctx); err != nil || again.ID != i.ID {
+		b.Errorf("a second release: %+v %v", again, err)
+	}
+}
+
+// testLostWitnesses: what a lost witness remembers holds the database no more, whether it remembers a later state of the database or
+// another database.
+func testLostWitnesses(b *bench) {
+	b.node("a")
+	i, err := b.s.Incarnation(b.ctx)
+	b.ok(err)
+	ahead := record.LostWitness{Name: "file", Witness: record.Witness{ID: i.ID, Counter: i.Counter + 7}, User: "op"}
+	foreign := record.LostWitness{Name: "host", Witness: record.Witness{ID: "another", Counter: 3}}
+	behind := record.LostWitness{Name: "old file", Witness: record.Witness{ID: i.ID, Counter: 1}}
+	for _, w := range []record.LostWitness{ahead, foreign, behind} {
+		b.do(func(tx job.Tx) error { return b.s.LoseWitness(tx, w) })
+	}
+	if got, err := b.other().Incarnation(b.ctx); err != nil || got.ID != i.ID || got.Counter != ahead.Counter {
+		b.Errorf("%+v %v, want state %d", got, err, ahead.Counter)
+	}
+	for _, w := range []record.LostWitness{ahead, foreign} {
+		if err := b.s.Compare(b.ctx, w.Witness, w.Name); err != nil || b.s.Held() != nil {
+			b.Errorf("%s: %v, held %+v", w.Name, err, b.s.Held())
+		}
+	}
+	lost, err := b.s.LostWitnesses(b.ctx, nil, 2)
+	b.ok(err)
+	for n := range lost {
+		if lost[n].DeclaredAt.IsZero() {
+			b.Error("a declaration has no time")
+		}
+		lost[n].DeclaredAt = time.Time{}
+	}
+	if d := cmp.Diff([]record.LostWitness{behind, foreign}, lost); d != "" {
+		b.Errorf("the two newest (-want +have):\n%s", d)
+	}
+	b.ok(b.s.Compare(b.ctx, record.Witness{ID: "a third", Counter: 1}, "host"))
+	if held := b.s.Held(); held == nil || held.Code != record.HeldReplaced {
+		b.Errorf("another witness: held %+v", held)
+	}
+}
+
+// testUnkept: a record that is saved unkept is written like any other, and is not put back if the transaction comes to nothing.
+func testUnkept(b *bench) {
+	n, other := b.node("a"), b.node("b")
+	was := n.Version
+	b.do(func(tx job.Tx) error { return b.s.Unkept(tx, func() error { return b.s.SaveNode(tx, n) }) })
+	if read, err := b.s.Node(b.ctx, nil, "a"); err != nil || read.Version != was+1 {
+		b.Fatalf("%+v %v", read, err)
+	}
+	lost := problem.Conflictf("a failure")
+	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
+		if err := b.s.SaveNode(tx, other); err != nil {
+			return err
+		}
+		if err := b.s.Unkept(tx, func() error { return b.s.SaveNode(tx, n) }); err != nil {
+			return err
+		}
+		return lost
+	}), problem.Conflict, lost.Error())
+	if n.Version != was+2 || other.Version != was {
+		b.Errorf("versions of the records are %d and %d", n.Version, other.Version)
+	}
+}
