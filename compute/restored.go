@@ -3,6 +3,7 @@ package compute
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"salvor/job"
@@ -60,7 +61,7 @@ func (h *HeldGuests) Compare() []HeldGuest {
 			reports[g.ServerID] = append(reports[g.ServerID], g)
 		}
 	}
-	var out []HeldGuest
+	out := h.forcedDown()
 	for _, srv := range h.Servers {
 		told := reports[srv.ID]
 		delete(reports, srv.ID)
@@ -73,6 +74,25 @@ func (h *HeldGuests) Compare() []HeldGuest {
 			out = append(out, HeldGuest{Difference: record.Difference{Subject: Subject(g.ServerID), What: factGuest, Recorded: "no such server",
 				Found: h.where(g), ReadAt: g.SeenAt, Release: "nothing: the guest runs on, and `salvor host show` lists it as misplaced"}})
 		}
+	}
+	return out
+}
+
+// forcedDown lists the hosts that are recorded as forced down. Such a host is told to end its guests when it speaks.
+func (h *HeldGuests) forcedDown() (out []HeldGuest) {
+	for _, id := range slices.Sorted(maps.Keys(h.Hosts)) {
+		host := h.Hosts[id]
+		if !host.ForcedDown {
+			continue
+		}
+		d := record.Difference{Subject: HostSubject(id), Name: host.Name, What: "liveness", Recorded: "forced down",
+			Release: "not forced down any more: its guests are left as they are; force it down again if it is off"}
+		if h.Speaks[id] {
+			d.Found = "it renews its lease"
+		} else {
+			d.Unreadable = "it was not heard since the start"
+		}
+		out = append(out, HeldGuest{Difference: d})
 	}
 	return out
 }
@@ -182,6 +202,57 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, found []HeldGue
 		}
 		text := "the restored database was released: recorded was " + d.Recorded + ", found was " + d.Found + d.Unreadable + "; " + d.Release
 		if err := s.note(tx, srv.ID, record.Asker{}, "contact", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReleaseHosts marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a clean-up and
+// receipts. From then on a clean-up ends guests of that incarnation only, and a receipt is no reason to end the guests of a host that
+// speaks. For the same reason no host stays forced down.
+func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if !h.ForcedDown {
+			continue
+		}
+		h.ForcedDown, h.Unseen = false, true
+		if err := s.saveHost(tx, h); err != nil {
+			return err
+		}
+		if err := s.noteHost(tx, h.ID, record.Asker{}, "the restored database was released: the host is not forced down any more"); err != nil {
+			return err
+		}
+	}
+	for _, f := range []MoveFilter{{Open: true}, {Uncleaned: true}, {State: MoveFailed}} { // failed moves may be cleaned up again
+		moves, err := s.store.Moves().List(ctx, tx, f, record.Page{})
+		if err != nil {
+			return err
+		}
+		for _, m := range moves {
+			if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
+				continue
+			}
+			m.Incarnation = former
+			if err := s.saveMove(tx, m); err != nil {
+				return err
+			}
+		}
+	}
+	receipts, err := s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, r := range receipts {
+		if r.Incarnation != "" {
+			continue
+		}
+		r.Incarnation = former
+		if err := s.saveReceipt(tx, r); err != nil {
 			return err
 		}
 	}

@@ -164,6 +164,9 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 	if err := s.servers.Servers.ReleaseServers(ctx, tx, p.guests); err != nil {
 		return err
 	}
+	if err := s.servers.Hosts.ReleaseHosts(ctx, tx, p.Incarnation.ID); err != nil {
+		return err
+	}
 	return s.store.Release(tx)
 }
 
