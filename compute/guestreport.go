@@ -316,6 +316,57 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return err
 }
 
+// holdStart refuses what may start or continue a server at its host while a guest of it that is not proven off is told elsewhere.
+// Only an administrator is told which hosts and boots.
+func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: srv.ID})
+	if err != nil {
+		return err
+	}
+	reports = slices.DeleteFunc(reports, func(g GuestReport) bool { return g.HostID == srv.HostID })
+	if len(reports) == 0 {
+		return nil
+	}
+	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
+	if err != nil {
+		return err
+	}
+	by, hosts, err := s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
+	switch {
+	case err != nil || by == "":
+		return err
+	case !admin:
+		return problem.Conflictf("server %s may run already on another host: it is neither started nor changed. Ask an administrator, who sees more with: salvor why server:%s", srv.ID, srv.ID)
+	}
+	return problem.Conflictf("%s", heldMove(srv.ID, by, hosts))
+}
+
+// guestMayBeAt lists the hosts whose report of a guest is no second copy of a server: its own host, the other nodes of its cluster,
+// which runs an instance once, and the sources of planned moves that ended just now, whose newest list may be from before that.
+func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *Server, reports []GuestReport) ([]string, error) {
+	out := []string{srv.HostID}
+	home, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil {
+		return out, ignoreNotFound(err)
+	}
+	for _, g := range reports {
+		h, err := s.store.Hosts().Get(ctx, tx, g.HostID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		if err == nil && home.ClusterID != "" && h.ClusterID == home.ClusterID {
+			out = append(out, h.ID)
+		}
+	}
+	moves, err := s.store.Moves().List(ctx, tx, MoveFilter{ServerID: srv.ID}, record.Page{})
+	for _, m := range moves {
+		if m.planned() && !m.EndedAt.IsZero() && s.now().Sub(m.EndedAt) < young {
+			out = append(out, m.SourceID, m.DestID)
+		}
+	}
+	return out, err
+}
+
 // holdAttach is hold of a move that goes on: it is asked again, within the bounds of its action.
 func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *Move, receipt *Receipt, besides ...string) error {
 	err := s.hold(ctx, tx, m.ServerID, receipt, besides...)

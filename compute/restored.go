@@ -299,6 +299,8 @@ func CannotEnd(j *job.Job, g HeldGuest) string {
 		return fmt.Sprintf("the guest may be at either host since %q", LeaveSource)
 	case (j.Kind == JobMigrate || j.Kind == JobMove) && g.Elsewhere:
 		return "the guest may have arrived already (" + g.Found + ")"
+	case g.Elsewhere && CanDrop(j):
+		return "a guest of the server runs elsewhere (" + g.Found + "), and the undo works on its recorded host, where it may start a second one"
 	}
 	return ""
 }
