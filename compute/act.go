@@ -52,6 +52,11 @@ func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, 
 		if st.rule, err = Allow(srv, a.Action, a.manner(), who.Admin); err != nil {
 			return err
 		}
+		if st.rule.runsGuest() {
+			if err := s.holdStart(ctx, tx, srv, who.Admin); err != nil {
+				return err
+			}
+		}
 		return s.apply(ctx, tx, st, cred)
 	})
 	if err != nil {

@@ -34,6 +34,7 @@ func (s *Servers) Blueprint(ctx context.Context, srv *Server, hash string) (*Blu
 	if err != nil {
 		return nil, err
 	}
+	b.Spec.Incarnation = s.Incarnation()
 	if srv.ConfigDrive {
 		if b.Secret.Drive, err = configDrive(srv, p.networks, hash); err != nil {
 			return nil, err

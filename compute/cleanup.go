@@ -66,11 +66,11 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	for _, m := range done {
 		c, err := s.verdict(ctx, source, m, hosts)
+		if err == nil && c != nil {
+			out[m.ServerID], err = s.ofHistory(ctx, m, *c)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if c != nil {
-			out[m.ServerID] = *c
 		}
 	}
 	going, err := s.store.Moves().List(ctx, nil, MoveFilter{SourceID: hostID, Open: true}, pageOf(0))
@@ -83,10 +83,32 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for. The epoch is below
 			// the one of the end of the move, so that this answers not for that.
 			epoch := m.SourceEpoch + 1
-			out[m.ServerID] = Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
+			c := Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
+			if out[m.ServerID], err = s.ofHistory(ctx, m, c); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
+}
+
+// ofHistory limits a clean-up to the history of its move. A move of a former incarnation of the database says nothing about a guest
+// of another one, nor about a guest that the lost history brought back to the host. Such a guest is left to an operator.
+func (s *Hosts) ofHistory(ctx context.Context, m *Move, c Clean) (Clean, error) {
+	if m.Incarnation == "" {
+		return c, nil
+	}
+	c.Epoch, c.Incarnation = min(c.Epoch, m.Epoch), m.Incarnation
+	reports, err := s.store.GuestReports(ctx, nil, GuestReportFilter{HostID: m.SourceID, ServerID: m.ServerID})
+	if err != nil {
+		return c, err
+	}
+	for _, g := range reports {
+		if g.Incarnation != m.Incarnation || g.Epoch >= c.Epoch {
+			return Clean{Do: CleanAsk}, nil
+		}
+	}
+	return c, nil
 }
 
 // verdict is what the source of a finished move does with what it has of the server; nil: nothing, for the server is there again. hosts

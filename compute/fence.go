@@ -62,6 +62,8 @@ type Receipt struct {
 	// a boot, stored up to heardEvery late.
 	OtherBootID  string
 	OtherHeardAt time.Time
+	// Incarnation is the former incarnation of the database that gave the receipt; empty: the current one.
+	Incarnation string
 }
 
 // otherBootOff tells whether a proof that the machine was off is newer than seen and newer than the last report of the other boots.

@@ -19,7 +19,9 @@ type GuestReport struct {
 	// BootID is the boot of the host that told it; Epoch is the one in the guest's mark, 0 where that tells none.
 	BootID string
 	Epoch  int64
-	Power  Power
+	// Incarnation of the database gave Epoch, by the guest's mark; empty: the mark names none.
+	Incarnation string
+	Power       Power
 	// SeenAt is when it was first told as it is now.
 	SeenAt time.Time
 }
@@ -35,6 +37,9 @@ type GuestReportFilter struct {
 
 // provenOff tells whether a guest in this power holds no disk: no process of it runs.
 func (p Power) provenOff() bool { return p == PowerOff || p == PowerSaved || p == PowerCrashed }
+
+// maxIncarnation bounds the id of an incarnation that a host reports.
+const maxIncarnation = 64
 
 // takeGuests keeps the list of guests that a host told, in place of the one before. Of a list that tells nothing new it writes nothing.
 func (s *Hosts) takeGuests(ctx context.Context, hostID, bootID string, guests []Guest) error {
@@ -52,6 +57,9 @@ func (s *Hosts) takeGuests(ctx context.Context, hostID, bootID string, guests []
 			continue
 		}
 		now := GuestReport{HostID: hostID, ServerID: strings.ToLower(g.ID), BootID: bootID, Epoch: g.Epoch, Power: g.Power}
+		if len(g.Incarnation) <= maxIncarnation {
+			now.Incarnation = g.Incarnation
+		}
 		was, told := before[now.ServerID]
 		delete(before, now.ServerID)
 		if now.SeenAt = was.SeenAt; told && now == was {
@@ -135,18 +143,34 @@ func (s *Hosts) runsThere(ctx context.Context, tx job.Tx, reports []GuestReport)
 		if err != nil {
 			return "", nil, err
 		}
-		words, hosts = append(words, g.describe(h)), append(hosts, h.ID)
+		words, hosts = append(words, g.describe(h, s.Incarnation())), append(hosts, h.ID)
 	}
 	return strings.Join(words, "; "), hosts, nil
 }
 
-// describe names the host, its boot and the guest.
-func (g GuestReport) describe(h *Host) string {
+// describe names the host, its boot and the guest. current is the incarnation of the database.
+func (g GuestReport) describe(h *Host, current string) string {
 	boot := ""
 	if g.BootID != "" {
 		boot = ", boot " + g.BootID + ","
 	}
-	return fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+	words := fmt.Sprintf("host %s (%s)%s reports guest %s: power %s, epoch %d", orID(h), h.ID, boot, g.ServerID, g.power(), g.Epoch)
+	if why := g.leftAlone(current); why != "" && g.BootID != "" { // clusters mark no incarnation, and salvor ends nothing there
+		words += " (" + why + ")"
+	}
+	return words
+}
+
+// leftAlone gives the reason why salvor does not end the guest by itself, although its epoch may be lower than the server's. Epochs
+// are compared within one incarnation of the database only. Empty: the guest's epoch is of the current one.
+func (g GuestReport) leftAlone(current string) string {
+	switch g.Incarnation {
+	case current:
+		return ""
+	case "":
+		return "its mark names no incarnation of the database, so salvor does not end it by itself"
+	}
+	return fmt.Sprintf("its epoch is of incarnation %.12s of the database, which is %.12s now, so salvor does not end it by itself", g.Incarnation, current)
 }
 
 func (g GuestReport) power() string {
@@ -232,7 +256,8 @@ func (s *Hosts) elsewhere(ctx context.Context, source *Host) (map[string]string,
 }
 
 // staleGuest tells whether a guest that a host told is of before a finished move of its server, which is seen running where it lives
-// now; then it gives what the host is told: to end the guest, and to leave its disks.
+// now; then it gives what the host is told: to end the guest, and to leave its disks. Both guests must be of the current incarnation
+// of the database. A release raises all epochs, so a move with a higher epoch than such a guest is of that incarnation too.
 func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *Server) (*Clean, error) {
 	if srv.HostID == "" || srv.HostID == hostID || srv.State == Deleted || srv.Task == Migrating {
 		return nil, nil
@@ -253,6 +278,9 @@ func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *Server) (*Cl
 	if here == nil || here.Epoch == 0 || there == nil || there.Power != PowerOn || there.Epoch <= here.Epoch {
 		return nil, nil
 	}
+	if now := s.Incarnation(); now == "" || here.Incarnation != now || there.Incarnation != now {
+		return nil, nil
+	}
 	if lives, err := s.isUp(ctx, srv.HostID); err != nil || !lives {
 		return nil, err
 	}
@@ -263,7 +291,7 @@ func (s *Hosts) staleGuest(ctx context.Context, hostID string, srv *Server) (*Cl
 	for _, m := range moves {
 		done := m.State == MoveDone || m.State == MoveCompleted
 		if done && m.Epoch > here.Epoch && m.Epoch <= there.Epoch {
-			return &Clean{Do: CleanGuest, Epoch: m.Epoch, Spec: &Spec{ServerID: srv.ID, Epoch: m.Epoch}}, nil
+			return &Clean{Do: CleanGuest, Epoch: m.Epoch, Incarnation: here.Incarnation, Spec: &Spec{ServerID: srv.ID, Epoch: m.Epoch}}, nil
 		}
 	}
 	return nil, nil
@@ -286,6 +314,57 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 		err = problem.Conflictf("%s", heldMove(serverID, by, hosts))
 	}
 	return err
+}
+
+// holdStart refuses what may start or continue a server at its host while a guest of it that is not proven off is told elsewhere.
+// Only an administrator is told which hosts and boots.
+func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: srv.ID})
+	if err != nil {
+		return err
+	}
+	reports = slices.DeleteFunc(reports, func(g GuestReport) bool { return g.HostID == srv.HostID })
+	if len(reports) == 0 {
+		return nil
+	}
+	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
+	if err != nil {
+		return err
+	}
+	by, hosts, err := s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
+	switch {
+	case err != nil || by == "":
+		return err
+	case !admin:
+		return problem.Conflictf("server %s may run already on another host: it is neither started nor changed. Ask an administrator, who sees more with: salvor why server:%s", srv.ID, srv.ID)
+	}
+	return problem.Conflictf("%s", heldMove(srv.ID, by, hosts))
+}
+
+// guestMayBeAt lists the hosts whose report of a guest is no second copy of a server: its own host, the other nodes of its cluster,
+// which runs an instance once, and the sources of planned moves that ended just now, whose newest list may be from before that.
+func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *Server, reports []GuestReport) ([]string, error) {
+	out := []string{srv.HostID}
+	home, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
+	if err != nil {
+		return out, ignoreNotFound(err)
+	}
+	for _, g := range reports {
+		h, err := s.store.Hosts().Get(ctx, tx, g.HostID)
+		if err != nil && !problem.Is(err, problem.NotFound) {
+			return nil, err
+		}
+		if err == nil && home.ClusterID != "" && h.ClusterID == home.ClusterID {
+			out = append(out, h.ID)
+		}
+	}
+	moves, err := s.store.Moves().List(ctx, tx, MoveFilter{ServerID: srv.ID}, record.Page{})
+	for _, m := range moves {
+		if m.planned() && !m.EndedAt.IsZero() && s.now().Sub(m.EndedAt) < young {
+			out = append(out, m.SourceID, m.DestID)
+		}
+	}
+	return out, err
 }
 
 // holdAttach is hold of a move that goes on: it is asked again, within the bounds of its action.
@@ -377,7 +456,7 @@ func (s *Hosts) Elsewhere(ctx context.Context, srv *Server) (words []string, hos
 		if err != nil {
 			return nil, nil, err
 		}
-		words, hosts = append(words, g.describe(h)), append(hosts, h)
+		words, hosts = append(words, g.describe(h, s.Incarnation())), append(hosts, h)
 	}
 	return words, hosts, nil
 }

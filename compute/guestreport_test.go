@@ -13,7 +13,7 @@ import (
 
 // runs is a guest of a server as its hypervisor tells it.
 func runs(s *compute.Server, epoch int64) compute.Guest {
-	return compute.Guest{ID: s.ID, Ours: true, Power: compute.PowerOn, Epoch: epoch}
+	return compute.Guest{ID: s.ID, Ours: true, Power: compute.PowerOn, Epoch: epoch, Incarnation: "first"}
 }
 
 // begin begins the evacuation of a server by a receipt.

@@ -195,6 +195,8 @@ type Guest struct {
 	// Ours: the hypervisor's own mark of us is on it. Epoch as that mark tells.
 	Ours  bool  `json:"ours,omitempty"`
 	Epoch int64 `json:"epoch,omitempty"`
+	// Incarnation is the incarnation of the control plane's database that gave Epoch; empty: the mark tells none.
+	Incarnation string `json:"incarnation,omitempty"`
 	// Rescue is what it boots from in place of its disks (Ganeti: the CD's path or URL); empty: its own disks.
 	Rescue string `json:"rescue,omitempty"`
 	// BootRescue: it runs now what Rescue names, not only at the next start.

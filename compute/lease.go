@@ -162,7 +162,9 @@ type Neighbour struct {
 type Clean struct {
 	Do    CleanUp
 	Epoch int64
-	Spec  *Spec
+	// Incarnation limits Do to a guest whose mark names that incarnation of the database; empty: any guest.
+	Incarnation string
+	Spec        *Spec
 	// Erase: the disks that go are removed at once, for their server was deleted; else they go into quarantine.
 	Erase bool
 }
@@ -280,6 +282,14 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 
 // isHeld tells whether the database is held.
 func (c *core) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
+
+// Incarnation is the id of the database's incarnation; empty: it is not known.
+func (c *core) Incarnation() string {
+	if c.opts.Incarnation == nil {
+		return ""
+	}
+	return c.opts.Incarnation()
+}
 
 // renewHeld does the work of Renew while the database is held. The host keeps its lease, and its report of guests is stored. It gets
 // no instructions about guests, because the records may be older than the host.

@@ -144,6 +144,8 @@ type Move struct {
 	Disposition       Disposition
 	// SourceEpoch is the server's epoch on the source, Epoch the one that the move gave it.
 	SourceEpoch, Epoch int64
+	// Incarnation is the former incarnation of the database that gave both epochs; empty: the current one.
+	Incarnation string
 	// WasState, WasTask, WasPower and Wanted are what the server was and what was wanted of it when the move began.
 	WasState VMState
 	WasTask  Task

@@ -140,6 +140,14 @@ func (s *Server) inReadySession() bool { return s.InSession() && s.Rescue.State 
 // errBusy ends a look at a server on which somebody works by now.
 var errBusy = errors.New("busy")
 
+// orBusy turns the refusal of holdStart into errBusy: the next look asks again.
+func orBusy(err error) error {
+	if problem.Is(err, problem.Conflict) {
+		return errBusy
+	}
+	return err
+}
+
 // mend looks again in a transaction and does what the verdict says; errBusy: somebody works on the server, and nothing was done.
 func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKind, first bool) error {
 	err := s.change(ctx, func(tx job.Tx) error {
@@ -164,6 +172,11 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 		if v.mend != "" {
 			if host, err := s.store.Hosts().Get(ctx, tx, srv.HostID); err != nil || host.Fenced || host.ForcedDown {
 				return cmp.Or(err, errBusy) // nothing is begun there any more
+			}
+			if v.mend == PowerOn {
+				if err := s.holdStart(ctx, tx, srv, true); err != nil {
+					return orBusy(err)
+				}
 			}
 			j, err := newJob(srv.ID, JobReconcile, PowerArgs{Power: v.mend, Why: v.why}, nil, record.Asker{})
 			if err != nil {

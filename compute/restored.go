@@ -95,6 +95,25 @@ func (h *HeldGuests) Unknown() []HeldGuest {
 	return out
 }
 
+// ForcedDown lists the hosts that are recorded as forced down. Such a host is told to end its guests when it speaks.
+func (h *HeldGuests) ForcedDown() (out []HeldGuest) {
+	for _, id := range slices.Sorted(maps.Keys(h.Hosts)) {
+		host := h.Hosts[id]
+		if !host.ForcedDown {
+			continue
+		}
+		d := record.Difference{Subject: HostSubject(id), Name: host.Name, What: "liveness", Recorded: "forced down",
+			Release: "not forced down any more: its guests are left as they are; force it down again if it is off"}
+		if h.Speaks[id] {
+			d.Found = "it renews its lease"
+		} else {
+			d.Unreadable = "it was not heard since the start"
+		}
+		out = append(out, HeldGuest{Difference: d})
+	}
+	return out
+}
+
 // compare compares one server with told, the reports of its guests that are not proven off.
 func (h *HeldGuests) compare(srv *Server, told []GuestReport) (HeldGuest, bool) {
 	d := HeldGuest{Difference: record.Difference{Subject: Subject(srv.ID), Name: srv.Name, What: factGuest, Recorded: h.recorded(srv)}}
@@ -165,19 +184,6 @@ func orUnknownPower(p Power) string {
 // host is lower than the result.
 const epochStep = 1 << 20
 
-// ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
-// one of the lost history.
-func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx) error {
-	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
-	for _, h := range hosts {
-		h.Fences += epochStep
-		if err == nil {
-			err = s.saveHost(tx, h)
-		}
-	}
-	return err
-}
-
 // ReleaseServers applies the release to servers; differs holds their differences by id. It raises the epochs of the servers so far that
 // no epoch of the lost history comes again. Orders that hosts have not carried out become void.
 func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Server, differs map[string]HeldGuest) error {
@@ -205,6 +211,62 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Serv
 		}
 		text := "the restored database was released: recorded was " + d.Recorded + ", found was " + d.Found + d.Unreadable + "; " + d.Release
 		if err := s.note(tx, srv.ID, record.Asker{}, "contact", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
+// one of the lost history. It marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a
+// clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt is no reason to end the guests of a host that
+// speaks. For the same reason no host stays forced down.
+func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
+	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		was := h.ForcedDown
+		h.Fences += epochStep
+		if was {
+			h.ForcedDown, h.Unseen = false, true
+		}
+		if err := s.saveHost(tx, h); err != nil {
+			return err
+		}
+		if !was {
+			continue
+		}
+		if err := s.noteHost(tx, h.ID, record.Asker{}, "the restored database was released: the host is not forced down any more"); err != nil {
+			return err
+		}
+	}
+	for _, f := range []MoveFilter{{Open: true}, {Uncleaned: true}, {State: MoveFailed}} { // failed moves may be cleaned up again
+		moves, err := s.store.Moves().List(ctx, tx, f, record.Page{})
+		if err != nil {
+			return err
+		}
+		for _, m := range moves {
+			if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
+				continue
+			}
+			m.Incarnation = former
+			if err := s.saveMove(tx, m); err != nil {
+				return err
+			}
+		}
+	}
+	receipts, err := s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, r := range receipts {
+		if r.Incarnation != "" {
+			continue
+		}
+		r.Incarnation = former
+		if err := s.saveReceipt(tx, r); err != nil {
 			return err
 		}
 	}
@@ -251,6 +313,8 @@ func CannotEnd(j *job.Job, g HeldGuest) string {
 		return fmt.Sprintf("the guest may be at either host since %q", LeaveSource)
 	case (j.Kind == JobMigrate || j.Kind == JobMove) && g.Elsewhere:
 		return "the guest may have arrived already (" + g.Found + ")"
+	case g.Elsewhere && CanDrop(j):
+		return "a guest of the server runs elsewhere (" + g.Found + "), and the undo works on its recorded host, where it may start a second one"
 	}
 	return ""
 }

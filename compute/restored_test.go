@@ -84,8 +84,10 @@ func TestWhatAHeldJobMayNotDo(t *testing.T) {
 		want      string
 	}{
 		"start":                         {JobPower, "power on", false, "continue end drop"},
-		"start, guest elsewhere":        {JobPower, "power on", true, "end drop"},
-		"rescue, guest elsewhere":       {JobRescue, "", true, "end drop"},
+		"start, guest elsewhere":        {JobPower, "power on", true, "drop"},
+		"rescue, guest elsewhere":       {JobRescue, "power on", true, "drop"},
+		"rescue":                        {JobRescue, "power on", false, "continue end drop"},
+		"attach, guest elsewhere":       {JobAttach, "attach", true, "drop"},
 		"migrate, not begun":            {JobMigrate, "", false, "continue end"},
 		"migrate, prepares":             {JobMigrate, MigratePrepares, false, "continue end"},
 		"migrate, leaves":               {JobMigrate, LeaveSource, false, "continue"},

@@ -98,7 +98,9 @@ func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error)
 	if err != nil {
 		return nil, err
 	}
-	contradicts := receipt.Has(PowerCut) && r.BootID == receipt.BootID
+	// In the lost history the boot may have been admitted again. So after a release its guests are not ended for what the backup tells.
+	former := receipt.Incarnation != ""
+	contradicts := (receipt.Has(PowerCut) || former) && r.BootID == receipt.BootID
 	if contradicts && s.now().Sub(receipt.CreatedAt) <= inFlight {
 		return h, nil
 	}
@@ -113,7 +115,11 @@ func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error)
 	var out *Host
 	err = s.change(ctx, func(tx job.Tx) (err error) {
 		if contradicts {
-			out, err = s.Contradict(ctx, tx, h.ID, "the boot that was powered off renews its lease; its BMC may be another machine's")
+			how := "the boot that was powered off renews its lease; its BMC may be another machine's"
+			if former {
+				how = "the boot that was fenced renews its lease, and the database was restored after the fence"
+			}
+			out, err = s.Contradict(ctx, tx, h.ID, how)
 			return err
 		}
 		out, err = s.Admit(ctx, tx, h.ID, r.BootID)
@@ -286,7 +292,8 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 	}
 	now, same := s.now(), r.BootID == receipt.BootID
 	ended := same && r.Stopped && s.leases.get(hostID).stopTold
-	stop = same && !receipt.Has(Acknowledged) && !ended
+	speaks := same && !receipt.Has(Acknowledged) && !ended
+	stop = speaks && receipt.Incarnation == ""
 	other := false
 	if !same {
 		if other, err = s.otherBootSpeaks(ctx, receipt, r.BootID); err != nil {
@@ -296,7 +303,7 @@ func (s *Hosts) doubt(ctx context.Context, hostID string, r Renewal) (stop bool,
 	switch {
 	case ended && !receipt.Has(Acknowledged):
 	case !same && (other || !receipt.HeardAt.IsZero()):
-	case stop && now.Sub(receipt.CreatedAt) > inFlight && now.Sub(receipt.HeardAt) >= heardEvery:
+	case speaks && now.Sub(receipt.CreatedAt) > inFlight && now.Sub(receipt.HeardAt) >= heardEvery:
 	default:
 		return stop, nil
 	}

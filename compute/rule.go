@@ -79,6 +79,11 @@ var Rules = []Rule{
 	{Action: Delete, States: alive, Anytime: true, Task: Deleting, Job: JobDelete, Wanted: PowerOff},
 }
 
+// runsGuest tells whether the action may start or continue a guest, or change the disk that the server boots from.
+func (r *Rule) runsGuest() bool {
+	return slices.Contains([]Action{Start, Reboot, RebootHard, Unpause, Resume, Rescue, Unrescue, Rebuild}, r.Action)
+}
+
 // Manner of the act.
 func (a *Act) manner() Manner {
 	if a.MustBeOff {

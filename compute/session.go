@@ -219,6 +219,12 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil {
 			return err
 		}
+		if err := s.holdStart(ctx, tx, srv, true); err != nil {
+			if problem.Is(err, problem.Conflict) {
+				return nil // a later turn asks again, and `salvor why` tells of the guest
+			}
+			return err
+		}
 		args := s.leaveSession(srv, true)
 		args.Expired = true
 		st.args = args

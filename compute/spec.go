@@ -4,13 +4,15 @@ import "salvor/rescue"
 
 // Spec is a server as a host must know it to define it; it holds no secret.
 type Spec struct {
-	ServerID  string   `json:"server_id"`
-	Name      string   `json:"name"`       // the user's, for people
-	GuestName string   `json:"guest_name"` // the hypervisor's
-	Epoch     int64    `json:"epoch"`
-	VCPUs     int      `json:"vcpus"`
-	RAM       int      `json:"ram_mib"`
-	Firmware  Firmware `json:"firmware"`
+	ServerID  string `json:"server_id"`
+	Name      string `json:"name"`       // the user's, for people
+	GuestName string `json:"guest_name"` // the hypervisor's
+	Epoch     int64  `json:"epoch"`
+	// Incarnation is the incarnation of the control plane's database that gave Epoch; empty: unknown. The host marks the guest with it.
+	Incarnation string   `json:"incarnation,omitempty"`
+	VCPUs       int      `json:"vcpus"`
+	RAM         int      `json:"ram_mib"`
+	Firmware    Firmware `json:"firmware"`
 	// Initiator is the name by which the guest logs in to volumes, where the host has none for all of its guests.
 	Initiator string `json:"initiator,omitempty"`
 	// Machine is what the properties of the image ask for: "hw_machine_type", "hw_disk_bus", "hw_vif_model"...

@@ -25,6 +25,8 @@ type world struct {
 	flavor *compute.Flavor
 	image  *compute.Image
 	host   *compute.Host
+	// incarnation is the id of the database's incarnation.
+	incarnation string
 
 	mu   sync.Mutex
 	time time.Time
@@ -53,8 +55,9 @@ func (w *world) pass(d time.Duration) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	st, _ := storetest.SQLite(t)
-	w := &world{t: t, ctx: t.Context(), store: st, time: time.Now()}
+	w := &world{t: t, ctx: t.Context(), store: st, time: time.Now(), incarnation: "first"}
 	w.Services = compute.New(st, st, compute.Options{
+		Incarnation:    func() string { return w.incarnation },
 		SoftOffTimeout: 5 * time.Second, HashAlgorithm: rescue.SHA256, RescueImagePath: "/srv/rescue",
 		HeadURL: func(url string) error {
 			if url == "http://gone.example/x.iso" {

@@ -128,6 +128,8 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		return problem.Conflictf("clean up server %s: the guest of its UUID is none of salvor's", server)
 	case g != nil && g.Epoch >= c.Epoch:
 		return problem.Conflictf("clean up server %s: its guest here is of epoch %d, and not below %d", server, g.Epoch, c.Epoch)
+	case g != nil && c.Incarnation != "" && g.Incarnation != c.Incarnation:
+		return problem.Conflictf("clean up server %s: the epoch of its guest here is of incarnation %.12q of the database, and not of %.12q", server, g.Incarnation, c.Incarnation)
 	case g != nil:
 		if err := a.Hypervisor.Remove(ctx, server); err != nil {
 			return err

@@ -128,6 +128,17 @@ func TestCleanUpLeavesAlone(t *testing.T) {
 			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 3, Power: compute.PowerOn})
 			return l.word(compute.CleanDisk, 2)
 		},
+		"of another incarnation": func(_ *testing.T, l *lost) wire.Clean {
+			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 1, Incarnation: "lost", Power: compute.PowerOn})
+			c := l.word(compute.CleanDisk, 2)
+			c.Incarnation = "former"
+			return c
+		},
+		"of an unknown incarnation": func(_ *testing.T, l *lost) wire.Clean {
+			c := l.word(compute.CleanDisk, 2)
+			c.Incarnation = "former"
+			return c
+		},
 		"not ours": func(_ *testing.T, l *lost) wire.Clean {
 			l.g.set(compute.Guest{ID: l.id, Power: compute.PowerOn})
 			return l.word(compute.CleanDisk, 2)

@@ -167,7 +167,7 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 		})
 	}
 	if err == nil {
-		err = s.servers.Hosts.ReleaseHosts(ctx, tx)
+		err = s.servers.Hosts.ReleaseHosts(ctx, tx, p.Incarnation.ID)
 	}
 	if err != nil {
 		return err

@@ -216,6 +216,7 @@ func (s *Service) lookAtServers(ctx context.Context, tx job.Tx, p *picture, b *b
 			p.Differences = append(p.Differences, g.Difference)
 		}
 	}
+	add(told.ForcedDown())
 	err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
 		for _, srv := range servers {
 			b.name(srv.ID, srv.Name)

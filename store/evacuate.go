@@ -59,7 +59,8 @@ var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
 			ClosedAt, HeardAt             *time.Time
 			OtherBootID                   *string
 			OtherHeardAt                  *time.Time
-		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt, &r.OtherBootID, &r.OtherHeardAt}
+			Incarnation                   *string
+		}{&r.Epoch, &r.Proofs, &r.By, &r.Words, &r.Closed, &r.BackBootID, &r.ClosedAt, &r.HeardAt, &r.OtherBootID, &r.OtherHeardAt, &r.Incarnation}
 	},
 	keys: []key[compute.Receipt]{{[]string{"host_id"}, func(r *compute.Receipt) string {
 		return "Host " + r.HostID + " is fenced already: its receipt is open."
@@ -150,7 +151,8 @@ var moves = &kind[compute.Move, compute.MoveFilter]{
 			Clean              *compute.CleanUp
 			Words, Problem     *string
 			EndedAt            *time.Time
-		}{&m.Disposition, &m.SourceEpoch, &m.Epoch, &m.WasState, &m.WasTask, &m.WasPower, &m.Wanted, &m.Clean, &m.Words, &m.Problem, &m.EndedAt}
+			Incarnation        *string
+		}{&m.Disposition, &m.SourceEpoch, &m.Epoch, &m.WasState, &m.WasTask, &m.WasPower, &m.Wanted, &m.Clean, &m.Words, &m.Problem, &m.EndedAt, &m.Incarnation}
 	},
 	keys: []key[compute.Move]{{[]string{"server_id"}, func(m *compute.Move) string {
 		return "Server " + m.ServerID + " is being moved already."

@@ -68,7 +68,7 @@ func renewedOf(got compute.Renewed) (wire.Renewed, error) {
 		}
 	}
 	for id, c := range got.Clean {
-		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch, Erase: c.Erase}
+		told := wire.Clean{Do: string(c.Do), Epoch: c.Epoch, Incarnation: c.Incarnation, Erase: c.Erase}
 		if c.Spec != nil {
 			b, err := json.Marshal(c.Spec)
 			if err != nil {

@@ -188,7 +188,8 @@ func (s *server) misplaced(c *api.Call) (map[string][]map[string]any, error) {
 	all, err := s.Services.Hosts.MisplacedGuests(c.R.Context())
 	out := map[string][]map[string]any{}
 	for _, g := range all {
-		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch, "power": g.Power, "since": moment(g.SeenAt)})
+		out[g.HostID] = append(out[g.HostID], map[string]any{"server_id": g.ServerID, "boot_id": g.BootID, "epoch": g.Epoch,
+			"incarnation": g.Incarnation, "power": g.Power, "since": moment(g.SeenAt)})
 	}
 	return out, err
 }

@@ -43,6 +43,7 @@ func (p *program) wireCompute(ctx context.Context) error {
 		RescueTimeout: c.RescueTimeout, SoftOffTimeout: c.ShutdownTimeout, PasswordLength: c.PasswordLength, QuarantineDays: c.QuarantineDays,
 		HashAlgorithm: p.cfg.Conductor.RescuePasswordHashAlgorithm, RescueImagePath: p.cfg.Rescue.ImagePath, HeadURL: headURL(p.web()),
 		ReleaseNode: p.nodes.Release, FindFilesWithin: 5 * time.Second, Held: p.store.Held,
+		Incarnation: func() string { return p.store.Known().ID },
 	}, time.Now)
 	var err error
 	if p.has(config.RoleConductor) {

@@ -124,7 +124,7 @@ func (g *State) guest(id string) compute.Guest {
 		now = g.Runs
 	}
 	out := compute.Guest{
-		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, VCPUs: now.VCPUs, RAM: now.RAM,
+		ID: id, Name: g.Defined.GuestName, Power: g.Power, Ours: g.Ours, Epoch: g.Defined.Epoch, Incarnation: g.Defined.Incarnation, VCPUs: now.VCPUs, RAM: now.RAM,
 		Settings: maps.Clone(g.Settings), NICs: slices.Clone(now.NICs),
 	}
 	if g.Defined.Rescue != nil {

@@ -47,7 +47,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, d hypervisor.Domain, listen st
 		return nil, "", problem.Conflictf("guest %s is here already", d.ServerID)
 	}
 	runs := *from.Runs
-	runs.Spec.Epoch = d.Epoch
+	runs.Spec.Epoch, runs.Spec.Incarnation = d.Epoch, d.Incarnation
 	h.guests[d.ServerID] = &State{Defined: d, Runs: &runs, Power: compute.PowerPaused, Ours: true, Starts: from.Starts}
 	return cookie, "fake://" + listen, nil
 }

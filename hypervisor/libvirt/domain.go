@@ -98,7 +98,7 @@ func (p *plan) check() error {
 }
 
 func (p *plan) frame() error {
-	m := mark{ID: p.ServerID, Epoch: p.Epoch, Name: cleanName(p.Name)}
+	m := mark{ID: p.ServerID, Epoch: p.Epoch, Incarnation: p.Incarnation, Name: cleanName(p.Name)}
 	if p.Rescue != nil {
 		m.Rescue = p.RescueImage
 	}

@@ -253,7 +253,7 @@ func TestRefused(t *testing.T) {
 }
 
 func FuzzMark(f *testing.F) {
-	for _, m := range []mark{{ID: serverID, Epoch: 1}, {ID: serverID, Epoch: -1, Name: "<&>", Rescue: "/a b"}} {
+	for _, m := range []mark{{ID: serverID, Epoch: 1}, {ID: serverID, Epoch: -1, Incarnation: "0123abcd", Name: "<&>", Rescue: "/a b"}} {
 		text, err := m.xml()
 		if err != nil {
 			f.Fatal(err)
@@ -276,7 +276,7 @@ func FuzzMark(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, ok := parseMark(text); !ok || again.ID != m.ID || again.Epoch != m.Epoch {
+		if again, ok := parseMark(text); !ok || again.ID != m.ID || again.Epoch != m.Epoch || again.Incarnation != m.Incarnation {
 			t.Errorf("%+v reads back as %+v", m, again)
 		}
 	})

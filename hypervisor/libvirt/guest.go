@@ -108,7 +108,7 @@ func (h *Hypervisor) guest(ctx context.Context, dom rpc.Domain) (compute.Guest, 
 	}
 	g.Autostart = auto != 0
 	if m.ID == g.ID {
-		g.Ours, g.Epoch, g.Rescue = true, m.Epoch, m.Rescue
+		g.Ours, g.Epoch, g.Incarnation, g.Rescue = true, m.Epoch, m.Incarnation, m.Rescue
 		g.InRescue = running && liveMark.Rescue != ""
 	}
 	fill(&g, live)

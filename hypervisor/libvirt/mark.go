@@ -22,19 +22,22 @@ const maxMetadata = 1 << 20
 type mark struct {
 	ID    string
 	Epoch int64
-	Name  string // the user's
+	// Incarnation of the control plane's database gave Epoch; empty: unknown.
+	Incarnation string
+	Name        string // the user's
 	// Rescue is what it boots from in place of its disks; empty: its own disks.
 	Rescue string
 }
 
 // markXML is its shape. Go's encoder knows no prefixes, which libvirt wants, so they are names here.
 type markXML struct {
-	XMLName   xml.Name   `xml:"salvor:server"`
-	Namespace string     `xml:"xmlns:salvor,attr"`
-	ID        string     `xml:"id,attr"`
-	Epoch     int64      `xml:"epoch,attr"`
-	Name      string     `xml:"salvor:name,omitempty"`
-	Rescue    *rescueXML `xml:"salvor:rescue"`
+	XMLName     xml.Name   `xml:"salvor:server"`
+	Namespace   string     `xml:"xmlns:salvor,attr"`
+	ID          string     `xml:"id,attr"`
+	Epoch       int64      `xml:"epoch,attr"`
+	Incarnation string     `xml:"incarnation,attr,omitempty"`
+	Name        string     `xml:"salvor:name,omitempty"`
+	Rescue      *rescueXML `xml:"salvor:rescue"`
 }
 
 type rescueXML struct {
@@ -42,7 +45,7 @@ type rescueXML struct {
 }
 
 func (m mark) xml() (string, error) {
-	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Name: m.Name}
+	doc := markXML{Namespace: namespace, ID: m.ID, Epoch: m.Epoch, Incarnation: m.Incarnation, Name: m.Name}
 	if m.Rescue != "" {
 		doc.Rescue = &rescueXML{Source: m.Rescue}
 	}
@@ -80,10 +83,11 @@ func parseMark(metadata string) (mark, bool) {
 
 func readMark(in *xml.Decoder, start xml.StartElement) (mark, error) {
 	var doc struct {
-		ID     string `xml:"id,attr"`
-		Epoch  string `xml:"epoch,attr"`
-		Name   string `xml:"urn:salvor:server:1 name"`
-		Rescue []struct {
+		ID          string `xml:"id,attr"`
+		Epoch       string `xml:"epoch,attr"`
+		Incarnation string `xml:"incarnation,attr"`
+		Name        string `xml:"urn:salvor:server:1 name"`
+		Rescue      []struct {
 			Source string `xml:"source,attr"`
 		} `xml:"urn:salvor:server:1 rescue"`
 	}
@@ -98,7 +102,7 @@ func readMark(in *xml.Decoder, start xml.StartElement) (mark, error) {
 	if err != nil {
 		return mark{}, err
 	}
-	m := mark{ID: id.String(), Epoch: epoch, Name: doc.Name}
+	m := mark{ID: id.String(), Epoch: epoch, Incarnation: doc.Incarnation, Name: doc.Name}
 	switch len(doc.Rescue) {
 	case 0:
 	case 1:

@@ -215,7 +215,7 @@ func testGuestReports(b *bench) {
 		b.do(func(tx job.Tx) error { return b.s.Servers().Insert(tx, srv) })
 	}
 	report := func(host, server string) compute.GuestReport {
-		return compute.GuestReport{HostID: host, ServerID: server, BootID: "b", Epoch: 3, Power: compute.PowerPaused, SeenAt: time.UnixMicro(7).UTC()}
+		return compute.GuestReport{HostID: host, ServerID: server, BootID: "b", Epoch: 3, Incarnation: "i", Power: compute.PowerPaused, SeenAt: time.UnixMicro(7).UTC()}
 	}
 	b.do(func(tx job.Tx) error {
 		for _, g := range []compute.GuestReport{report("gh1", "gs1"), report("gh1", "gs2"), report("gh2", "gs1"), report("gh2", "nobody"), report("gh1", "gs1")} {
@@ -237,7 +237,7 @@ func testGuestReports(b *bench) {
 		got := ""
 		for _, g := range all {
 			got += g.HostID + "/" + g.ServerID + " "
-			if want := report(g.HostID, g.ServerID); !g.SeenAt.Equal(want.SeenAt) || g.Epoch != 3 || g.BootID != "b" || g.Power != compute.PowerPaused {
+			if want := report(g.HostID, g.ServerID); !g.SeenAt.Equal(want.SeenAt) || g.Epoch != 3 || g.Incarnation != "i" || g.BootID != "b" || g.Power != compute.PowerPaused {
 				b.Errorf("%s: %+v", name, g)
 			}
 		}
