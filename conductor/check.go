@@ -245,6 +245,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *machine, age t
 		r.Log.Warn("read what the BMC offers", "error", err)
 		return false
 	}
+	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
 	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
 		r.Log.Warn("keep what the BMC offers", "error", err)
 		return false
