@@ -130,3 +130,14 @@ func TestALackingLicenceIsRemembered(t *testing.T) {
 		t.Errorf("after a new look: %q", got)
 	}
 }
+
+// TestFirstContactIsBounded: the first tries to reach a BMC end within 60 s, however long a power change may take.
+func TestFirstContactIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, power := range []time.Duration{time.Second, time.Hour} {
+		read := New(Config{PowerTimeout: power}).manage().Actions[0]
+		if read.Deadline <= 0 || read.Deadline > time.Minute-driver.CallTimeout/2 {
+			t.Errorf("power changes of %s: %s are tried for %s", power, read.Name, read.Deadline)
+		}
+	}
+}
