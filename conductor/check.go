@@ -3,6 +3,8 @@ package conductor
 import (
 	"context"
 	"encoding/json"
+	"net/url"
+	"strings"
 	"time"
 
 	"salvor/driver"
@@ -15,13 +17,13 @@ import (
 // operation's first action.
 
 // Preflight gives every reason of the drivers why the operation cannot succeed. It asks no machine: what a BMC offers is taken
-// from the node's description of it.
-func (c *Conductor) Preflight(n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+// from the node's description of it. Web servers are asked for images until ctx ends.
+func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
 	m, err := c.assemble(n, ports)
 	if err != nil {
 		return metal.Preflight{}
 	}
-	p := &preflight{c: c, m: m, op: op}
+	p := &preflight{ctx: ctx, c: c, m: m, op: op}
 	switch op.Kind {
 	case "rescue":
 		p.rescue()
@@ -48,9 +50,10 @@ func (c *Conductor) Preflight(n *metal.Node, ports []*metal.Port, op metal.Opera
 // preflight collects reasons.
 type preflight struct {
 	metal.Preflight
-	c  *Conductor
-	m  *machine
-	op metal.Operation
+	ctx context.Context // of the questions to web servers
+	c   *Conductor
+	m   *machine
+	op  metal.Operation
 }
 
 func (p *preflight) add(kind string, err error) {
@@ -91,15 +94,21 @@ func (p *preflight) deploy() {
 	}
 }
 
-// image looks at an image that is a file; what instance_info lacks is told by the deploy interface's own needs.
+// image looks at an image and at the file of its checksum; what instance_info lacks is told by the deploy interface's own needs.
 func (p *preflight) image(imager driver.Imager) {
 	i, _ := p.m.info.Find(p.m.node, "deploy")
-	if _, err := metal.ImageOf(p.m.node, i.ImageFormats); err != nil {
+	img, err := metal.ImageOf(p.m.node, i.ImageFormats)
+	if err != nil {
 		return
 	}
 	file, err := imager.LocalImage(p.m.node)
 	p.add("deploy", err)
-	p.readable("deploy", "image", file)
+	if p.readable("deploy", "image", file, FetchedByAgent); file == "" && err == nil {
+		p.readable("deploy", "image", img.Source, FetchedByAgent)
+	}
+	if strings.Contains(img.Sum, "://") {
+		p.readable("deploy", "checksum file", img.Sum, FetchedByAgent)
+	}
 }
 
 func (p *preflight) inspect() {
@@ -146,14 +155,38 @@ func (p *preflight) plan(kind string, r driver.Ramdisk) {
 		p.add(kind, err)
 		return
 	}
-	p.readable(kind, "kernel", plan.Kernel)
-	p.readable(kind, "ramdisk", plan.Ramdisk)
+	by := FetchedByUs // to make the image that the machine boots
+	if plan.Road == metal.RoadIPXE {
+		by = FetchedByFirmware
+	}
+	p.readable(kind, "kernel", plan.Kernel, by)
+	p.readable(kind, "ramdisk", plan.Ramdisk, by)
 	if p.c.FreeAddresses != nil && plan.Road != metal.RoadMedia {
 		p.add(kind, p.c.FreeAddresses(p.m.node, r.Ports))
 	}
 }
 
-func (p *preflight) readable(kind, what, file string) {
+// Fetcher is who fetches what a URL names: what hinders one is no hindrance to another.
+type Fetcher int
+
+// The fetchers.
+const (
+	FetchedByUs Fetcher = iota
+	FetchedByAgent
+	FetchedByFirmware
+)
+
+func (p *preflight) readable(kind, what, file string, by Fetcher) {
+	if strings.Contains(file, "://") {
+		if p.c.WebFile == nil {
+			return
+		}
+		if err := p.c.WebFile(p.ctx, file, by); err != nil {
+			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; correct the URL, or put the file there",
+				p.m.node.ID, what, driver.Said(bareURL(file)), err))
+		}
+		return
+	}
 	if file == "" || p.c.Readable == nil {
 		return
 	}
@@ -161,6 +194,15 @@ func (p *preflight) readable(kind, what, file string) {
 		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
 			p.m.node.ID, what, driver.Said(file), err))
 	}
+}
+
+// bareURL is a URL without user, password and query, of which any may be a secret.
+func bareURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // check is the first action of an operation that works on a machine: what cannot succeed fails while the machine is as it was.
@@ -203,6 +245,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *machine, age t
 		r.Log.Warn("read what the BMC offers", "error", err)
 		return false
 	}
+	b.MediaUnlicensedAt = known.MediaUnlicensedAt // drives are there without a licence too
 	if err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, b) })); err != nil {
 		r.Log.Warn("keep what the BMC offers", "error", err)
 		return false

@@ -99,6 +99,9 @@ type Config struct {
 	Published json.RawMessage
 	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
 	Readable func(file string) error
+	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, or is not
+	// when ctx ends; nil: URLs are not asked for.
+	WebFile func(ctx context.Context, url string, by Fetcher) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
 }
@@ -200,8 +203,22 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 		if err != nil {
 			return job.From(err)
 		}
-		return do(c.guarded(ctx), r, m)
+		ctx = c.guarded(ctx)
+		if wantsBMC(r) {
+			ctx = driver.AskedFor(ctx, r.ID)
+		}
+		return do(ctx, r, m)
 	}
+}
+
+// wantsBMC tells whether a user asked for this job to reach the BMC, so that it may log in again with what the BMC refused: manage,
+// and what is no operation. Operations, their undos and power sync do not.
+func wantsBMC(r *job.Run) bool {
+	var args metal.PowerArgs
+	if r.Kind == "power" && json.Unmarshal(r.Args, &args) == nil && args.Sync {
+		return false
+	}
+	return r.Kind == "manage" || r.Class != job.Operation
 }
 
 // leased tells why this conductor may not act on the outside any more; nil: it may.
@@ -225,10 +242,14 @@ func (c *Conductor) guarded(ctx context.Context) context.Context {
 	case c.Alive != nil:
 		ctx = driver.WithGate(ctx, c.Alive)
 	}
-	if c.Meter != nil {
-		ctx = driver.WithMeter(ctx, c.Meter)
-	}
-	return ctx
+	return driver.WithMeter(ctx, func(ctx context.Context, protocol string, took time.Duration, err error) {
+		if err == nil {
+			job.Progressed(ctx)
+		}
+		if c.Meter != nil {
+			c.Meter(ctx, protocol, took, err)
+		}
+	})
 }
 
 func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {

@@ -120,7 +120,29 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) 
 	if err := c.notePrepared(ctx, r, m); err != nil {
 		return job.From(err)
 	}
-	return job.From(m.boot.PrepareRamdisk(ctx, m.node))
+	err := m.boot.PrepareRamdisk(ctx, m.node)
+	if noted := c.noteLicence(ctx, r, m, err); noted != nil {
+		r.Log.Warn("keep whether the BMC has a licence for virtual media", "error", noted)
+	}
+	return job.From(err)
+}
+
+// noteLicence remembers that a BMC refused a medium for lack of a licence, so that the next check says so before the machine is
+// touched, and forgets it when the BMC takes one.
+func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *machine, err error) error {
+	known := metal.BMCOf(m.node)
+	_, byMedia := m.boot.(driver.BMCNeeds)
+	lacks := errors.Is(err, driver.ErrLicence)
+	if !byMedia || err != nil && !lacks || lacks != known.MediaUnlicensedAt.IsZero() {
+		return nil
+	}
+	known.MediaUnlicensedAt = time.Time{}
+	if lacks {
+		known.MediaUnlicensedAt = c.Now()
+	}
+	change := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) { metal.KeepBMC(n, known) }))
+	m.told = factsOf(m.node)
+	return change
 }
 
 // awaitRescue parks the job until the ramdisk of this boot has been heard. A machine

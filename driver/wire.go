@@ -45,6 +45,10 @@ type Wire struct {
 	Timeout time.Duration
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
+	// Logins is asked before each request that logs in with Login, as LogsIn tells, and learns how it went; nil: nothing is remembered.
+	Logins *Logins
+	Login  Login
+	LogsIn func(*http.Request) bool
 }
 
 // Client gives a client and what releases its connections.
@@ -89,6 +93,12 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 	if err := Pass(req.Context()); err != nil {
 		return nil, err
 	}
+	logsIn := t.wire.Logins != nil && t.wire.LogsIn(req)
+	if logsIn {
+		if err := t.wire.Logins.Pass(req.Context(), t.wire.Login); err != nil {
+			return nil, err
+		}
+	}
 	began := time.Now()
 	defer func() { Measured(req.Context(), t.wire.Protocol, began, err) }()
 	ctx, cancel := context.WithTimeout(req.Context(), t.wire.timeout())
@@ -98,6 +108,12 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	switch {
+	case logsIn && resp.StatusCode == http.StatusUnauthorized:
+		t.wire.Logins.Refused(req.Context(), t.wire.Login)
+	case logsIn && resp.StatusCode < http.StatusMultipleChoices:
+		t.wire.Logins.Accepted(t.wire.Login)
+	}
 	limit := t.wire.Limit
 	if limit == 0 {
 		limit = MaxAnswer

@@ -26,13 +26,14 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
 		began := time.Now()
 		within, end := r.abortable(ctx, j.ID)
-		if j.Memo[hastyMemo] == hastyBMC {
-			bounded, cancel := context.WithTimeout(within, hastyTry)
-			defer cancel()
-			within = bounded
-		}
-		out = r.call(within, a, a.Undo, run)
+		bounded, cancel := hasty(within, j, a)
+		out = r.call(bounded, a, a.Undo, run)
+		silent := errors.Is(context.Cause(bounded), errSilent) && out.verdict != verdictDone
+		cancel()
 		end()
+		if silent {
+			run.Note(hastyMemo, hastySilent)
+		}
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
 			r.spend(j, a, time.Since(began))
@@ -42,7 +43,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		}
 	}
 	if a != nil {
-		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" {
+		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" && j.Memo[hastyMemo] != hastyCut {
 			out = Fail(out.err)
 		}
 	}

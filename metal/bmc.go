@@ -18,6 +18,8 @@ type BMC struct {
 	Drives      []string
 	// DrivesRefused: the BMC denied the access to its virtual drives (403), as BMCs do without a licence for them.
 	DrivesRefused bool
+	// MediaUnlicensedAt is when the BMC refused to insert a medium for lack of a licence; zero: it has not since the last manage.
+	MediaUnlicensedAt time.Time
 	// BootTargets are the boot devices that the BMC takes, in Ironic's words; empty: any.
 	BootTargets []string
 }
@@ -35,6 +37,7 @@ func BMCOf(n *Node) BMC {
 	b.ReadAt, _ = time.Parse(time.RFC3339, text(o["read_at"]))
 	b.Drives, b.DrivesKnown = textList(o["virtual_drives"])
 	b.DrivesRefused, _ = o["virtual_drives_refused"].(bool)
+	b.MediaUnlicensedAt, _ = time.Parse(time.RFC3339, text(o["virtual_media_unlicensed_at"]))
 	b.BootTargets, _ = textList(o["boot_devices"])
 	return b
 }
@@ -60,11 +63,14 @@ func KeepBMC(n *Node, b BMC) {
 		info = Object{}
 	}
 	n.InternalInfo = info
-	if b.ReadAt.IsZero() {
+	if b.ReadAt.IsZero() && b.MediaUnlicensedAt.IsZero() {
 		delete(info, bmcKey)
 		return
 	}
-	o := map[string]any{"read_at": b.ReadAt.UTC().Format(time.RFC3339)}
+	o := map[string]any{}
+	if !b.ReadAt.IsZero() {
+		o["read_at"] = b.ReadAt.UTC().Format(time.RFC3339)
+	}
 	list := func(key string, words []string) {
 		all := make([]any, len(words))
 		for i, w := range words {
@@ -78,6 +84,9 @@ func KeepBMC(n *Node, b BMC) {
 	if b.DrivesRefused {
 		o["virtual_drives_refused"] = true
 	}
+	if !b.MediaUnlicensedAt.IsZero() {
+		o["virtual_media_unlicensed_at"] = b.MediaUnlicensedAt.UTC().Format(time.RFC3339)
+	}
 	if len(b.BootTargets) > 0 {
 		list("boot_devices", b.BootTargets)
 	}
@@ -87,6 +96,9 @@ func KeepBMC(n *Node, b BMC) {
 // NeedsDrive tells why the machine cannot be shown a virtual CD; nil: nothing is known against it.
 func (b BMC) NeedsDrive(n *Node) error {
 	switch {
+	case !b.MediaUnlicensedAt.IsZero():
+		return problem.Invalidf("the BMC of node %s said at %s that it lacks the licence for virtual media: buy or renew it, or set boot_interface to ipxe or http. To have it tried again: salvor node boot device show --supported %s",
+			n.ID, b.MediaUnlicensedAt.UTC().Format(time.RFC3339), n.ID)
 	case b.DrivesRefused:
 		return problem.Invalidf("the BMC of node %s does not let salvor use its virtual drives (403): give its user the right, or the BMC the licence for virtual media%s", n.ID, b.again(n))
 	case b.DrivesKnown && !slices.Contains(b.Drives, "CD") && !slices.Contains(b.Drives, "DVD"):

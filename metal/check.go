@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -34,9 +35,31 @@ type Preflight struct {
 	Reasons      []Reason
 }
 
-// Checker runs the drivers' part of an operation's check. It asks no machine and no service.
+// Checker runs the drivers' part of an operation's check. It asks no machine; it asks web servers for the images that they are to
+// give, until ctx ends. What is not known by then is no reason.
 type Checker interface {
-	Preflight(n *Node, ports []*Port, op Operation) Preflight
+	Preflight(ctx context.Context, n *Node, ports []*Port, op Operation) Preflight
+}
+
+// webPatience is how long a request waits for web servers, for all operations and images together.
+const webPatience = 2 * time.Second
+
+// boundedChecker bounds the time of all calls of a checker together.
+func boundedChecker(ctx context.Context, by Checker) (Checker, context.CancelFunc) {
+	if by == nil {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, webPatience)
+	return bounded{by, ctx}, cancel
+}
+
+type bounded struct {
+	Checker
+	ctx context.Context
+}
+
+func (b bounded) Preflight(_ context.Context, n *Node, ports []*Port, op Operation) Preflight {
+	return b.Checker.Preflight(b.ctx, n, ports, op)
 }
 
 // Check gives every reason why the operation cannot succeed on the node as its records are. It touches no machine. The API,
@@ -94,7 +117,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 	}
 	var told Preflight
 	if by != nil {
-		told = by.Preflight(n, g.ports, op)
+		told = by.Preflight(ctx, n, g.ports, op)
 	}
 	kinds := neededKinds(op.Kind)
 	if told.NeedsRamdisk {
@@ -189,8 +212,10 @@ func (s *Nodes) CheckAll(ctx context.Context, ident string) (*Node, []OperationC
 		return nil, nil, err
 	}
 	out := make([]OperationCheck, 0, len(checked))
+	bounded, cancel := boundedChecker(ctx, s.opts.Checker)
+	defer cancel()
 	for _, op := range checked {
-		found, err := s.checkOperation(ctx, n, op, s.opts.Checker, g)
+		found, err := s.checkOperation(ctx, n, op, bounded, g)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -204,7 +229,9 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition, args Provision
 	if t.Job == "" {
 		return nil
 	}
-	found, err := s.Check(ctx, n, Operation{Kind: t.Job, HasSteps: len(args.steps()) > 0, DisableRamdisk: args.DisableRamdisk}, s.opts.Checker)
+	bounded, cancel := boundedChecker(ctx, s.opts.Checker)
+	defer cancel()
+	found, err := s.Check(ctx, n, Operation{Kind: t.Job, HasSteps: len(args.steps()) > 0, DisableRamdisk: args.DisableRamdisk}, bounded)
 	if err != nil || len(found) == 0 {
 		return err
 	}

@@ -47,19 +47,20 @@ type driverConfig struct {
 
 // hardware is what the composition of all hardware types shares.
 type hardware struct {
-	cfg   driverConfig
-	lanes *driver.Lanes
+	cfg    driverConfig
+	lanes  *driver.Lanes
+	logins *driver.Logins
 }
 
 // hardwareTypes composes the hardware types that this conductor offers, each with the
 // description that it publishes. It is the only list of drivers.
 func hardwareTypes(cfg driverConfig) []driver.HardwareType {
-	h := hardware{cfg: cfg, lanes: &driver.Lanes{}}
+	h := hardware{cfg: cfg, lanes: &driver.Lanes{}, logins: &driver.Logins{}}
 	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual()}
 }
 
 func (h hardware) redfish() driver.HardwareType {
-	d := &redfish.Driver{Lanes: h.lanes, Control: h.cfg.BMC}
+	d := &redfish.Driver{Lanes: h.lanes, Logins: h.logins, Control: h.cfg.BMC}
 	t := newHardwareType("redfish", redfish.Properties, rescueProperties)
 	needs := []string{redfish.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "redfish", Required: needs}, d})
@@ -81,7 +82,7 @@ func (h hardware) redfish() driver.HardwareType {
 }
 
 func (h hardware) ipmi() driver.HardwareType {
-	d := &ipmi.Driver{Lanes: h.lanes, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
+	d := &ipmi.Driver{Lanes: h.lanes, Logins: h.logins, Client: h.cfg.IPMIClient, Cipher: h.cfg.IPMICipher, Control: h.cfg.BMC}
 	t := newHardwareType("ipmi", ipmi.Properties, rescueProperties)
 	needs := []string{ipmi.AddressKey}
 	offer(&t, "power", t.Power, choice[driver.Power]{metal.InterfaceInfo{Name: "ipmitool", Required: needs}, d})

@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"salvor/conductor"
 	"salvor/config"
 	"salvor/driver"
 	"salvor/driver/network"
+	"salvor/fetch"
 	"salvor/metal"
 	"salvor/problem"
 )
@@ -76,7 +79,7 @@ type checkers struct {
 const maxCheckers = 64
 
 // Preflight gives the reasons of the conductor that has the fewest: if one of the group can do it, the operation is admitted.
-func (k *checkers) Preflight(n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+func (k *checkers) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
 	all, err := k.p.directory.Conductors(context.Background())
 	if err != nil {
 		return metal.Preflight{}
@@ -89,7 +92,7 @@ func (k *checkers) Preflight(n *metal.Node, ports []*metal.Port, op metal.Operat
 		}
 		var told metal.Preflight
 		if c := k.of(one); c != nil {
-			told = c.Preflight(n, ports, op)
+			told = c.Preflight(ctx, n, ports, op)
 		}
 		if !found || len(told.Reasons) < len(best.Reasons) {
 			best, found = told, true
@@ -120,7 +123,21 @@ func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
 	return k.made[text]
 }
 
-// readable tells why a kernel, ramdisk or image of this machine cannot be given to machines. A URL is asked for by who boots.
+// webFile asks web servers for images. A guard and a trust store of ours say nothing of what an agent or a firmware reaches.
+func (p *program) webFile() func(context.Context, string, conductor.Fetcher) error {
+	prober := fetch.NewProber(p.guard(p.cfg.Fetch.Networks), time.Now)
+	return func(ctx context.Context, url string, by conductor.Fetcher) error {
+		err := prober.Ask(ctx, url)
+		switch {
+		case by != conductor.FetchedByUs && (errors.Is(err, fetch.ErrPlace) || errors.Is(err, fetch.ErrTrust)),
+			by == conductor.FetchedByFirmware && errors.Is(err, fetch.ErrRedirect):
+			return nil
+		}
+		return err
+	}
+}
+
+// readable tells why a kernel, ramdisk or image of this machine cannot be given to machines. URLs are webFile's.
 func readable(file string) error {
 	if strings.Contains(file, "://") {
 		return nil

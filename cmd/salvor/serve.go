@@ -241,7 +241,7 @@ func (p *program) wireConductor(kernel, ramdisk string, single bool) error {
 		RescueRoot:        p.cfg.Agent.RescueRootPassword,
 		SoftOffTimeout:    p.cfg.Conductor.SoftPowerOffTimeout,
 		PowerTimeout:      p.cfg.Conductor.PowerStateChangeTimeout,
-		Readable:          p.localFiles(), FreeAddresses: p.freeAddress,
+		Readable:          p.localFiles(), WebFile: p.webFile(), FreeAddresses: p.freeAddress,
 		Held: p.store.Held,
 	}))
 	if settings.Published, err = publish(hardware, settings); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -89,8 +90,12 @@ func (f *simFlags) run(c *call) error {
 	defer cancel()
 	shown := make(chan struct{})
 	go func() { defer close(shown); f.show(ctx, p, all) }()
+	var refused error
 	err = all.Run(ctx, func(ctx context.Context) {
-		all.Enroll(ctx)
+		if refused = all.Enroll(ctx); refused != nil {
+			cancel()
+			return
+		}
 		if ctx.Err() == nil {
 			p.end()
 			s := all.Summary()
@@ -106,7 +111,7 @@ func (f *simFlags) run(c *call) error {
 	})
 	cancel()
 	<-shown
-	if err != nil {
+	if err = cmp.Or(refused, err); err != nil {
 		return err
 	}
 	return f.report(c, all.Summary())

@@ -6,6 +6,7 @@ package ipmi
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -48,6 +49,8 @@ const (
 type Driver struct {
 	// Lanes keep it to one session at a time per BMC: cheap ones have few.
 	Lanes *driver.Lanes
+	// Logins remember what BMCs refused; nil: nothing is remembered.
+	Logins *driver.Logins
 	// Client is Native if empty.
 	Client Client
 	// Program is the ipmitool to run; empty: the one in PATH.
@@ -170,6 +173,18 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 	if err := driver.Pass(ctx); err != nil {
 		return driver.Trouble(err)
 	}
+	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+	if err := d.Logins.Pass(ctx, login); err != nil {
+		return err
+	}
+	defer func() {
+		switch {
+		case errors.Is(err, driver.ErrLogin):
+			d.Logins.Refused(ctx, login)
+		case err == nil:
+			d.Logins.Accepted(login)
+		}
+	}()
 	began := time.Now()
 	defer func() { driver.Measured(ctx, "ipmi", began, err) }()
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)

@@ -112,7 +112,7 @@ func (l *lan) refusal(text string) error {
 	switch {
 	case strings.Contains(text, client.ErrRAKPAuthentication.Error()),
 		said(types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength):
-		return problem.Invalidf("the BMC refuses %s or %s", UsernameKey, PasswordKey)
+		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
 	case said(types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeInvalidRole):
 		return problem.Invalidf("%s lacks the privilege of an administrator", UsernameKey)
 	case said(types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole):

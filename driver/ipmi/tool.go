@@ -108,7 +108,7 @@ func (t *tool) fault(ctx context.Context, err error, words string) error {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		return problem.Invalidf("[ipmi]client is ipmitool, but there is no such program on this conductor")
 	case strings.Contains(words, "HMAC is invalid"), strings.Contains(words, "unauthorized name"), strings.Contains(words, "invalid integrity check value"), strings.Contains(words, "Password invalid"):
-		return problem.Invalidf("the BMC refuses %s or %s", UsernameKey, PasswordKey)
+		return problem.Invalidf("%w %s or %s", driver.ErrLogin, UsernameKey, PasswordKey)
 	case strings.Contains(words, "no matching cipher suite"), strings.Contains(words, "invalid authentication algorithm"), strings.Contains(words, "invalid integrity algorithm"), strings.Contains(words, "invalid confidentiality algorithm"):
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
 	}

@@ -33,7 +33,7 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 		}
 		drives, err := s.drives()
 		switch {
-		case errors.Is(err, errForbidden), errors.Is(err, errLicence):
+		case errors.Is(err, errForbidden), errors.Is(err, driver.ErrLicence):
 			out.DrivesRefused = true
 			return nil
 		case errors.Is(err, errMissing):

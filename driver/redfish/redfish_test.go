@@ -316,7 +316,7 @@ func TestALackingLicenceIsTold(t *testing.T) {
 			n.DriverInfo[SystemKey] = drivertest.SystemPath
 			_, err := (&Driver{}).PowerState(t.Context(), n)
 			server.Close()
-			if told := errors.Is(err, errLicence) && problem.Is(err, problem.Unsupported) && strings.Contains(err.Error(), "licence"); told != lacks {
+			if told := errors.Is(err, driver.ErrLicence) && problem.Is(err, problem.Unsupported) && strings.Contains(err.Error(), "licence"); told != lacks {
 				t.Errorf("%s with %d: %v", id, code, err)
 			}
 		}

@@ -60,7 +60,7 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 		auth = authSession
 	}
 	s, err := d.login(ctx, conf, auth)
-	if err != nil && conf.auth == authAuto && !problem.Is(err, problem.Unavailable) && !errors.Is(err, errLogin) {
+	if err != nil && conf.auth == authAuto && !problem.Is(err, problem.Unavailable) && !errors.Is(err, driver.ErrLogin) {
 		s, err = d.login(ctx, conf, authBasic)
 	}
 	return s, err
@@ -68,7 +68,8 @@ func (d *Driver) open(ctx context.Context, conf *settings) (*session, error) {
 
 // login opens a conversation. With name and password in each request it costs no request of its own: a look at the power is one.
 func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*session, error) {
-	wire := driver.Wire{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control}
+	wire := driver.Wire{Protocol: "redfish", Base: conf.base, TLS: conf.tls, Lanes: d.Lanes, Redirects: true, Control: d.Control,
+		Logins: d.Logins, LogsIn: logsIn, Login: driver.Login{Address: conf.base.Host, Username: conf.username, Password: conf.password, UsernameKey: UsernameKey, PasswordKey: PasswordKey}}
 	client, release := wire.Client()
 	s := &session{conf: conf, ctx: ctx, http: client, closes: release}
 	if auth == authBasic {
@@ -94,6 +95,11 @@ func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*sessi
 		}
 	}
 	return s, nil
+}
+
+// logsIn tells whether a request carries name and password.
+func logsIn(r *http.Request) bool {
+	return r.Header.Get("Authorization") != "" || r.Method == http.MethodPost && strings.HasSuffix(strings.TrimRight(r.URL.Path, "/"), "/Sessions")
 }
 
 const jsonType = "application/json"
@@ -227,9 +233,6 @@ func (s *session) secrets() []secret.Value {
 
 var errMissing = errors.New("404: the BMC has no such resource")
 
-// errLogin is a refused login: it is not tried again in another way, for BMCs lock accounts.
-var errLogin = errors.New("401")
-
 // fault gives an error of gofish its kind.
 func (s *session) fault(err error) error {
 	var answer *schemas.Error
@@ -243,11 +246,11 @@ func (s *session) fault(err error) error {
 	}
 	text := s.said(message(answer))
 	if lacksLicence(answer) {
-		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, errLicence, text)
+		return problem.Unsupportedf("%d: %w; buy or renew it, or choose interfaces that do without: %s", answer.HTTPReturnedStatusCode, driver.ErrLicence, text)
 	}
 	switch code := answer.HTTPReturnedStatusCode; code {
 	case http.StatusUnauthorized:
-		return problem.Invalidf("%w: the BMC refuses %s or %s: %s", errLogin, UsernameKey, PasswordKey, text)
+		return problem.Invalidf("401: %w %s or %s: %s", driver.ErrLogin, UsernameKey, PasswordKey, text)
 	case http.StatusForbidden:
 		return problem.Invalidf("%w: %s", errForbidden, text)
 	case http.StatusNotFound:
@@ -263,9 +266,6 @@ func (s *session) fault(err error) error {
 		return problem.Unavailablef("%d: %s", code, text)
 	}
 }
-
-// errLicence is the refusal of a BMC without the required licence, whatever its HTTP status.
-var errLicence = errors.New("the BMC lacks a licence for it")
 
 // licenceID are the ids of messages about licences: iLO.2.14.LicenseKeyRequired, SMC.1.0.OemLicenseNotPassed, IDRAC.2.8.LIC501.
 var licenceID = regexp.MustCompile(`(?i)licen[cs]e|\.LIC[0-9]+$`)

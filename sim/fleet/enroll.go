@@ -14,6 +14,7 @@ import (
 	"salvor/client"
 	"salvor/problem"
 	"salvor/wire/ironic"
+	"salvor/wire/native"
 )
 
 const (
@@ -27,10 +28,50 @@ const (
 
 // Enroll makes the nodes, active with systems of their own, as many at once as there are workers, and puts
 // those that are to be there into rescue. Nodes of an earlier run are taken over. Faults begin after that.
-// What goes wrong with one node is a complaint, not an end.
-func (f *Fleet) Enroll(ctx context.Context) {
+// What goes wrong with one node is a complaint, not an end. The error says why no node could be rescued: then none is enrolled.
+func (f *Fleet) Enroll(ctx context.Context) error {
+	if err := f.canRescue(ctx); err != nil {
+		return err
+	}
 	f.each(ctx, f.enroll)
 	f.faulty.Store(true)
+	return nil
+}
+
+// canRescue asks the control plane, by the first node that is to be rescued, what stands in the way of that: it would in the way of all.
+func (f *Fleet) canRescue(ctx context.Context) error {
+	i := 0
+	for i < len(f.machines) && !f.machines[i].rescued && !f.machines[i].held {
+		i++
+	}
+	if i == len(f.machines) {
+		return nil
+	}
+	there, err := f.create(ctx, i)
+	if err != nil {
+		return nil // its enrollment tells
+	}
+	var found native.Preflight
+	path := "/nodes/" + f.UUID(i) + "/preflight"
+	if err := f.again(ctx, func() error { return f.api().Ask(ctx, client.Native, http.MethodGet, path, nil, nil, &found) }); err != nil {
+		return nil // nothing is known against it
+	}
+	for _, one := range found.Operations {
+		if one.Operation != "rescue" || len(one.Reasons) == 0 {
+			continue
+		}
+		texts := make([]string, len(one.Reasons))
+		for k, r := range one.Reasons {
+			texts[k] = r.Text
+		}
+		if !there {
+			if _, err := f.remove(ctx, i); err != nil {
+				f.complain(i, err)
+			}
+		}
+		return problem.Invalidf("this control plane cannot rescue the simulated nodes: %s; configure a rescue ramdisk, or leave out --rescue and --hold; no node was enrolled", strings.Join(texts, "; "))
+	}
+	return nil
 }
 
 // Clean removes the nodes of a fleet, whatever they are doing; their machines need not be there.

@@ -150,3 +150,20 @@ func TestSimulatedFaults(t *testing.T) {
 		t.Errorf("want %d; at one control plane %v fail, at the other %v", want, found[0], found[1])
 	}
 }
+
+// TestSimulatedWithoutARamdisk: one refusal at the start, not one for each node, and no node is left.
+func TestSimulatedWithoutARamdisk(t *testing.T) {
+	s := program.Serve(t, "")
+	cmd := exec.CommandContext(t.Context(), program.Path(t, "salvor"), "sim", "--url", s.URL, "--nodes", "50", "--rescue", "0.2", "--hold", "0.2", "--for", "1s")
+	out, err := cmd.CombinedOutput()
+	if err == nil || strings.Count(string(out), "rescue_kernel") != 1 || !strings.Contains(string(out), "cannot rescue the simulated nodes") || strings.Count(string(out), "\n") > 5 {
+		t.Errorf("%v: %.2000s", err, out)
+	}
+	api, err := client.New(client.Config{Endpoint: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := api.Nodes(t.Context(), client.Query{}); err != nil || len(left) != 0 {
+		t.Errorf("%v, %d nodes are left", err, len(left))
+	}
+}

@@ -27,12 +27,17 @@ type object = map[string]any
 type world struct {
 	*program.Server
 	dir string
+	web *httptest.Server
+	// asked counts the requests for /fleet of the web server.
+	asked atomic.Int64
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{dir: dir}
+	w.web = httptest.NewServer(http.HandlerFunc(w.serveImages))
+	t.Cleanup(w.web.Close)
 	w.write(t, "default/vmlinuz", "kernel")
 	w.write(t, "default/initrd", "ramdisk")
 	w.write(t, "images/vmlinuz", "kernel")
@@ -51,6 +56,8 @@ file_url_allowed_paths = %[1]s/images
 bmc_networks = 127.0.0.1/32
 [service_catalog]
 endpoint_override = http://192.0.2.9:6385
+[fetch]
+networks = 127.0.0.1/32
 [bridge]
 tenant_network = brtenant
 rescuing_network = brrescue
@@ -66,6 +73,44 @@ func (w *world) write(t *testing.T, name, text string) {
 	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// serveImages plays web servers of every kind.
+func (w *world) serveImages(rw http.ResponseWriter, r *http.Request) {
+	away := func(to string) {
+		rw.Header().Set("Location", to)
+		rw.WriteHeader(http.StatusFound)
+	}
+	switch r.URL.Path {
+	case "/missing":
+		rw.WriteHeader(http.StatusNotFound)
+	case "/closed":
+		rw.WriteHeader(http.StatusUnauthorized)
+	case "/away":
+		away("http://127.0.0.2:9/kernel")
+	case "/file":
+		away("file:///etc/shadow")
+	case "/moved":
+		away("/missing")
+	case "/round":
+		away("/round")
+	case "/cut":
+		panic(http.ErrAbortHandler)
+	case "/silent":
+		<-r.Context().Done()
+	case "/broken":
+		rw.WriteHeader(http.StatusBadGateway)
+	case "/refuses-head", "/signed":
+		if r.Method != http.MethodGet {
+			rw.WriteHeader(map[string]int{"/signed": http.StatusForbidden}[r.URL.Path] + map[string]int{"/refuses-head": http.StatusMethodNotAllowed}[r.URL.Path])
+		} else if r.Header.Get("Range") != "bytes=0-0" {
+			rw.WriteHeader(http.StatusNotFound) // nobody is to be asked for more
+		}
+	case "/refuses-all":
+		rw.WriteHeader(http.StatusMethodNotAllowed)
+	case "/fleet":
+		w.asked.Add(1)
 	}
 }
 
@@ -188,17 +233,15 @@ func (w *world) enroll(t *testing.T, m *machine, c broken) string {
 	info := object{"redfish_address": m.server.URL, "redfish_username": "admin", "redfish_password": "calvin"}
 	maps.Copy(info, c.info)
 	for k, v := range info {
-		if s, ok := v.(string); ok {
-			info[k] = strings.ReplaceAll(s, "$DIR", w.dir)
-		}
+		info[k] = w.filled(v)
 	}
 	body := object{"driver": "redfish", "driver_info": info, "network_interface": "noop", "deploy_interface": "direct", "rescue_interface": "agent", "boot_interface": "redfish-virtual-media"}
-	instance := object{"image_source": "http://192.0.2.8/image", "image_checksum": strings.Repeat("a", 64)}
+	instance := object{"image_source": w.web.URL + "/image", "image_checksum": strings.Repeat("a", 64)}
 	for k, v := range c.instance {
 		if instance[k] = v; v == nil {
 			delete(instance, k)
-		} else if s, ok := v.(string); ok {
-			instance[k] = strings.ReplaceAll(s, "$DIR", w.dir)
+		} else {
+			instance[k] = w.filled(v)
 		}
 	}
 	body["instance_info"] = instance
@@ -215,6 +258,14 @@ func (w *world) enroll(t *testing.T, m *machine, c broken) string {
 		w.reaches(t, id, "active")
 	}
 	return id
+}
+
+// filled puts the directory and the web server into a value of the table.
+func (w *world) filled(v any) any {
+	if s, ok := v.(string); ok {
+		return strings.NewReplacer("$DIR", w.dir, "$WEB", w.web.URL).Replace(s)
+	}
+	return v
 }
 
 var macs atomic.Int64
@@ -305,6 +356,22 @@ var table = []broken{
 	{name: "BMC that boots no network", target: "rescue", node: object{"boot_interface": "ipxe"}, bend: without("Pxe"), at: "boot", want: "cannot boot from pxe"},
 	{name: "image outside of the directories", target: "rebuild", instance: object{"image_source": "file:///etc/shadow"}, at: "deploy", want: "the image_source /etc/shadow lies outside"},
 	{name: "missing image", target: "rebuild", instance: object{"image_source": "file://$DIR/images/nothing"}, at: "deploy", want: "no such file"},
+	{name: "kernel answers 404", target: "rescue", info: kernel("$WEB/missing?key=canary"), at: "boot", want: "/missing cannot be given to the machine: the server answers 404 Not Found"},
+	{name: "kernel answers 401", target: "rescue", info: kernel("$WEB/closed"), at: "boot", want: "the server answers 401"},
+	{name: "kernel redirects to an address that is not allowed", target: "rescue", info: kernel("$WEB/away"), at: "boot", want: "salvor may not fetch from there"},
+	{name: "kernel redirects to a file", target: "rescue", info: kernel("$WEB/file"), at: "boot", want: "its redirect is not followed"},
+	{name: "kernel at an address that is not allowed", target: "rescue", info: kernel("http://127.0.0.2:9/kernel"), at: "boot", want: "salvor may not fetch from there"},
+	{name: "no web server", target: "rescue", info: kernel("http://127.0.0.1:1/kernel"), at: "boot", want: "nothing listens there"},
+	{name: "kernel of a machine that boots by iPXE answers 404", target: "rescue", node: object{"boot_interface": "ipxe"}, info: kernel("$WEB/missing"), at: "boot", want: "the server answers 404"},
+	{name: "image answers 404", target: "rebuild", instance: object{"image_source": "$WEB/missing"}, at: "deploy", want: "the server answers 404"},
+	{name: "image answers 401", target: "rebuild", instance: object{"image_source": "$WEB/closed"}, at: "deploy", want: "the server answers 401"},
+	{name: "image redirects to what is missing", target: "rebuild", instance: object{"image_source": "$WEB/moved"}, at: "deploy", want: "the server answers 404"},
+	{name: "image redirects to a file", target: "rebuild", instance: object{"image_source": "$WEB/file"}, at: "deploy", want: "its redirect is not followed"},
+	{name: "image redirects without end", target: "rebuild", instance: object{"image_source": "$WEB/round"}, at: "deploy", want: "its redirect is not followed"},
+	{name: "image server cuts the connection", target: "rebuild", instance: object{"image_source": "$WEB/cut"}, at: "deploy", want: "gives no answer"},
+	{name: "checksum file answers 404", target: "rebuild", instance: object{"image_checksum": "$WEB/missing"}, at: "deploy", want: "the checksum file http"},
+	{name: "deploy ramdisk answers 404", target: "inspect", node: object{"inspect_interface": "agent"},
+		info: object{"deploy_kernel": "$DIR/images/vmlinuz", "deploy_ramdisk": "$WEB/missing"}, at: "inspect", want: "the server answers 404"},
 	{name: "image without checksum", target: "rebuild", instance: object{"image_checksum": nil}, at: "deploy", want: "lacks a checksum"},
 	{name: "no provisioning network", target: "rebuild", node: bridge(nil), at: "network", want: "there is no provisioning network"},
 	{name: "deploy kernel without ramdisk", target: "rebuild", info: object{"deploy_kernel": "$DIR/images/vmlinuz"}, at: "deploy", want: "no ramdisk is known"},
@@ -352,6 +419,56 @@ func TestBrokenConfigurations(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestWhatCannotBeKnownIsNoReason: a server that refuses the question, and an address that only the agent may reach, are no
+// objection; and a fleet asks a server once.
+func TestWhatCannotBeKnownIsNoReason(t *testing.T) {
+	w := newWorld(t)
+	fits := func(c broken) {
+		id := w.enroll(t, newMachine(t, nil), c)
+		shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)[c.at].(object)
+		if shown["result"] != true {
+			t.Errorf("%s: %v", c.name, shown)
+		}
+	}
+	for _, path := range []string{"/broken", "/refuses-head", "/refuses-all", "/signed"} {
+		fits(broken{name: path, target: "rescue", info: kernel("$WEB" + path), at: "rescue"})
+		fits(broken{name: path, target: "rebuild", instance: object{"image_source": "$WEB" + path}, at: "deploy"})
+	}
+	for _, place := range []string{"http://127.0.0.2:9/image", "$WEB/away"} {
+		fits(broken{name: place, target: "rebuild", instance: object{"image_source": place}, at: "deploy"})
+	}
+	for range 10 {
+		fits(broken{name: "fleet", target: "rebuild", instance: object{"image_source": "$WEB/fleet"}, at: "deploy"})
+	}
+	if n := w.asked.Load(); n != 1 {
+		t.Errorf("ten nodes asked for the image %d times", n)
+	}
+}
+
+// TestSilentImageServer: a request waits two seconds for it. The first action waits longer, and leaves the machine as it is; the
+// next request knows.
+func TestSilentImageServer(t *testing.T) {
+	w := newWorld(t)
+	m := newMachine(t, nil)
+	id := w.enroll(t, m, broken{target: "rescue", info: kernel("$WEB/silent")})
+	began := time.Now()
+	w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)
+	if took := time.Since(began); took > 8*time.Second { // the question itself may take 10 s
+		t.Errorf("validate took %s", took)
+	}
+	w.must(t, "PUT", "/v1/nodes/"+id+"/states/provision", request("rescue"))
+	n := w.reaches(t, id, "rescue failed")
+	const want = "the server does not answer"
+	if text, _ := n["last_error"].(string); !strings.Contains(text, want) || n["power_state"] != "power on" {
+		t.Errorf("error %q, power %v", text, n["power_state"])
+	}
+	m.untouched(t)
+	shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)["rescue"].(object)
+	if reason, _ := shown["reason"].(string); !strings.Contains(reason, want) {
+		t.Errorf("validate: %v", shown)
+	}
 }
 
 func request(target string) object {

@@ -170,7 +170,7 @@ func (w *world) enroll() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, over := make(chan struct{}), make(chan error, 1)
 	go func() {
-		over <- w.fleet.Run(ctx, func(ctx context.Context) { w.fleet.Enroll(ctx); close(ready); <-ctx.Done() })
+		over <- w.fleet.Run(ctx, func(ctx context.Context) { _ = w.fleet.Enroll(ctx); close(ready); <-ctx.Done() })
 	}()
 	w.Cleanup(func() { cancel(); <-over })
 	select {
