@@ -61,6 +61,18 @@ func TestDeployTellsWhatTheAgentSaid(t *testing.T) {
 	b.pokes(t, metal.Active)
 }
 
+// TestDeployFailsWhereTheAgentCannotSync: what is not on the disk is lost as soon as the machine is off.
+func TestDeployFailsWhereTheAgentCannotSync(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image, b.agent.fails = true, agent.Sync
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	if n := b.pokes(t, metal.DeployFailed); !strings.Contains(n.LastError, "could not bring its writes to the disk") || !strings.Contains(n.LastError, "input/output error") {
+		t.Errorf("last_error %q", n.LastError)
+	}
+}
+
 func TestDeployIsAbortedAndDeletedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -79,6 +79,18 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// TestLookupMasksProperties: whoever reaches the ramdisks' listener and knows a MAC reads the answer.
+func TestLookupMasksProperties(t *testing.T) {
+	w := newWorld(t)
+	w.booting(func(n *metal.Node) {
+		n.Properties = metal.Object{"cpu_arch": "x86_64", "bios_password": "hush", "vendor": map[string]any{"token": "hush"}}
+	})
+	a := w.want(200, "GET", "/v1/lookup?addresses=52-54-00-00-00-01", "1.82", "")
+	if strings.Contains(a.body, "hush") || !strings.Contains(a.body, `"cpu_arch":"x86_64"`) {
+		t.Errorf("%s", a.body)
+	}
+}
+
 func TestLookupRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.booting(nil)
