@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"salvor/driver"
+	"salvor/agent"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
