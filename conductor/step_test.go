@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"salvor/driver"
-	"salvor/agent"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/wire/agent"
 )
 
 // benched makes a node whose ramdisks have an agent, and a conductor that works.
