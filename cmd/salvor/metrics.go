@@ -104,28 +104,28 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	jobsGauge             = gauge("jobs", "Jobs that have not ended, by kind and state.", "kind", "state")
-	oldestGauge           = gauge("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
-	nodesGauge            = gauge("nodes", "Nodes by provision state.", "state")
-	maintainedGauge       = gauge("nodes_in_maintenance", "Nodes in maintenance.")
-	silentGauge           = gauge("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
-	heardGauge            = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
-	serversGauge          = gauge("servers", "Servers by state.", "state")
-	hostsGauge            = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
-	quarantinedGauge      = gauge("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
-	quarantinedBytesGauge = gauge("quarantined_bytes", "Size of the disks in quarantine, each rounded up to a GiB, by host.", "host")
-	misplacedGauge        = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
-	ordersGauge           = gauge("host_orders_open", "Orders of hosts that have no result yet.")
-	backlogGauge          = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
-	refusedGauge          = gauge("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
-	conductorsGauge       = gauge("conductors", "Conductors by whether they live.", "alive")
-	heldGauge             = gauge("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
-	countGauge            = gauge("count_failed", "1 if the database could not be counted.")
+	jobsGauge       = gauge("jobs", "Jobs that have not ended, by kind and state.", "kind", "state")
+	oldestGauge     = gauge("job_oldest_seconds", "Age of the oldest job that has not ended, by kind.", "kind")
+	nodesGauge      = gauge("nodes", "Nodes by provision state.", "state")
+	maintainedGauge = gauge("nodes_in_maintenance", "Nodes in maintenance.")
+	silentGauge     = gauge("bmcs_silent", "Nodes whose BMC did not answer the last reading of the power, or answered otherwise than was wanted.")
+	heardGauge      = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
+	serversGauge    = gauge("servers", "Servers by state.", "state")
+	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
+	quarantineGauge = gauge("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
+	quarantineBytes = gauge("quarantined_bytes", "Size of the disks in quarantine, each rounded up to a GiB, by host.", "host")
+	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
+	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
+	backlogGauge    = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
+	refusedGauge    = gauge("operations_refused_total", "Operations that this process refused with 503 since its start because the backlog was full.")
+	conductorsGauge = gauge("conductors", "Conductors by whether they live.", "alive")
+	heldGauge       = gauge("held", "1 while the database is held: nothing acts on it and nothing is changed until an administrator has decided about its open jobs.")
+	countGauge      = gauge("count_failed", "1 if the database could not be counted.")
 )
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, quarantinedGauge, quarantinedBytesGauge, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, quarantineGauge, quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
 		to <- d
 	}
 }
@@ -222,8 +222,8 @@ func tellQuarantine(hosts []*compute.Host, tell func(*prometheus.Desc, float64, 
 		if label == "" || named[h.Name] > 1 {
 			label = strings.TrimSpace(h.Name + " " + h.ID)
 		}
-		tell(quarantinedGauge, float64(n), label)
-		tell(quarantinedBytesGauge, float64(h.Inventory.QuarantinedGiB())*(1<<30), label)
+		tell(quarantineGauge, float64(n), label)
+		tell(quarantineBytes, float64(h.Inventory.QuarantinedGiB())*(1<<30), label)
 	}
 }
 

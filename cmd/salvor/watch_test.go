@@ -86,7 +86,7 @@ func TestQuarantineIsTold(t *testing.T) {
 	}
 	var got []string
 	tellQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
-		what := map[*prometheus.Desc]string{quarantinedGauge: "disks", quarantinedBytesGauge: "bytes"}[d]
+		what := map[*prometheus.Desc]string{quarantineGauge: "disks", quarantineBytes: "bytes"}[d]
 		got = append(got, fmt.Sprintf("%s %q %.0f", what, labels, v))
 	})
 	want := []string{`disks ["vm1"] 3`, `bytes ["vm1"] 32212254720`, `disks ["twin 3"] 4`, `bytes ["twin 3"] 42949672960`}
