@@ -40,14 +40,20 @@ func listen(t *testing.T, c api.ConnectionConfig, reserved bool) (address string
 		}
 		_, _ = io.WriteString(w, "ok")
 	}))
+	return serveWithin(t, handler, api.NewConnections(c), reserved), log
+}
+
+// serveWithin serves one more listener within bounds.
+func serveWithin(t *testing.T, handler http.Handler, bounds *api.Connections, reserved bool) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := api.NewServer(handler, c.Log)
-	go func() { _ = server.Serve(api.NewConnections(c).Listener(l, "test", reserved)) }()
+	server := api.NewServer(handler, slog.New(slog.DiscardHandler))
+	go func() { _ = server.Serve(bounds.Listener(l, "test", reserved)) }()
 	t.Cleanup(func() { server.Close() })
-	return l.Addr().String(), log
+	return l.Addr().String()
 }
 
 // lines is a log that several goroutines write.
@@ -126,20 +132,50 @@ func TestIdleStrangersSilenceNobody(t *testing.T) {
 	if got := asks(t, proven, "right"); got != http.StatusOK {
 		t.Errorf("one that has authenticated, after the flood: %d", got)
 	}
-	open := 0
-	for _, c := range flood {
-		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || !isTimeout(err) {
-			continue
-		}
-		open++
-	}
-	if open > 150 {
-		t.Errorf("%d connections of strangers are open, want at most 150", open)
-	}
+	awaitOpen(t, flood, 150)
 	if n := strings.Count(log.text(), "closing connections"); n != 1 {
 		t.Errorf("%d lines in the log: %s", n, log.text())
 	}
+}
+
+// awaitOpen waits until the other side has closed all connections but so many.
+func awaitOpen(t *testing.T, all []net.Conn, most int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		open := 0
+		for _, c := range all {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); isTimeout(err) {
+				open++
+			}
+		}
+		if open <= most {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("%d connections are open, want at most %d", open, most)
+			return
+		}
+	}
+}
+
+// TestOneSourceDoesNotHoldAListener: its connections displace each other, and not the idle one of somebody else.
+func TestOneSourceDoesNotHoldAListener(t *testing.T) {
+	at, _ := listen(t, api.ConnectionConfig{PerSource: 5, PerDoor: 20}, false)
+	other := dialed(t, "127.0.0.4", at)
+	if got := asks(t, other, ""); got != http.StatusNotFound {
+		t.Fatalf("before the flood: %d", got)
+	}
+	var flood []net.Conn
+	for range 40 {
+		c := dialed(t, "127.0.0.2", at)
+		asks(t, c, "") // the listener has accepted it
+		flood = append(flood, c)
+	}
+	if got := asks(t, other, ""); got != http.StatusNotFound {
+		t.Errorf("another source's connection, after the flood: %d", got)
+	}
+	awaitOpen(t, flood, 5)
 }
 
 func isTimeout(err error) bool {
@@ -221,29 +257,6 @@ func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) 
 	return l.Addr().String()
 }
 
-// TestOneSourceHasItsBound, where the listener has none.
-func TestOneSourceHasItsBound(t *testing.T) {
-	const most = 10
-	at, _ := listen(t, api.ConnectionConfig{PerSource: most}, false)
-	var all []net.Conn
-	for range 4 * most {
-		c := dialed(t, "127.0.0.2", at)
-		if got := asks(t, c, ""); got != http.StatusNotFound { // it has been accepted
-			t.Fatalf("a new connection: %d", got)
-		}
-		all = append(all, c)
-	}
-	open := 0
-	for _, c := range all {
-		if asks(t, c, "") != 0 {
-			open++
-		}
-	}
-	if open == 0 || open > most {
-		t.Errorf("%d connections of one source are open, want at most %d", open, most)
-	}
-}
-
 // TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and more of their senders knock.
 func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
 	const door = 40
@@ -284,3 +297,4 @@ func stuck(t *testing.T, c net.Conn) {
 		t.Fatalf("%q, %v: want the server to wait for the body", line, err)
 	}
 }
+

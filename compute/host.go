@@ -98,6 +98,15 @@ type Inventory struct {
 	Machines map[string]int `json:"machines,omitempty"`
 }
 
+// Quarantined counts the disks in quarantine.
+func (i *Inventory) Quarantined() int {
+	n := 0
+	for _, store := range i.Stores {
+		n += store.Quarantined
+	}
+	return n
+}
+
 // QuarantinedGiB is the size of all disks in quarantine.
 func (i *Inventory) QuarantinedGiB() int {
 	size := 0
@@ -313,8 +322,11 @@ type Args struct {
 	SameEpoch bool `json:"same_epoch,omitempty"`
 	// Reason, of Discard, is why the disk goes into quarantine: QuarantineRebuild...
 	Reason string `json:"reason,omitempty"`
-	// Quarantine is the id of a quarantined disk.
+	// Quarantine is the id of a quarantined disk. ListQuarantine lists that one alone.
 	Quarantine string `json:"quarantine,omitempty"`
+	// After and Limit, of ListQuarantine, ask for a page: the disks after that id, and how many at most; 0: as many as an answer holds.
+	After string `json:"after,omitempty"`
+	Limit int    `json:"limit,omitempty"`
 }
 
 // OrderSecret is what an order's arguments must not show.
@@ -344,7 +356,7 @@ type Result struct {
 	Sights []DiskSight `json:"sights,omitempty"`
 	Cookie []byte      `json:"cookie,omitempty"`
 	Peer   string      `json:"peer,omitempty"`
-	// Quarantine answers ListQuarantine.
+	// Quarantine answers ListQuarantine, in the order of ids, which is that of time.
 	Quarantine []QuarantinedDisk `json:"quarantine,omitempty"`
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // Reasons why a disk is in quarantine.
@@ -55,14 +56,35 @@ const (
 	quarantineLook   = 50 * time.Millisecond
 )
 
-// Quarantine lists the disks in quarantine of a host, oldest first, and tells when each is removed; zero: never. The host is asked.
-func (s *Hosts) Quarantine(ctx context.Context, ident string) (*Host, []QuarantinedDisk, error) {
+// maxQuarantineID bounds what is taken for the id of a quarantined disk, in bytes.
+const maxQuarantineID = 150
+
+// Quarantine lists a page of the disks in quarantine of a host, oldest first. The host is asked. p.Marker is the id of a disk, which
+// need not be there any more; the page has the next p.Limit disks. problem.Unavailable: the host does not answer.
+func (s *Hosts) Quarantine(ctx context.Context, ident string, p record.Page) ([]QuarantinedDisk, error) {
+	if len(p.Marker) > maxQuarantineID {
+		return nil, problem.Invalidf("Invalid value for marker: %.40q; want the id of a disk in quarantine.", p.Marker)
+	}
+	return s.listQuarantine(ctx, ident, Args{After: p.Marker, Limit: p.Limit})
+}
+
+func (s *Hosts) listQuarantine(ctx context.Context, ident string, page Args) ([]QuarantinedDisk, error) {
 	h, err := s.Host(ctx, ident)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r, err := s.askQuarantine(ctx, h, ListQuarantine, Args{})
-	return h, r.Quarantine, err
+	r, err := s.askQuarantine(ctx, h, ListQuarantine, page)
+	return page.quarantinePage(r.Quarantine), err
+}
+
+// quarantinePage cuts the page out of a host's answer. An agent of the former release knows no pages and answers with all disks.
+func (a *Args) quarantinePage(all []QuarantinedDisk) []QuarantinedDisk {
+	all = slices.DeleteFunc(all, func(d QuarantinedDisk) bool { return d.ID <= a.After || a.Quarantine != "" && d.ID != a.Quarantine })
+	slices.SortFunc(all, func(x, y QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) })
+	if a.Limit > 0 && len(all) > a.Limit {
+		all = all[:a.Limit]
+	}
+	return all
 }
 
 // QuarantineEnds is when a disk is removed; zero: never.
@@ -144,12 +166,14 @@ func (s *Hosts) awaitQuarantine(ctx context.Context, h *Host, id string) (Result
 // RestoreDisk gives a disk in quarantine of a host to a server that is stopped, as a further disk. The server's host sees the store of
 // the disk: it is the same host, or shares that store.
 func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent string, who Who) (*Server, *job.Job, error) {
-	_, all, err := s.hosts.Quarantine(ctx, hostIdent)
+	if id == "" || len(id) > maxQuarantineID {
+		return nil, nil, problem.Invalidf("%.40q is no id of a disk in quarantine", id)
+	}
+	found, err := s.hosts.listQuarantine(ctx, hostIdent, Args{Quarantine: id})
 	if err != nil {
 		return nil, nil, err
 	}
-	i := slices.IndexFunc(all, func(d QuarantinedDisk) bool { return d.ID == id })
-	if i < 0 {
+	if len(found) == 0 {
 		return nil, nil, problem.NotFoundf("host %s has no disk %.150s in quarantine: see salvor host quarantine list %[1]s", short(hostIdent), id)
 	}
 	var srv *Server
@@ -158,7 +182,7 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 		if srv, err = s.get(ctx, tx, serverIdent, who); err != nil {
 			return err
 		}
-		j, err = s.beginRestore(ctx, tx, srv, &all[i], who)
+		j, err = s.beginRestore(ctx, tx, srv, &found[0], who)
 		return err
 	})
 	return srv, j, err

@@ -1,6 +1,9 @@
 package compute_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // store gives a host one disk store.
@@ -161,5 +165,57 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestQuarantineInPages: the host is asked for a page, and an agent of the former release, which answers with all disks in any order,
+// is no reason for another page.
+func TestQuarantineInPages(t *testing.T) {
+	for name, pages := range map[string]bool{"an agent that knows pages": true, "an agent of the former release": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.server(alice, compute.Stopped)
+			w.storeOf(w.host, 10, compute.DiskStore{Name: "local", Marker: newID(), SizeGiB: 10, FreeGiB: 9})
+			marker := w.hostRow(w.host).Inventory.Stores[0].Marker
+			stop := w.answerHosts([]string{w.host.ID}, func(_ string, args compute.Args) (r compute.Result) {
+				for _, id := range []string{"c", "a", "e", "b", "d"} {
+					if !pages || id > args.After && (args.Quarantine == "" || id == args.Quarantine) {
+						r.Quarantine = append(r.Quarantine, compute.QuarantinedDisk{ID: id, Store: "local", Marker: marker, Bytes: 1})
+					}
+				}
+				if pages && args.Limit > 0 {
+					slices.SortFunc(r.Quarantine, func(x, y compute.QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) })
+					r.Quarantine = r.Quarantine[:min(len(r.Quarantine), args.Limit)]
+				}
+				return r
+			})
+			defer stop()
+			for _, c := range []struct {
+				after string
+				limit int
+				want  string
+			}{{"", 2, "ab"}, {"b", 2, "cd"}, {"d", 2, "e"}, {"e", 2, ""}, {"bb", 9, "cde"}, {"", 0, "abcde"}} {
+				found, err := w.Hosts.Quarantine(w.ctx, w.host.ID, record.Page{Marker: c.after, Limit: c.limit})
+				w.no(err)
+				got := ""
+				for _, d := range found {
+					got += d.ID
+				}
+				if got != c.want {
+					t.Errorf("%d after %q: %q, want %q", c.limit, c.after, got, c.want)
+				}
+			}
+			_, err := w.Hosts.Quarantine(w.ctx, w.host.ID, record.Page{Marker: strings.Repeat("x", 200)})
+			w.want(err, problem.Invalid)
+			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, admin)
+			w.want(err, problem.NotFound)
+			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			w.no(err)
+			var args compute.RestoreDiskArgs
+			w.no(json.Unmarshal(w.jobs(s.ID)[0].Args, &args))
+			if args.Quarantine != "d" {
+				t.Errorf("disk %q is restored", args.Quarantine)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package compute_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,26 +19,32 @@ import (
 // answers plays the agents of hosts for searches until the returned function is called: the files that each has, by host. A host that is
 // not named answers nothing; one with nil is of a release that does not know the question.
 func (w *world) answers(has map[string][]string) (stop func()) {
+	return w.answerHosts(slices.Collect(maps.Keys(has)), func(host string, args compute.Args) (result compute.Result) {
+		for _, f := range args.Files {
+			if !slices.Contains(has[host], f) {
+				result.Missing = append(result.Missing, f)
+			}
+		}
+		if has[host] == nil {
+			result = compute.Result{ErrorKind: problem.Unsupported.String(), Error: "this agent does not know how"}
+		}
+		return result
+	})
+}
+
+// answerHosts plays the agents of hosts until the returned function is called.
+func (w *world) answerHosts(hosts []string, answer func(host string, args compute.Args) compute.Result) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			for host, files := range has {
+			for _, host := range hosts {
 				orders, _ := w.store.OpenOrders(ctx, host)
 				for _, o := range orders {
 					var args compute.Args
 					_ = json.Unmarshal(o.Args, &args)
-					result := compute.Result{}
-					for _, f := range args.Files {
-						if !slices.Contains(files, f) {
-							result.Missing = append(result.Missing, f)
-						}
-					}
-					if files == nil {
-						result = compute.Result{ErrorKind: problem.Unsupported.String(), Error: "this agent does not know how"}
-					}
 					_ = w.store.Do(ctx, func(tx job.Tx) error {
-						_, err := w.store.FinishOrder(tx, o.ID, host, o.BootID, o.Epoch, result)
+						_, err := w.store.FinishOrder(tx, o.ID, host, o.BootID, o.Epoch, answer(host, args))
 						return err
 					})
 				}

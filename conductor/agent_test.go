@@ -108,6 +108,9 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 	case agent.GetServiceSteps:
 		res.Outcome = json.RawMessage(`{"service_steps": {"m": [{"step": "burnin", "interface": "deploy", "priority": 0}]}, "hardware_manager_version": {"m": "1"}}`)
 	case agent.Sync:
+		if a.fails == agent.Sync {
+			res.Status, res.Error = agent.Failed, &agent.CommandError{Message: "fsync: input/output error"}
+		}
 	default:
 		res.Status = agent.Running
 		if p, ok := params.(agent.StepParams); ok {

@@ -13,6 +13,7 @@ import (
 	"salvor/problem"
 	"salvor/record"
 	"salvor/secret"
+	"salvor/wire/agent"
 )
 
 // benched makes a node whose ramdisks have an agent, and a conductor that works.
@@ -59,6 +60,18 @@ func TestDeployTellsWhatTheAgentSaid(t *testing.T) {
 	b.agent.fails = ""
 	b.withSteps(t, metal.Rebuild, "")
 	b.pokes(t, metal.Active)
+}
+
+// TestDeployFailsWhereTheAgentCannotSync: what is not on the disk is lost as soon as the machine is off.
+func TestDeployFailsWhereTheAgentCannotSync(t *testing.T) {
+	t.Parallel()
+	b := benched(t, metal.Available)
+	b.agent.image, b.agent.fails = true, agent.Sync
+	b.run(t)
+	b.withSteps(t, metal.Deploy, "")
+	if n := b.pokes(t, metal.DeployFailed); !strings.Contains(n.LastError, "could not bring its writes to the disk") || !strings.Contains(n.LastError, "input/output error") {
+		t.Errorf("last_error %q", n.LastError)
+	}
 }
 
 func TestDeployIsAbortedAndDeletedWhileItWaits(t *testing.T) {

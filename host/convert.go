@@ -144,9 +144,14 @@ func roomOf(f *os.File) func(n int64) error {
 		if err := unix.Fstatfs(int(f.Fd()), &at); err != nil {
 			return err
 		}
-		if free, kept := int64(at.Bavail)*at.Bsize, min(int64(at.Blocks)*at.Bsize/20, keepFree); free < kept+statEvery {
-			return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, kept>>20)
-		}
-		return nil
+		return leavesRoom(int64(at.Bavail)*at.Bsize, int64(at.Blocks)*at.Bsize)
 	}
+}
+
+// leavesRoom refuses the next statEvery bytes where too little of a store stays free; free and size are bytes of it.
+func leavesRoom(free, size int64) error {
+	if kept := min(size/20, keepFree); free < kept+statEvery {
+		return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, kept>>20)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"salvor/compute"
 	"salvor/hypervisor"
@@ -378,6 +379,23 @@ func TestHardwareWatchdogRefuses(t *testing.T) {
 		}
 		if err := errors.Join(h.Expire(), h.Disarm()); err != nil {
 			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestOnlyAReliableWatchdogIsArmed: the kernel's own one, and one that cannot be set or petted, count for nothing.
+func TestOnlyAReliableWatchdogIsArmed(t *testing.T) {
+	const both = unix.WDIOF_SETTIMEOUT | unix.WDIOF_KEEPALIVEPING
+	for _, c := range []struct {
+		identity string
+		options  uint32
+		reliable bool
+	}{
+		{"iTCO_wdt", both, true}, {softWatchdog, both, false},
+		{"iTCO_wdt", unix.WDIOF_SETTIMEOUT, false}, {"iTCO_wdt", unix.WDIOF_KEEPALIVEPING, false},
+	} {
+		if err := reliable(c.identity, c.options); c.reliable != (err == nil) || err != nil && !problem.Is(err, problem.Unsupported) {
+			t.Errorf("%s with options %#x: %v", c.identity, c.options, err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 	quarantineDir = ".salvor-quarantine"
 	// quarantineTime is the form of the time that begins the name of a quarantined disk.
 	quarantineTime = "20060102T150405.000000Z"
-	// maxQuarantineList bounds how many disks an answer lists, the oldest first.
+	// maxQuarantineList bounds how many disks an answer lists. Whoever asks page after page gets all.
 	maxQuarantineList = 4000
 	// orphanAge is after how long the record of a disk that never came is removed.
 	orphanAge = time.Hour
@@ -121,9 +121,12 @@ func (s *store) quarantined() ([]compute.QuarantinedDisk, error) {
 		}
 		out = append(out, compute.QuarantinedDisk{ID: e.Name(), Store: s.Name, Marker: s.kept, ServerID: parts[2], Disk: parts[3], Reason: r.Reason, Image: r.Image, Bytes: info.Size(), At: at})
 	}
-	slices.SortFunc(out, func(x, y compute.QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(out, byQuarantineID)
 	return out, nil
 }
+
+// byQuarantineID is the order of time: an id begins with it.
+func byQuarantineID(x, y compute.QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) }
 
 // sumQuarantine counts the disks in quarantine and their size in GiB.
 func (s *store) sumQuarantine(ctx context.Context) (int, int, error) {
@@ -137,7 +140,7 @@ func (s *store) sumQuarantine(ctx context.Context) (int, int, error) {
 
 func (s *store) quarantinePath(id string) string { return filepath.Join(s.Dir, quarantineDir, id) }
 
-// listQuarantine lists what is in quarantine in the stores that can be read; it fails where none can.
+// listQuarantine lists what is in quarantine in the stores that can be read, oldest first; it fails where none can.
 func (w *work) listQuarantine(ctx context.Context) (compute.Result, error) {
 	out, read := []compute.QuarantinedDisk{}, 0
 	var unread error
@@ -152,15 +155,22 @@ func (w *work) listQuarantine(ctx context.Context) (compute.Result, error) {
 			w.Log.Warn("a disk store is left out of the list of its quarantine", "store", s.Name, "error", err)
 			continue
 		}
-		out, read = append(out, found...), read+1
+		for _, d := range found {
+			if d.ID > w.args.After && (w.args.Quarantine == "" || d.ID == w.args.Quarantine) {
+				out = append(out, d)
+			}
+		}
+		read++
 	}
 	if read == 0 && unread != nil {
 		return compute.Result{}, unread
 	}
-	if len(out) > maxQuarantineList {
-		out = out[:maxQuarantineList]
+	slices.SortFunc(out, byQuarantineID)
+	most := maxQuarantineList
+	if w.args.Limit > 0 {
+		most = min(most, w.args.Limit)
 	}
-	return compute.Result{Quarantine: out}, nil
+	return compute.Result{Quarantine: out[:min(len(out), most)]}, nil
 }
 
 // inQuarantine finds a quarantined disk by its id.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -331,6 +332,83 @@ func TestStagedDisk(t *testing.T) {
 	for _, args := range []compute.Args{{}, {Cancel: true}, {Erase: true}} { // cancelled, or without room for two
 		if err := stage(first, args); err != nil || fileExists(l.own+stagedEnd) != (!args.Cancel && !args.Erase) {
 			t.Errorf("%+v: %v", args, err)
+		}
+	}
+}
+
+// TestAStagedDiskOfAnotherImageIsNotUsed: it is left of a rebuild that was given up. The disk is made from the image that is wanted now.
+func TestAStagedDiskOfAnotherImageIsNotUsed(t *testing.T) {
+	w := newWorld(t)
+	l := loseServer(t, w, newGuests())
+	if err := l.join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.stopped()
+	image := func(content string) *compute.SpecImage {
+		b := bytes.Repeat([]byte(content), 512)
+		return &compute.SpecImage{ID: uuid.NewString(), Digest: w.images.add(b), Size: int64(len(b)), Format: rawFormat}
+	}
+	former := *l.spec
+	former.Disks = append([]compute.SpecDisk(nil), l.spec.Disks...)
+	former.Disks[0].Image = image("old!")
+	if err := l.carryOut(t, compute.Stage, compute.Args{Spec: &former}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.carryOut(t, compute.Discard, compute.Args{Spec: l.spec}); err != nil {
+		t.Fatal(err)
+	}
+	d := l.spec.Disks[0]
+	d.Image = image("new!")
+	if err := l.makeDisk(t.Context(), &compute.Order{ID: uuid.NewString(), ServerID: l.id}, l.id, d); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(head(t, l.own, 4)); got != "new!" || fileExists(l.own+stagedEnd) {
+		t.Errorf("the disk holds %q, the staged one is there: %v", got, fileExists(l.own+stagedEnd))
+	}
+}
+
+// TestQuarantineHasPages: page after page, all disks of all stores are listed, oldest first, however many they are.
+func TestQuarantineHasPages(t *testing.T) {
+	l := loseServer(t, newWorld(t), newGuests())
+	const many = maxQuarantineList + 3
+	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
+	var want []string
+	for i := range many {
+		id := at.Add(time.Duration(i)*time.Second).Format(quarantineTime) + "_" + l.id + "_vda"
+		want = append(want, id)
+		put(t, l.stores[i%2].quarantinePath(id), nil)
+	}
+	ask := func(a compute.Args) []compute.QuarantinedDisk {
+		t.Helper()
+		r, err := l.do(t.Context(), task{order: &compute.Order{ID: uuid.NewString(), ServerID: l.ID(), Verb: compute.ListQuarantine, Args: encode(a)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Quarantine
+	}
+	var got []string
+	for after, pages := "", 0; pages < 10; pages++ {
+		page := ask(compute.Args{After: after, Limit: 1001})
+		if len(page) == 0 {
+			break
+		}
+		if len(page) > 1001 {
+			t.Fatalf("a page of %d disks", len(page))
+		}
+		for _, d := range page {
+			got = append(got, d.ID)
+		}
+		after = page[len(page)-1].ID
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d disks, want %d in their order", len(got), len(want))
+	}
+	if n := len(ask(compute.Args{})); n != maxQuarantineList {
+		t.Errorf("an answer without a page holds %d disks", n)
+	}
+	for id, n := range map[string]int{want[many-1]: 1, want[many-1] + "x": 0} {
+		if one := ask(compute.Args{Quarantine: id}); len(one) != n || n == 1 && one[0].ID != id {
+			t.Errorf("disk %s alone: %+v", id, one)
 		}
 	}
 }

@@ -214,13 +214,13 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 	if there, err := bounded(ctx, s, func() (bool, error) { return proven(path, server, d) }); err != nil || there {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		return err
-	}
 	if d.Image != nil {
 		if staged, err := useStaged(ctx, s, server, d, path); err != nil || staged {
 			return err
 		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // after useStaged, which may remove it with a staged disk
+		return err
 	}
 	return a.buildDisk(ctx, o, server, d, path)
 }

@@ -65,11 +65,8 @@ func (h *hardware) start(timeout time.Duration) (string, error) {
 	}
 	name, _, _ := bytes.Cut(info.Identity[:], []byte{0})
 	identity := string(bytes.ToValidUTF8(name, nil))
-	switch {
-	case identity == softWatchdog:
-		return identity, problem.Unsupportedf("it is a part of the kernel, which may hang; a hardware watchdog is needed")
-	case info.Options&unix.WDIOF_SETTIMEOUT == 0 || info.Options&unix.WDIOF_KEEPALIVEPING == 0:
-		return identity, problem.Unsupportedf("it cannot be set, or not be petted")
+	if err := reliable(identity, info.Options); err != nil {
+		return identity, err
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.WDIOC_SETTIMEOUT, int(timeout/time.Second)); err != nil {
 		return identity, fmt.Errorf("set it to %s: %w", timeout, err)
@@ -82,6 +79,17 @@ func (h *hardware) start(timeout time.Duration) (string, error) {
 		return identity, problem.Unsupportedf("it was set to %s and waits for %d s", timeout, got)
 	}
 	return identity, unix.IoctlWatchdogKeepalive(fd)
+}
+
+// reliable refuses a watchdog that may not reset the machine. problem.Unsupported: it is one.
+func reliable(identity string, options uint32) error {
+	switch {
+	case identity == softWatchdog:
+		return problem.Unsupportedf("it is a part of the kernel, which may hang; a hardware watchdog is needed")
+	case options&unix.WDIOF_SETTIMEOUT == 0 || options&unix.WDIOF_KEEPALIVEPING == 0:
+		return problem.Unsupportedf("it cannot be set, or not be petted")
+	}
+	return nil
 }
 
 func (h *hardware) Pet() error {

@@ -445,6 +445,33 @@ func TestClaimOfAFormerIncarnation(t *testing.T) {
 	})
 }
 
+// TestARefusedBeatStopsActionsAtOnce: whoever refused it may have given the jobs away already.
+func TestARefusedBeatStopsActionsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		l := &late{Store: h.Store, joined: make(chan struct{})}
+		var stopped atomic.Int64
+		var refused time.Time
+		defer h.runner("a", l, true, definition("work", job.Action{Name: "hold", NoUndo: none, Deadline: time.Hour, Do: func(ctx context.Context, r *job.Run) job.Outcome {
+			if stopped.Load() > 0 {
+				return job.Done()
+			}
+			<-ctx.Done()
+			stopped.Store(int64(time.Since(refused)))
+			return job.From(ctx.Err())
+		}}))()
+		id := h.insert("work")
+		h.await(id, 5*time.Second, func(j job.Job) bool { return j.Owner == "a/1" })
+		refused = time.Now()
+		l.on.Store(true)
+		h.await(id, time.Minute, ended)
+		if took := time.Duration(stopped.Load()); took > 2*time.Second { // it beats once a second
+			t.Errorf("the action was stopped %s later", took)
+		}
+	})
+}
+
 // TestDeafActionEndsTheProcess: one that outlives its context, whatever ended that, is not waited for.
 func TestDeafActionEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

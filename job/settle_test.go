@@ -81,3 +81,24 @@ func TestAdvanced(t *testing.T) {
 		})
 	}
 }
+
+// TestAnOutcomeThatTheRowsRefuseFailsTheJob: it is not tried again and again, for the rows would refuse it as often.
+func TestAnOutcomeThatTheRowsRefuseFailsTheJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.Close()
+		var refused atomic.Int64
+		defer h.runner("a", h.Store, false, definition("work", job.Action{Name: "one", NoUndo: none, Do: func(context.Context, *job.Run) job.Outcome {
+			return job.Done(func(job.Tx) error {
+				if refused.Add(1) > 5 {
+					return nil // so that a job that is tried for ever ends too
+				}
+				return problem.Conflictf("the name is taken")
+			})
+		}}))()
+		j := h.await(h.insert("work"), time.Minute, ended)
+		if j.ProblemKind != problem.Conflict.String() || refused.Load() != 1 {
+			t.Errorf("refused %d times, problem %s %q", refused.Load(), j.ProblemKind, j.Problem)
+		}
+	})
+}

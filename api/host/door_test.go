@@ -206,6 +206,10 @@ func TestHostileBodies(t *testing.T) {
 			t.Errorf("%s %.60s: %d %.200s %v, want %d", x.path, x.body, status, body, err, x.status)
 		}
 	}
+	many := `{"boot_id": "b", "guests": [` + strings.Repeat(`{},`, 4096) + `{}]}`
+	if status, body, err := postBytes(c, r.url+wire.RenewPath, []byte(many)); err != nil || status != 400 || !strings.Contains(string(body), "at most 4096 guests") {
+		t.Errorf("4097 guests: %d %.200s %v", status, body, err)
+	}
 	hosts, err := r.services.Hosts.List(t.Context(), compute.HostFilter{}, record.Page{})
 	if err != nil || len(hosts) != 1 {
 		t.Errorf("%d hosts, %v", len(hosts), err)

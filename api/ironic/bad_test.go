@@ -279,7 +279,7 @@ func TestBadProvision(t *testing.T) {
 	w.edit(nodeID, func(n *metal.Node) { n.Driver, n.Interfaces, n.Maintenance = "fake-hardware", nil, true })
 	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 400, "maintenance")})
 	w.edit(nodeID, func(n *metal.Node) { n.Maintenance, n.Protected = false, true })
-	w.refuse([]refusal{put("1.82", `{"target":"deleted"}`, 403, "protected")})
+	w.refuse([]refusal{put("1.82", `{"target":"deleted"}`, 403, "protected"), put("1.82", `{"target":"rebuild"}`, 403, "protected")})
 	w.lock(nodeID)
 	w.refuse([]refusal{put("1.82", `{"target":"rescue","rescue_password":"x"}`, 409, "locked"), put("1.82", `{"target":"bogus"}`, 409, "locked")})
 }

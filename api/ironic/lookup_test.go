@@ -79,6 +79,30 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// TestLookupMasksProperties: whoever reaches the ramdisks' listener and knows a MAC reads the answer.
+func TestLookupMasksProperties(t *testing.T) {
+	w := newWorld(t)
+	w.booting(func(n *metal.Node) {
+		n.Properties = metal.Object{"cpu_arch": "x86_64", "bios_password": "hush", "vendor": map[string]any{"token": "hush"}}
+	})
+	a := w.want(200, "GET", "/v1/lookup?addresses=52-54-00-00-00-01", "1.82", "")
+	if strings.Contains(a.body, "hush") || !strings.Contains(a.body, `"cpu_arch":"x86_64"`) {
+		t.Errorf("%s", a.body)
+	}
+}
+
+// TestLookupOfTwoNodesIsAnsweredByNone: a ramdisk that names MACs of two nodes is told nothing of either.
+func TestLookupOfTwoNodesIsAnsweredByNone(t *testing.T) {
+	w := newWorld(t)
+	w.booting(nil)
+	w.node(func(n *metal.Node) { n.ID, n.Name, n.ProvisionState = otherID, "n2", metal.Enroll })
+	w.want(201, "POST", "/v1/ports", "1.82", `{"node_uuid":"`+otherID+`","address":"52:54:00:00:00:02"}`)
+	for _, macs := range []string{"52:54:00:00:00:01,52:54:00:00:00:02", "52:54:00:00:00:02,52:54:00:00:00:01"} {
+		w.refuse([]refusal{{"GET", "/v1/lookup?addresses=" + macs, "1.82", "", 404, "Resource could not be found."}})
+	}
+	w.want(200, "GET", "/v1/lookup?addresses=52:54:00:00:00:01", "1.82", "")
+}
+
 func TestLookupRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.booting(nil)

@@ -2,6 +2,7 @@ package native
 
 import (
 	"net/http"
+	"net/url"
 
 	"salvor/api"
 	"salvor/problem"
@@ -18,9 +19,19 @@ func (s *server) quarantine() []api.Route {
 }
 
 func (s *server) listQuarantine(c *api.Call) error {
-	_, disks, err := s.Services.Hosts.Quarantine(c.R.Context(), c.Arg("ident"))
+	limit, err := pageSize(c)
 	if err != nil {
 		return err
+	}
+	disks, err := s.Services.Hosts.Quarantine(c.R.Context(), c.Arg("ident"), record.Page{Limit: limit + 1, Marker: c.Query.Get("marker")})
+	if err != nil {
+		return err
+	}
+	answer := map[string]any{}
+	if len(disks) > limit {
+		disks = disks[:limit]
+		c.Query.Set("marker", disks[limit-1].ID)
+		answer["next"] = c.Base + root + "/hosts/" + url.PathEscape(c.Arg("ident")) + "/quarantine?" + c.Query.Encode()
 	}
 	names := map[string]string{}
 	out := make([]map[string]any, len(disks))
@@ -40,7 +51,8 @@ func (s *server) listQuarantine(c *api.Call) error {
 			"size_gib": d.SizeGiB(), "bytes": d.Bytes, "quarantined_at": moment(d.At), "removed_at": moment(s.Services.Hosts.QuarantineEnds(d)),
 		}
 	}
-	return c.JSON(http.StatusOK, map[string]any{"quarantine": out})
+	answer["quarantine"] = out
+	return c.JSON(http.StatusOK, answer)
 }
 
 // restoreDisk begins the job by which a stopped server is given the disk.

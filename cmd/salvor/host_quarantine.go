@@ -37,17 +37,16 @@ func newQuarantineList(e *endpoint) *cobra.Command {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			var got struct {
-				Quarantine []client.Record `json:"quarantine"`
-			}
-			if err := c.api.Ask(c.context(), client.Native, http.MethodGet, hostThing.path+quarantinePath(c.args[0]), nil, nil, &got); err != nil {
+			disks := &thing{face: client.Native, path: hostThing.path + quarantinePath(c.args[0]), many: "quarantine"}
+			found, err := disks.all(c, nil)
+			if err != nil {
 				return err
 			}
 			fields := []string{"id", "server", "reason", "size_gib", "removed_at"}
 			if long {
 				fields = append(fields, "server_id", "disk", "store", "quarantined_at", "bytes", "image_digest")
 			}
-			return o.list(c.OutOrStdout(), columnsOf(fields), got.Quarantine)
+			return o.list(c.OutOrStdout(), columnsOf(fields), found)
 		}),
 	}
 	o.flags(cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // watcher counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
-// a fleet of any size has as many series as a small one.
+// a fleet of any size has as many series as a small one. The disks in quarantine are the exception: who has to make room needs the host.
 type watcher struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
@@ -111,6 +112,8 @@ var (
 	heardGauge      = gauge("heartbeats", "Ramdisks that should be talking, by the age of their last heartbeat in seconds: at most le, and older than le of the one before.", "le")
 	serversGauge    = gauge("servers", "Servers by state.", "state")
 	hostsGauge      = gauge("hosts", "VM hosts by whether they are up, down or fenced.", "state")
+	quarantineGauge = gauge("quarantined_disks", "Disks in quarantine, by host; only hosts that have some. A disk in a shared store counts on each host that sees the store.", "host")
+	quarantineBytes = gauge("quarantined_bytes", "Size of the disks in quarantine, each rounded up to a GiB, by host.", "host")
 	misplacedGauge  = gauge("misplaced_guests", "Guests that run on a host where the records have no such server: while one does, its server may run twice.")
 	ordersGauge     = gauge("host_orders_open", "Orders of hosts that have no result yet.")
 	backlogGauge    = gauge("job_backlog", "Jobs that are due and that no conductor has claimed yet, of the conductor group that has most; [conductor]backlog_limit bounds them.")
@@ -122,7 +125,7 @@ var (
 
 // Describe is prometheus.Collector's.
 func (c *fleetGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
+	for _, d := range []*prometheus.Desc{jobsGauge, oldestGauge, nodesGauge, maintainedGauge, silentGauge, heardGauge, serversGauge, hostsGauge, quarantineGauge, quarantineBytes, misplacedGauge, ordersGauge, backlogGauge, refusedGauge, conductorsGauge, heldGauge, countGauge} {
 		to <- d
 	}
 }
@@ -184,6 +187,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	for state, n := range states {
 		tell(hostsGauge, float64(n), state)
 	}
+	tellQuarantine(hosts, tell)
 	misplaced, err := c.program.services.Hosts.MisplacedGuests(ctx)
 	if err != nil {
 		return nil, err
@@ -201,6 +205,26 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 		tell(conductorsGauge, float64(alive[is]), strconv.FormatBool(is))
 	}
 	return out, nil
+}
+
+// tellQuarantine tells of the hosts that have disks in quarantine. Two hosts may have one name: then the label has the UUID too.
+func tellQuarantine(hosts []*compute.Host, tell func(*prometheus.Desc, float64, ...string)) {
+	named := map[string]int{}
+	for _, h := range hosts {
+		named[h.Name]++
+	}
+	for _, h := range hosts {
+		n := h.Inventory.Quarantined()
+		if n == 0 {
+			continue
+		}
+		label := h.Name
+		if label == "" || named[h.Name] > 1 {
+			label = strings.TrimSpace(h.Name + " " + h.ID)
+		}
+		tell(quarantineGauge, float64(n), label)
+		tell(quarantineBytes, float64(h.Inventory.QuarantinedGiB())*(1<<30), label)
+	}
 }
 
 func (c *fleetGauges) tellRows(rows *store.Census, tell func(*prometheus.Desc, float64, ...string)) {

@@ -5,21 +5,25 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
 	"salvor/api"
+	"salvor/compute"
 	"salvor/config"
 	"salvor/job"
 	"salvor/problem"
@@ -63,6 +67,31 @@ func TestMetricsNameNoMachine(t *testing.T) {
 		if strings.Contains(text, never) {
 			t.Errorf("%s is a label", never)
 		}
+	}
+}
+
+// TestQuarantineIsTold by host, where there is any: the label is the host's name if no other host has it.
+func TestQuarantineIsTold(t *testing.T) {
+	stores := func(n ...int) compute.Inventory {
+		var i compute.Inventory
+		for _, n := range n {
+			i.Stores = append(i.Stores, compute.DiskStore{Quarantined: n, QuarantinedGiB: 10 * n})
+		}
+		return i
+	}
+	host := func(id, name string, n ...int) *compute.Host {
+		h := &compute.Host{Name: name, Inventory: stores(n...)}
+		h.ID = id
+		return h
+	}
+	var got []string
+	tellQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
+		what := map[*prometheus.Desc]string{quarantineGauge: "disks", quarantineBytes: "bytes"}[d]
+		got = append(got, fmt.Sprintf("%s %q %.0f", what, labels, v))
+	})
+	want := []string{`disks ["vm1"] 3`, `bytes ["vm1"] 32212254720`, `disks ["twin 3"] 4`, `bytes ["twin 3"] 42949672960`}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
