@@ -75,7 +75,7 @@ func testVolumes(b *bench) {
 	taken.ID = "x"
 	refusedBoth(b, b.s.Volumes(), taken, filled[compute.Volume](8), func(v *compute.Volume) { v.IQN, v.LUN = taken.IQN, taken.LUN },
 		"A volume for this LUN of "+taken.IQN+" already exists.")
-	v := &compute.Volume{Record: record.Record{ID: "v"}, Name: "data", Project: "p", Status: compute.VolumeInUse, ServerID: "s"}
+	v := &compute.Volume{Record: record.Record{ID: "v"}, Name: "data", Project: "p", Status: compute.VolumeInUse, ServerID: "s", IQN: "iqn.2026-01.example:data"}
 	b.do(func(tx job.Tx) error { return b.s.Volumes().Insert(tx, v) })
 	counts(b, b.s.Volumes(), map[string]listing[compute.VolumeFilter]{
 		"project": {compute.VolumeFilter{Project: "p"}, 1}, "name": {compute.VolumeFilter{Name: "data"}, 1},
