@@ -89,11 +89,12 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 			slices.SortStableFunc(buttons, func(a, b string) int {
 				return strings.Compare(fmt.Sprint(slices.Contains(open, a)), fmt.Sprint(slices.Contains(open, b)))
 			})
-			used, whole := false, slices.Contains([]string{"nothing works on it", "in maintenance", "waits", "queued"}, in.name)
+			used := false
 			for _, b := range buttons {
 				shown := slices.Contains(open, b)
-				if !shown && !whole {
-					continue // elsewhere only what is offered is asked for
+				again := fmt.Sprint(in.name, b, shown)
+				if w.ran[again]++; w.ran[again] > 3 && os.Getenv("SALVOR_SOAK") == "" {
+					continue // each accepted request is an operation that is worked off
 				}
 				if used {
 					n = w.place(info.State, in)
