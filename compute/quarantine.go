@@ -115,7 +115,7 @@ func (s *Hosts) askQuarantine(ctx context.Context, h *Host, verb Verb, a Args) (
 	case h.Kind != AgentHost:
 		return Result{}, problem.Unsupportedf("host %s is of kind %s: salvor quarantines disks on hosts that run salvor host only", orID(h), h.Kind)
 	case h.Fenced || h.ForcedDown || h.Revoked:
-		return Result{}, problem.Conflictf("host %s is fenced, forced down or revoked: it is given no orders before it is back (salvor host restore %[1]s)", orID(h))
+		return Result{}, problem.Conflictf("host %s is fenced, forced down or revoked: it is given no orders before it is back; what brings it back: salvor why host:%[1]s", orID(h))
 	}
 	up, err := s.Up(ctx, h)
 	if err == nil && !up {
@@ -188,13 +188,25 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 	return srv, j, err
 }
 
+// wayToStopped names the command that the server accepts now on its way to being stopped.
+func (s *Server) wayToStopped() string {
+	_, err := Allow(s, Stop, SoftOff, true)
+	switch {
+	case s.Task == NoTask && s.InSession():
+		return "end its rescue first: salvor server unrescue " + s.ID
+	case err == nil:
+		return "stop it first: salvor server stop " + s.ID
+	}
+	return "what it waits for: salvor why server:" + s.ID
+}
+
 // beginRestore names the disk in the server's row and begins the job.
 func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *Server, d *QuarantinedDisk, who Who) (*job.Job, error) {
 	if srv.Foreign || srv.Metal() {
 		return nil, problem.Unsupportedf("server %s: its disks are none of salvor's", srv.ID)
 	}
 	if srv.State != Stopped || srv.Task != NoTask || srv.Power == PowerOn || srv.InSession() || srv.HostID == "" {
-		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; stop it first: salvor server stop %[1]s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)))
+		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; %s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)), srv.wayToStopped())
 	}
 	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil {

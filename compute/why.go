@@ -70,7 +70,24 @@ func (s ServerSituation) Why() record.Why {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
 	}
 	w.Staff(s.Crew)
+	w.Accepts = s.accepts()
 	return w
+}
+
+// accepts lists the actions that the server's state admits now, as the Compute API understands them. An open operation excludes all that
+// need one, but a deletion.
+func (s *ServerSituation) accepts() (out []string) {
+	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
+	for _, r := range Rules {
+		if slices.Contains(out, string(r.Action)) || r.Manner == MustOff || works && r.Job != "" && r.Action != Delete {
+			continue
+		}
+		_, err := Allow(s.Server, r.Action, SoftOff, s.Operator)
+		if err == nil && metalRefuses(s.Server, &Act{Action: r.Action}) == nil {
+			out = append(out, string(r.Action))
+		}
+	}
+	return out
 }
 
 const untold = "an administrator may see why"

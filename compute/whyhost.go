@@ -76,8 +76,12 @@ func (s *HostSituation) stand(w *record.Why) string {
 		s.fenced(w)
 		return "fenced"
 	case h.ForcedDown:
-		w.Block("somebody said that it is down"+record.Because(h.ForcedDownBy),
-			record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"})
+		w.Block("somebody said that it is down" + record.Because(h.ForcedDownBy))
+		if s.Going+s.Uncleaned == 0 {
+			w.Next = append(w.Next, record.Command{Run: "salvor host set " + orID(h) + " --forced-down=false", For: "take that back"})
+		} else {
+			w.Trouble = append(w.Trouble, "before that can be taken back, it waits for "+AwaitedOf("", s.Going, s.Uncleaned))
+		}
 		if !busy {
 			w.Next = append(w.Next, fence(h))
 		}

@@ -15,6 +15,7 @@ import (
 	"salvor/job/jobtest"
 	"salvor/problem"
 	"salvor/record"
+	"salvor/rescue"
 )
 
 // TestRebuildHasItsImageBeforeTheOldDiskGoes: while the image is not to be had, the server runs on from the disk that it has.
@@ -173,8 +174,19 @@ func TestRestoreDisk(t *testing.T) {
 		t.Errorf("the host uses %d GiB, it was %d", used, before)
 	}
 	h.quarantined["q"] = "more"
-	if err := h.askRestore(t, "q"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor server stop") {
-		t.Errorf("to a server that runs: %v", err)
+	for _, c := range []struct {
+		change func(*compute.Server)
+		next   string
+	}{
+		{func(*compute.Server) {}, "salvor server stop"},
+		{func(s *compute.Server) { s.State, s.Rescue = compute.Rescued, &rescue.Session{State: rescue.Ready} }, "salvor server unrescue"},
+		{func(s *compute.Server) { s.State, s.Rescue = compute.Paused, nil }, "salvor why server:"},
+		{func(s *compute.Server) { s.State, s.Task = compute.Active, compute.Rebooting }, "salvor why server:"},
+	} {
+		h.tx(t, func(tx job.Tx) error { return h.services.Servers.Edit(context.Background(), tx, h.server, c.change) })
+		if err := h.askRestore(t, "q"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), c.next) {
+			t.Errorf("want %s: %v", c.next, err)
+		}
 	}
 }
 

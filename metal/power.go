@@ -24,6 +24,8 @@ const (
 	SoftOff    PowerTarget = "soft power off"
 )
 
+var powerTargets = []PowerTarget{TurnOn, TurnOff, Reboot, SoftReboot, SoftOff}
+
 // Ends is the power state in which the target leaves the node.
 func (t PowerTarget) Ends() Power {
 	if t == TurnOff || t == SoftOff {
@@ -33,13 +35,7 @@ func (t PowerTarget) Ends() Power {
 }
 
 // Known tells whether the word is a target at all.
-func (t PowerTarget) Known() bool {
-	switch t {
-	case TurnOn, TurnOff, Reboot, SoftReboot, SoftOff:
-		return true
-	}
-	return false
-}
+func (t PowerTarget) Known() bool { return slices.Contains(powerTargets, t) }
 
 // PowerArgs are the arguments of a power job.
 type PowerArgs struct {

@@ -74,7 +74,28 @@ func (s Situation) Why() record.Why {
 	s.hands(&w)
 	s.words(&w)
 	w.Staff(s.Crew)
+	w.Accepts = s.accepts()
 	return w
+}
+
+// accepts lists the verbs and the power targets that the node admits now. An operation that waits excludes others, but not what ends it.
+func (s *Situation) accepts() (out []string) {
+	waits := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class == job.Operation })
+	for _, t := range Transitions {
+		word := string(t.Verb)
+		if word == "" || slices.Contains(out, word) {
+			continue
+		}
+		if t, err := s.Node.Admit(t.Verb, word); err == nil && (!waits || t.Job == "" || t.Ends) {
+			out = append(out, word)
+		}
+	}
+	for _, target := range powerTargets {
+		if s.Node.Reservation == "" && s.Node.admitPower(target) == nil {
+			out = append(out, string(target))
+		}
+	}
+	return out
 }
 
 // rest is a node on which nothing works, although its state says that something does, or that something went wrong.

@@ -41,6 +41,8 @@ type Why struct {
 	Deadline *Deadline
 	// Next are the commands to run, the best first.
 	Next []Command
+	// Accepts are the requests that the subject's state admits now: provision verbs and power targets of a node, actions of a server.
+	Accepts []string
 }
 
 // Word is the last that was heard of a party.

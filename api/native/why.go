@@ -263,8 +263,11 @@ func (s *server) whyHost(c *api.Call) error {
 			return err
 		}
 		at.Failure = newest.Problem
-	} else if err := s.leavings(ctx, &at); err != nil {
-		return err
+	}
+	if at.Receipt != nil || h.ForcedDown {
+		if err := s.leavings(ctx, &at); err != nil {
+			return err
+		}
 	}
 	all, err := s.Services.Hosts.MisplacedGuests(ctx)
 	if err != nil {
@@ -306,7 +309,7 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 	}
 	out := wire.Why{
 		Subject: subject, State: w.State, Since: when(w.Since), Mood: wire.Mood(w.Mood), Text: w.Text(subject.Kind, name, now),
-		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.Word{}, Next: []wire.Command{}, At: now,
+		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.Word{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
 	}
 	if j := w.Job; j != nil {
 		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: when(j.ActionStartedAt), Attempt: j.Attempt,

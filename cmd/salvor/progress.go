@@ -99,10 +99,8 @@ func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 	text := "what happened: salvor node history " + name
 	var why native.Why
 	if err := api.Ask(ctx, client.Native, http.MethodGet, "/nodes/"+url.PathEscape(n.UUID)+"/why", nil, nil, &why); err == nil {
-		lead := "what next: "
-		for _, next := range why.Next {
-			text += "\n" + lead + harmless(next.Run) + "  # " + harmless(next.For)
-			lead = "       or: "
+		if len(why.Next) > 0 {
+			text += "\n" + whatNext(why.Next)
 		}
 		return text
 	}
@@ -116,6 +114,19 @@ func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 		lead = "       or: "
 	}
 	return text
+}
+
+// whatNext lists commands, a line each.
+func whatNext(next []native.Command) string {
+	lines := make([]string, len(next))
+	for i, one := range next {
+		lead := "what next: "
+		if i > 0 {
+			lead = "       or: "
+		}
+		lines[i] = lead + harmless(one.Run) + "  # " + harmless(one.For)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // progress tells what a node waits for: on a terminal in one line that changes, else in

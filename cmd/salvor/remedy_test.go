@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,15 +140,15 @@ func (w *remedyWalk) place(at metal.State, in plight) *metal.Node {
 	return n
 }
 
-// run types a command, with what it leaves open filled in, and tells how it was taken.
-func (w *remedyWalk) run(line, password string) error {
+// run types a command, with what it leaves open filled in. It gives what was printed, and how the command was taken.
+func (w *remedyWalk) run(line, password string) (string, error) {
 	w.Helper()
 	credential := "fake_password=x"
 	if strings.Contains(line, " KEY=VALUE") {
 		credential = "fake_address=x"
 	}
 	line = strings.NewReplacer("PASSWORD_KEY=VALUE", credential, "KEY=VALUE", credential).Replace(line)
-	words := strings.Fields(line)[1:]
+	words := wordsOf(line)[1:]
 	if words[0] == "node" && words[1] == "rescue" {
 		words = append(words, "--rescue-password-file", "-")
 	}
@@ -165,15 +166,62 @@ func (w *remedyWalk) run(line, password string) error {
 	root.SetErr(&said)
 	err := root.ExecuteContext(ctx)
 	if err != nil && strings.HasSuffix(line, "--follow") && ctx.Err() != nil {
-		return nil
+		return said.String(), nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w %s", line, err, said.String())
+		return said.String() + "\n" + err.Error(), fmt.Errorf("%s: %w", line, err)
 	}
-	return nil
+	return said.String(), nil
 }
 
-var printed = regexp.MustCompile(`salvor [a-z]+ [^\n#]*`)
+// follow types what a command printed that is not known already, on the same subject. It tells how many were refused, and whether any
+// was typed.
+func (w *remedyWalk) follow(line, said string, known []string) (refused int, typed bool) {
+	if strings.Contains(said, "Usage:") {
+		return 0, false
+	}
+	for _, next := range commandsPrinted(said) {
+		plain := "after another: " + names.ReplaceAllString(next, "IT")
+		if slices.Contains(known, next) || w.ran[plain] > 3 {
+			continue
+		}
+		typed = true
+		w.ran[plain]++
+		if _, err := w.run(next, "let me in\n"); !accepted(err) {
+			refused++
+			w.Errorf("after %s, which printed\n%s\n%v", line, said, err)
+		}
+	}
+	return refused, typed
+}
+
+var (
+	printed = regexp.MustCompile(`salvor [a-z][a-z-]*(?: (?:"[^"]*"|[^\s"#;,()]+))*`)
+	names   = regexp.MustCompile(`\b[msh]\d+x?\b|[0-9a-f]{8}-[0-9a-f-]{27}`)
+	prose   = regexp.MustCompile(`^(salvor \S+ \S+ ?.*?) (?:when|says|moves|to|if|once|reads|makes|lists|and|or|until)( .*|$)`)
+)
+
+// commandsPrinted are the command lines in a text, without the words of the sentence behind them.
+func commandsPrinted(text string) (out []string) {
+	for _, line := range printed.FindAllString(text, -1) {
+		line = strings.TrimRight(prose.ReplaceAllString(line, "$1"), " .:'`\\")
+		if strings.HasPrefix(line, "salvor host --") || strings.HasPrefix(line, "salvor knows") {
+			continue // run on the host itself; a sentence
+		}
+		if _, _, err := newRootCommand().Find(wordsOf(line)[1:]); err == nil && strings.Count(line, " ") > 1 && !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// wordsOf splits a line as a shell does, as far as it is printed.
+func wordsOf(line string) (out []string) {
+	for _, word := range regexp.MustCompile(`(?:"[^"]*"|\S)+`).FindAllString(line, -1) {
+		out = append(out, strings.ReplaceAll(word, `"`, ""))
+	}
+	return out
+}
 
 // remedies are the commands that are printed of a node: by why, and by --wait when it fails or is late.
 func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
@@ -193,21 +241,11 @@ func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	texts := []string{goesOn(n.Name, seen)}
+	texts := append(append(why.Trouble, why.Notes...), why.Text, seen.LastError, seen.MaintenanceReason, goesOn(n.Name, seen))
 	if !client.Working(seen.ProvisionState) {
 		texts = append(texts, nextStep(w.Context(), c, seen))
 	}
-	for _, text := range texts {
-		for _, line := range printed.FindAllString(text, -1) {
-			for _, one := range strings.Split(line, ", or ") {
-				one = strings.TrimPrefix(one, "give it up by ")
-				if one, _, _ = strings.Cut(one, " when it is"); strings.HasPrefix(one, "salvor ") {
-					out = append(out, strings.TrimSpace(one))
-				}
-			}
-		}
-	}
-	return out
+	return append(out, commandsPrinted(strings.Join(texts, "\n"))...)
 }
 
 // working runs a control plane with its API and its conductor in this process.
@@ -256,7 +294,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 		if c.words[1] == "boot" {
 			line += " pxe"
 		}
-		go func() { asked <- w.run(line, "") }() // one that sets the boot device waits for an answer
+		go func() { _, err := w.run(line, ""); asked <- err }() // one that sets the boot device waits for an answer
 		tries := func(j *job.Job) bool { return j != nil && j.Attempt > 1 }
 		w.until(line+" tries again", func() bool { return tries(w.lead(n)) })
 		typed := map[string]bool{}
@@ -266,7 +304,7 @@ func TestADeadBMCLocksNothing(t *testing.T) {
 				if c.words[1] == "power" {
 					next = strings.Replace(next, " KEY=VALUE", " redfish_address=http://127.0.0.1:2", 1)
 				}
-				if err := w.run(next, ""); err != nil {
+				if _, err := w.run(next, ""); err != nil {
 					t.Errorf("after %s: %v", line, err)
 				}
 			}
@@ -316,7 +354,8 @@ func TestEveryRemedyIsAccepted(t *testing.T) {
 			}
 			situations++
 			name, used, done := n.Name, false, map[string]bool{}
-			for _, line := range w.remedies(n) {
+			lines := w.remedies(n)
+			for _, line := range lines {
 				plain := strings.ReplaceAll(line, name, "NODE")
 				reads := strings.Contains(line, " show ") || strings.Contains(line, " history ") || strings.Contains(line, " why ") || strings.HasSuffix(line, "--follow")
 				if done[plain] || reads && w.ran[plain] > 2 {
@@ -327,10 +366,13 @@ func TestEveryRemedyIsAccepted(t *testing.T) {
 				}
 				used = !reads
 				line = strings.ReplaceAll(line, name, n.Name)
-				if err := w.run(line, "let me in\n"); err != nil {
+				said, err := w.run(line, "let me in\n")
+				if err != nil {
 					refused++
 					t.Errorf("%s, %s: %v", info.State, in.name, err)
 				}
+				no, typed := w.follow(line, said, strings.Split(strings.ReplaceAll(strings.Join(lines, "\n"), name, n.Name), "\n"))
+				refused, used = refused+no, used || typed
 				w.ran[strings.ReplaceAll(line, n.Name, "NODE")]++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"salvor/client"
 	"salvor/problem"
+	"salvor/wire/native"
 )
 
 var serverThing = thing{
@@ -256,7 +257,7 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
-				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\nwhat next: salvor server show %[1]s; %[3]s", harmless(name), harmless(firstOf(why, "it says no reason")), outOfError(c, s, name)))
+				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", harmless(name), harmless(firstOf(why, "it says no reason")), nextOfServer(c, id)))
 			}
 		}
 		select {
@@ -279,16 +280,13 @@ func failedAction(c *call, id string) string {
 	return got.Actions[0].Action
 }
 
-// outOfError says how a server in ERROR gets on: one that never ran has nothing to mend, and one that is in rescue is left by unrescue.
-func outOfError(c *call, s client.Record, name string) string {
-	name = harmless(name)
-	if launched, told := s["OS-SRV-USG:launched_at"]; told && launched == nil {
-		return "it never ran: salvor server delete " + name
+// nextOfServer says what can be done with a server in ERROR, by its why.
+func nextOfServer(c *call, id string) string {
+	var why native.Why
+	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/servers/"+url.PathEscape(id)+"/why", nil, nil, &why); err != nil || len(why.Next) == 0 {
+		return "what next: salvor why server:" + harmless(id) + "  # see what is known of it"
 	}
-	if session(c, s.Text("id")) != nil {
-		return "salvor server unrescue " + name + " to leave the rescue"
-	}
-	return "salvor server unrescue " + name + " if it is in rescue, else salvor server set " + name + " --state active once it is mended"
+	return whatNext(why.Next)
 }
 
 // serverLook is how often a server is looked at while somebody waits.

@@ -329,6 +329,24 @@ func (w *world) held(code string) native.Restored {
 	return r
 }
 
+// typed types each choice that "salvor db restored" prints for a job, and what it says to do next, but nothing that releases or acts.
+func (w *world) typed() {
+	w.Helper()
+	w.cli.Run(w, "db", "restored", "--release", "--rest", "drop", "--dry-run") // what a release without choices says
+	choices := regexp.MustCompile(`(?m)^. salvor (db restored --(?:continue|end|drop)) +(\S+)`).FindAllStringSubmatch(w.cli.Run(w, "db", "restored"), -1)
+	if len(choices) < 6 {
+		w.Fatalf("only %d choices are printed", len(choices))
+	}
+	for _, c := range choices {
+		w.cli.Run(w, append(strings.Fields(c[1]), c[2])...)
+	}
+	next := "next: salvor db restored --release --dry-run"
+	if out := w.cli.Run(w, "db", "restored"); !strings.Contains(out, next) {
+		w.Errorf("with a choice for each job it does not say %q:\n%s", next, out)
+	}
+	w.cli.Run(w, "db", "restored", "--release", "--dry-run")
+}
+
 // decide chooses for each job and releases, and proves the right end of each machine.
 func (w *world) decide(r native.Restored) {
 	w.Helper()
@@ -352,6 +370,7 @@ func (w *world) decide(r native.Restored) {
 	if err := w.api.SetPower(w.Context(), w.fleet.UUID(7), ironic.PowerRequest{Target: "power off"}); client.StatusOf(err) != http.StatusServiceUnavailable {
 		w.Errorf("a new request while it is held: %v", err)
 	}
+	w.typed()
 	for i, choice := range choices {
 		w.cli.Run(w, "db", "restored", "--"+choice, w.fleet.Name(i))
 	}

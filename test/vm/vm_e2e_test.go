@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -301,6 +302,53 @@ func (w *world) slay(enter []string, name string) {
 	}
 }
 
+// crashes kills the server's QEMU again and again: it is started again as often as a crashed guest is, then the server is in ERROR with
+// its tries told. What its fault says to do starts it.
+func (w *world) crashes() {
+	w.Helper()
+	shown := w.show("server", "web1")
+	guest, _ := shown["OS-EXT-SRV-ATTR:instance_name"].(string)
+	i := slices.IndexFunc(w.hosts, func(h lab.HostStatus) bool { return h.Name == shown["OS-EXT-SRV-ATTR:host"] })
+	if guest == "" || i < 0 {
+		w.Fatalf("where does the server run? %v", shown)
+	}
+	pid := func() string {
+		out, _ := w.inside("", append(w.hosts[i].Enter(), "cat", "/run/libvirt/qemu/"+guest+".pid")...) // there is none while it is off
+		return strings.TrimSpace(out)
+	}
+	for try := range compute.MaxRestarts + 1 {
+		killed := pid()
+		if killed == "" {
+			w.Fatalf("guest %s has no pid", guest)
+		}
+		if _, err := w.inside("", append(w.hosts[i].Enter(), "kill", "-9", killed)...); err != nil {
+			w.Fatal(err)
+		}
+		if try == compute.MaxRestarts {
+			break
+		}
+		w.await(fmt.Sprintf("started again, try %d", try+1), func() bool {
+			now := pid()
+			return now != "" && now != killed && w.status("ACTIVE")()
+		})
+	}
+	w.await("the tries are over", func() bool { return w.show("server", "web1")["status"] == "ERROR" })
+	fault, _ := w.show("server", "web1")["fault"].(map[string]any)
+	if words, _ := fault["message"].(string); !strings.Contains(words, "started again 3 times in 10m0s") || !strings.Contains(words, "salvor server reboot --hard web1") {
+		w.Errorf("the fault is %v", fault)
+	}
+	for _, g := range w.guests() {
+		if g.Power == compute.PowerOn {
+			w.Errorf("in ERROR a guest runs: %+v", g)
+		}
+	}
+	w.cli("", "server", "reboot", "--hard", "web1")
+	w.await("started by hand", func() bool {
+		s := w.show("server", "web1")
+		return s["status"] == "ACTIVE" && s["OS-EXT-STS:task_state"] == nil
+	})
+}
+
 func TestRescueUnderBlows(t *testing.T) {
 	w := newWorld(t)
 	w.cli("", "network", "create", "lan", "--bridge", "br-tenant", "--cidr", "10.78.0.0/24", "--first", "10.78.0.100", "--last", "10.78.0.199")
@@ -343,6 +391,7 @@ func TestRescueUnderBlows(t *testing.T) {
 		})
 		w.one(false)
 	}
+	w.crashes()
 	w.cli("", "server", "delete", "web1", "--wait")
 	if all := w.guests(); len(all) != 0 {
 		t.Errorf("after its deletion: %+v", all)

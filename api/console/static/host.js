@@ -28,7 +28,7 @@ export async function host(view) {
       ["Moves that go on", one.moves_open || ""], ["To be cleaned up by it", one.moves_uncleaned || ""],
     ]));
     fill(fences, one.fence_problem && h("p", {class: "note bad"}, mark("bad"), " The newest fence came to nothing: ", one.fence_problem),
-      receipts.length === 0 && h("p", null, "It was never fenced. To prove that it is off: ", h("code", null, `salvor fence ${one.name} --wait`)),
+      receipts.length === 0 && h("p", null, "It was never fenced."),
       h("ul", {class: "receipts"}, receipts.slice(-10).reverse().map(receipt)));
     const newest = plans.at(-1);
     fill(planned, newest ? [

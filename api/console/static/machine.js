@@ -4,7 +4,7 @@ import {badge, card, copier, facts, fill, h, heading, link, mark, say} from "./d
 import {ask, path} from "./api.js";
 import {confirm, rescue} from "./dialog.js";
 import {power} from "./machines.js";
-import {picture, states, ways} from "./states.js";
+import {picture, states} from "./states.js";
 import {Timeline} from "./timeline.js";
 import {Why} from "./why.js";
 import {kindOf, moment} from "./words.js";
@@ -43,7 +43,8 @@ export async function machine(view) {
   const drawn = h("div");
   const about = h("div");
   let pictured = "";
-  let offered = "";
+  let accepted = []; // what the machine takes now, as the server says
+  let offered;
   let look;
 
   const put = (what, body) => ask(path("/v1/nodes", [node.uuid, "states", what]), {method: "PUT", body});
@@ -86,9 +87,11 @@ export async function machine(view) {
       node.maintenance && badge("warn", "maintenance"), node.fault && badge("bad", node.fault), node.reservation && h("span", null, mark("work"), " locked by ", node.reservation));
     fill(notes, node.last_error && h("p", {class: "note bad"}, mark("bad"), " ", node.last_error),
       node.maintenance && node.maintenance_reason && h("p", {class: "note warn"}, mark("warn"), " In maintenance: ", node.maintenance_reason));
-    const open = [...new Set(ways(table, node.provision_state).flatMap((one) => one.verbs))];
-    if (offered !== "" + open) fill(actions, open.map(offer));
-    offered = "" + open;
+    if (offered !== "" + accepted) {
+      fill(actions, accepted.map(offer));
+      for (const one of energy.children) one.disabled = !accepted.includes(one.dataset.key);
+    }
+    offered = "" + accepted;
     const drawing = node.provision_state + "\n" + node.target_provision_state;
     if (drawing !== pictured) fill(drawn, picture(table, node.provision_state, node.target_provision_state));
     pictured = drawing;
@@ -104,6 +107,7 @@ export async function machine(view) {
     const [fresh, reason] = await Promise.all([ask(path("/v1/nodes", [node.uuid]), {signal}), why.read(), timeline.read()]);
     node = fresh;
     timeline.now(reason?.job);
+    accepted = reason?.accepts ?? [];
     draw();
     if (node.provision_state !== before) say(`${name()} is now ${node.provision_state}`);
   }

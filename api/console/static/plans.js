@@ -62,7 +62,7 @@ export async function plan(view) {
   const read = () => ask(path("/salvor/v1/plans", [id]), {signal});
   const draw = (p) => {
     fill(strip, planBadge(p), h("span", null, tally(p)), h("span", null, "made ", moment(p.created_at), p.by && ` by ${p.by}`), p.drain && badge("still", "drains the host"));
-    const run = p.state === "drafted" ? `salvor evacuate run ${p.id} --wait` : p.state === "running" ? `salvor evacuate cancel ${p.id}` : "";
+    const run = p.state === "drafted" && !p.missing ? `salvor evacuate run ${p.id} --wait` : p.state === "running" ? `salvor evacuate cancel ${p.id}` : "";
     fill(body, p.missing && p.state === "drafted" && h("p", {class: "note warn"}, mark("warn"), " Before it can be run: ", h("code", null, p.missing)),
       p.one_more_why && h("p", {class: "note"}, mark(p.one_more ? "good" : "warn"), " If one more host fails: ", p.one_more_why),
       card("Picture", "card-picture", drawing(p)),

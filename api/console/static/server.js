@@ -10,10 +10,10 @@ import {kindOf, moment} from "./words.js";
 const powerWords = {0: "not known", 1: "running", 3: "paused", 4: "off", 6: "crashed", 7: "suspended"};
 
 const power = [
-  {key: "start", label: "On", body: {"os-start": null}},
-  {key: "stop", label: "Shut down", body: {"os-stop": null}, text: "Its system is asked to shut down; after a while it is switched off."},
-  {key: "reboot", label: "Restart", body: {reboot: {type: "SOFT"}}, text: "Its system is asked to restart."},
-  {key: "reset", label: "Reset", body: {reboot: {type: "HARD"}}, text: "It is switched off at once, then on; what it has not written is lost.", danger: true},
+  {key: "start", label: "On", action: "start", body: {"os-start": null}},
+  {key: "stop", label: "Shut down", action: "stop", body: {"os-stop": null}, text: "Its system is asked to shut down; after a while it is switched off."},
+  {key: "reboot", label: "Restart", action: "reboot", body: {reboot: {type: "SOFT"}}, text: "Its system is asked to restart."},
+  {key: "reset", label: "Reset", action: "hard reboot", body: {reboot: {type: "HARD"}}, text: "It is switched off at once, then on; what it has not written is lost.", danger: true},
 ];
 
 export async function server(view) {
@@ -28,6 +28,7 @@ export async function server(view) {
   const notes = h("div");
   const actions = h("div", {class: "toolbar", role: "group", "aria-label": "What may be asked of it", tabindex: -1});
   const about = h("div");
+  let accepted = []; // what the server takes now, as the API says
   let look;
 
   const act = (body) => ask(url + "/action", {method: "POST", body});
@@ -56,9 +57,10 @@ export async function server(view) {
     fill(strip, badge(kindOf(srv.status), srv.status), task && h("span", {class: "aim"}, task), h("span", null, mark("still"), " ", powerWords[srv["OS-EXT-STS:power_state"]] ?? "not known"),
       h("span", null, "changed ", moment(srv.updated)));
     fill(notes, srv.fault && h("p", {class: "note bad"}, mark("bad"), " ", srv.fault.message));
-    fill(actions, srv.status === "RESCUE"
-      ? question({key: "unrescue", label: "Unrescue", body: {unrescue: null}, text: "The rescue system ends, and the server boots its own disk again.", kind: "primary"})
-      : button("rescue", "Rescue …", toRescue, "primary"), power.map(question));
+    fill(actions, accepted.includes("unrescue")
+      && question({key: "unrescue", label: "Unrescue", body: {unrescue: null}, text: "The rescue system ends, and the server boots its own disk again.", kind: "primary"}),
+    accepted.includes("rescue") && button("rescue", "Rescue …", toRescue, accepted.includes("unrescue") ? "" : "primary"),
+    power.filter((o) => accepted.includes(o.action)).map(question));
     const host = srv["OS-EXT-SRV-ATTR:host"];
     fill(about, facts([
       ["UUID", [h("code", null, srv.id), " ", copier(srv.id, "UUID")]], ["Host", host && link(["hosts", host], null, host)], ["Project", srv.tenant_id], ["Flavor", srv.flavor?.original_name],
@@ -72,6 +74,7 @@ export async function server(view) {
     const [fresh, reason] = await Promise.all([read(), why.read(), timeline.read()]);
     srv = fresh;
     timeline.now(reason?.job);
+    accepted = reason?.accepts ?? [];
     draw();
     if (srv.status !== before) say(`${srv.name} is now ${srv.status}`);
   }

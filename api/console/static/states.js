@@ -107,7 +107,7 @@ function head(id, kind) {
 }
 
 // ways are what a state may become: the words of each neighbour.
-export function ways({transitions}, now) {
+function ways({transitions}, now) {
   const out = new Map();
   for (const t of transitions) {
     if (t.from !== now) continue;

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"salvor/client"
+	"salvor/job"
+	"salvor/metal"
+	"salvor/record"
+	"salvor/rescue"
+	"salvor/secret"
+	"salvor/wire/native"
+)
+
+// keysOf are what a pattern finds in a file of the console.
+func keysOf(t *testing.T, file, pattern string) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../api/console/static/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// press sends what a button of the console sends, and gives the status and the answer.
+func (w *remedyWalk) press(method, path, body string) (int, string) {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.SetBasicAuth("admin", "password")
+	r.Header.Set("X-OpenStack-Ironic-API-Version", "1.110")
+	r.Header.Set("OpenStack-API-Version", "compute 2.88")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return resp.StatusCode, string(said)
+}
+
+// accepts is what why says that may be asked of a subject.
+func (w *remedyWalk) accepts(path string) []string {
+	w.Helper()
+	c, err := client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var why native.Why
+	if err := c.Ask(w.Context(), client.Native, http.MethodGet, path+"/why", nil, nil, &why); err != nil {
+		w.Fatal(err)
+	}
+	return why.Accepts
+}
+
+// TestEveryButtonOfAMachineIsAccepted walks the states and situations of machines: the console offers a request exactly where it is taken.
+func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
+	w := working(t)
+	verbs := append(keysOf(t, "machine.js", `(?m)^  (\w+): \{label`), "rescue")
+	powers := keysOf(t, "machine.js", `\{target: "([^"]+)", label`)
+	if len(verbs) < 8 || len(powers) < 5 {
+		t.Fatalf("the console offers %v %v", verbs, powers)
+	}
+	offered, hidden := 0, 0
+	for _, info := range metal.States {
+		for _, in := range plights {
+			n := w.place(info.State, in)
+			open := w.accepts("/nodes/" + n.ID)
+			buttons := append(slices.Clone(verbs), powers...)
+			// What is refused changes nothing, so that one machine is enough for all of that.
+			slices.SortStableFunc(buttons, func(a, b string) int {
+				return strings.Compare(fmt.Sprint(slices.Contains(open, a)), fmt.Sprint(slices.Contains(open, b)))
+			})
+			used := false
+			for _, b := range buttons {
+				shown := slices.Contains(open, b)
+				again := fmt.Sprint(in.name, b, shown)
+				if w.ran[again]++; w.ran[again] > 3 && os.Getenv("SALVOR_SOAK") == "" {
+					continue // each accepted request is an operation that is worked off
+				}
+				if used {
+					n = w.place(info.State, in)
+				}
+				used = shown
+				what, body := "provision", fmt.Sprintf(`{"target": %q}`, b)
+				if slices.Contains(powers, b) {
+					what = "power"
+				} else if b == "rescue" {
+					body = `{"target": "rescue", "rescue_password": "let me in"}`
+				}
+				status, said := w.press(http.MethodPut, "/v1/nodes/"+n.ID+"/states/"+what, body)
+				if shown {
+					offered++
+				} else {
+					hidden++
+				}
+				if shown != (status < 300) {
+					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", info.State, in.name, b, shown, status, said)
+				}
+			}
+		}
+	}
+	t.Logf("%d requests offered, %d not", offered, hidden)
+}
+
+// TestEveryButtonOfAServerIsAccepted walks the states and situations of servers.
+func TestEveryButtonOfAServerIsAccepted(t *testing.T) {
+	w := working(t)
+	if err := w.p.store.Do(t.Context(), func(tx job.Tx) error {
+		return w.p.store.RescueImages().Insert(tx, &rescue.Image{Record: record.Record{ID: uuid.NewString()}, Name: "suits all", Default: true,
+			Source: rescue.Source{Kind: rescue.ISO, Access: rescue.NoAccess, LocationType: rescue.LocationFile, Location: "r.iso"}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	bodies := map[string]string{
+		"start": `{"os-start": null}`, "stop": `{"os-stop": null}`, "reboot": `{"reboot": {"type": "SOFT"}}`, "hard reboot": `{"reboot": {"type": "HARD"}}`,
+		"rescue": `{"rescue": {"adminPass": "let me in"}}`, "unrescue": `{"unrescue": null}`,
+	}
+	for _, action := range keysOf(t, "server.js", `action: "([^"]+)"`) {
+		if bodies[action] == "" {
+			t.Fatalf("the console offers %q", action)
+		}
+	}
+	offered, hidden := 0, 0
+	for _, state := range slices.Sorted(maps.Keys(vmStates)) {
+		for _, in := range serverPlights {
+			s, _ := w.placeServer(vmStates[state], in)
+			open := w.accepts("/servers/" + s.ID)
+			actions := slices.Sorted(maps.Keys(bodies))
+			slices.SortStableFunc(actions, func(a, b string) int {
+				return strings.Compare(fmt.Sprint(slices.Contains(open, a)), fmt.Sprint(slices.Contains(open, b)))
+			})
+			used := false
+			for _, a := range actions {
+				shown := slices.Contains(open, a)
+				if used {
+					s, _ = w.placeServer(vmStates[state], in)
+				}
+				used = shown
+				status, said := w.press(http.MethodPost, "/compute/v2.1/servers/"+s.ID+"/action", bodies[a])
+				if shown {
+					offered++
+				} else {
+					hidden++
+				}
+				if shown != (status < 300) {
+					t.Errorf("%s, %s: %s: shown %t, and it is answered %d %s", state, in.name, a, shown, status, said)
+				}
+			}
+		}
+	}
+	t.Logf("%d requests offered, %d not", offered, hidden)
+}
