@@ -297,4 +297,3 @@ func stuck(t *testing.T, c net.Conn) {
 		t.Fatalf("%q, %v: want the server to wait for the body", line, err)
 	}
 }
-
