@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +23,20 @@ type world struct {
 	loopers  []string // active, for rescue loops
 	figures  []figure
 	progress func(string)
+	files    *httptest.Server // has the rescue kernel and ramdisk of the nodes: a server may look whether they are there
 }
 
 // boot is a machine whose ramdisk is on its way.
 type boot struct{ node, mac, token string }
 
 func newWorld(t *target, o options, process int, progress func(string)) *world {
-	return &world{crew: newCrew(t, o.concurrency), run: fmt.Sprintf("bench-%08x", rand.Uint32()), opts: o, process: process, progress: progress}
+	return &world{crew: newCrew(t, o.concurrency), run: fmt.Sprintf("bench-%08x", rand.Uint32()), opts: o, process: process, progress: progress,
+		files: httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
+}
+
+func (w *world) close() {
+	w.files.Close()
+	w.crew.close()
 }
 
 // chooseDeploy finds a deploy interface that pays heed to heartbeats.
@@ -83,10 +92,10 @@ func word(answer []byte, key string) (string, error) {
 }
 
 func (w *world) nodeBody(name string, more string) string {
-	return fmt.Sprintf(`{"driver":"fake-hardware","name":"%s-%s","resource_class":"baremetal",
+	return fmt.Sprintf(`{"driver":"fake-hardware","name":"%[1]s-%[2]s","resource_class":"baremetal",
 "properties":{"cpus":64,"memory_mb":262144,"local_gb":900,"cpu_arch":"x86_64","capabilities":"boot_mode:uefi,iscsi_boot:true"},
-"driver_info":{"fake_address":"https://192.0.2.1","fake_username":"admin","fake_password":"hush","rescue_kernel":"http://192.0.2.2/kernel","rescue_ramdisk":"http://192.0.2.2/ramdisk"},
-"extra":{"rack":7,"unit":12}%s}`, w.run, name, more)
+"driver_info":{"fake_address":"https://192.0.2.1","fake_username":"admin","fake_password":"hush","rescue_kernel":"%[3]s/kernel","rescue_ramdisk":"%[3]s/ramdisk"},
+"extra":{"rack":7,"unit":12}%[4]s}`, w.run, name, w.files.URL, more)
 }
 
 // active makes nodes that run a system of their own: enrolled, managed and adopted.

@@ -7,6 +7,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -119,5 +120,43 @@ func TestAStartThatFailedIsNotTriedAgainOnAFencedHost(t *testing.T) {
 				t.Errorf("%+v", jobs)
 			}
 		})
+	}
+}
+// TestNoMoveBeginsByAClosedReceipt: the receipt was open when it was read, and its host has been admitted again meanwhile.
+func TestNoMoveBeginsByAClosedReceipt(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	w.pass(time.Minute)
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	w.tx(func(tx job.Tx) error {
+		now, err := w.store.Receipts().Get(w.ctx, tx, receipt.ID)
+		if err != nil {
+			return err
+		}
+		now.ClosedAt, now.Closed = w.now(), "returned"
+		return w.store.Receipts().Save(tx, now)
+	})
+	_, err = w.begin(s.ID, receipt)
+	w.want(err, problem.Conflict)
+	if now := w.read(s.ID); now.Epoch != s.Epoch || now.Task != compute.NoTask {
+		t.Errorf("the server was touched: %+v", now)
+	}
+}
+
+// TestAMoveEndsTheOrdersOfItsSource: a host that comes back is not told to start what lives elsewhere.
+func TestAMoveEndsTheOrdersOfItsSource(t *testing.T) {
+	w := newWorld(t)
+	s := w.server(alice, compute.Active)
+	id := w.order(s, compute.SetPower)
+	w.pass(time.Minute)
+	receipt, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	_, err = w.begin(s.ID, receipt)
+	w.no(err)
+	o, err := w.store.Order(w.ctx, nil, id)
+	w.no(err)
+	if o.Result == nil || o.Result.ErrorKind != problem.Conflict.String() || !o.Secret.Empty() {
+		t.Errorf("the order is still there: %+v", o)
 	}
 }
