@@ -122,6 +122,7 @@ func TestAStartThatFailedIsNotTriedAgainOnAFencedHost(t *testing.T) {
 		})
 	}
 }
+
 // TestNoMoveBeginsByAClosedReceipt: the receipt was open when it was read, and its host has been admitted again meanwhile.
 func TestNoMoveBeginsByAClosedReceipt(t *testing.T) {
 	w := newWorld(t)
