@@ -18,7 +18,7 @@ type busy struct {
 	from  metal.State
 	ask   func(t *testing.T, b *bench)
 	state metal.State // after the abort
-	// twice: the operation waits, so its abort takes it back at leisure; the second one gives that up.
+	// twice: the first abort begins to take the operation back, which asks the silent BMC once more.
 	twice bool
 }
 
@@ -36,10 +36,10 @@ var busyKinds = []busy{
 	{name: "adopt", from: metal.Manageable, ask: asks(metal.Adopt), state: metal.AdoptFailed},
 	{name: "inspect", from: metal.Manageable, ask: asks(metal.Inspect), state: metal.InspectFailed},
 	{name: "provide", from: metal.Manageable, ask: asks(metal.Provide), state: metal.CleanFailed},
-	{name: "deploy", from: metal.Available, ask: asks(metal.Deploy), state: metal.DeployFailed},
-	{name: "rescuing", from: metal.Active, ask: asks(metal.ToRescue), state: metal.RescueFailed},
-	{name: "unrescuing", from: metal.Rescue, ask: asks(metal.Unrescue), state: metal.UnrescueFailed},
-	{name: "servicing", from: metal.Active, ask: func(t *testing.T, b *bench) { b.serve(t) }, state: metal.ServiceFailed},
+	{name: "deploy", from: metal.Available, ask: asks(metal.Deploy), state: metal.DeployFailed, twice: true},
+	{name: "rescuing", from: metal.Active, ask: asks(metal.ToRescue), state: metal.RescueFailed, twice: true},
+	{name: "unrescuing", from: metal.Rescue, ask: asks(metal.Unrescue), state: metal.UnrescueFailed, twice: true},
+	{name: "servicing", from: metal.Active, ask: func(t *testing.T, b *bench) { b.serve(t) }, state: metal.ServiceFailed, twice: true},
 	{name: "deleting", from: metal.Active, ask: asks(metal.Delete), state: metal.Error},
 	{name: "power", from: metal.Active, state: metal.Active, ask: func(t *testing.T, b *bench) {
 		if err := b.nodes.SetPower(t.Context(), b.node, metal.TurnOff, 0, record.Asker{}); err != nil {
@@ -120,6 +120,7 @@ func TestAbortOfARetry(t *testing.T) {
 			t.Parallel()
 			b := k.begin(t, func(b *bench) { b.refuse(problem.Unavailablef("nothing listens there")) })
 			b.inVain(t, 3)
+			k.twice = false // each undo gets one short try
 			n, took := b.aborted(t, k)
 			if took > abortWithin {
 				t.Errorf("aborted after %s", took)

@@ -204,21 +204,18 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 			return job.From(err)
 		}
 		ctx = c.guarded(ctx)
-		if wantsBMC(r) {
+		if !isPowerSync(r) {
 			ctx = driver.AskedFor(ctx, r.ID)
 		}
 		return do(ctx, r, m)
 	}
 }
 
-// wantsBMC tells whether a user asked for this job to reach the BMC, so that it may log in again with what the BMC refused: manage,
-// and what is no operation. Operations, their undos and power sync do not.
-func wantsBMC(r *job.Run) bool {
+// isPowerSync tells whether the job is power sync's. Users ask for all other jobs, so each of those may log in once with what the BMC
+// refused before.
+func isPowerSync(r *job.Run) bool {
 	var args metal.PowerArgs
-	if r.Kind == "power" && json.Unmarshal(r.Args, &args) == nil && args.Sync {
-		return false
-	}
-	return r.Kind == "manage" || r.Class != job.Operation
+	return r.Kind == "power" && json.Unmarshal(r.Args, &args) == nil && args.Sync
 }
 
 // leased tells why this conductor may not act on the outside any more; nil: it may.
@@ -242,14 +239,10 @@ func (c *Conductor) guarded(ctx context.Context) context.Context {
 	case c.Alive != nil:
 		ctx = driver.WithGate(ctx, c.Alive)
 	}
-	return driver.WithMeter(ctx, func(ctx context.Context, protocol string, took time.Duration, err error) {
-		if err == nil {
-			job.Progressed(ctx)
-		}
-		if c.Meter != nil {
-			c.Meter(ctx, protocol, took, err)
-		}
-	})
+	if c.Meter != nil {
+		ctx = driver.WithMeter(ctx, c.Meter)
+	}
+	return ctx
 }
 
 func (c *Conductor) machine(ctx context.Context, id string) (*machine, error) {

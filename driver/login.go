@@ -29,8 +29,10 @@ var ErrLicence = errors.New("the BMC lacks a licence for it")
 
 // Login is what somebody logs in with, and the keys of driver_info that hold it.
 type Login struct {
-	Address, Username        string
-	Password                 secret.Value
+	Address, Username string
+	Password          secret.Value
+	// Method tells how, such as the authentication type or the cipher suites: a BMC may refuse one and accept another.
+	Method                   string
 	UsernameKey, PasswordKey string
 }
 
@@ -51,8 +53,8 @@ type refusal struct {
 
 type askerKey struct{}
 
-// AskedFor marks work that a user wants to reach the BMC now, such as manage: it may log in once where other work may not. work is
-// not empty.
+// AskedFor marks work that a user wants to reach the BMC now: it may log in once where other work, such as power sync, may not. work
+// is not empty.
 func AskedFor(ctx context.Context, work string) context.Context {
 	return context.WithValue(ctx, askerKey{}, work)
 }
@@ -72,7 +74,7 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 		return nil
 	}
 	when := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for manage or for the boot device, which logs in once (after %s UTC)",
+	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for an operation again, which logs in once (after %s UTC)",
 		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginRest)), when(r.at.Add(askRest)))
 }
 
@@ -116,5 +118,5 @@ func (l *Logins) now() time.Time {
 
 // key tells logins apart without keeping a password.
 func (g Login) key() [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", g.Address, g.Username, g.Password.Reveal()))
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", g.Address, g.Username, g.Password.Reveal(), g.Method))
 }

@@ -18,45 +18,7 @@ const (
 	hastyBMC  = "yes"
 	hastyOnce = "once"
 	hastyTry  = 1500 * time.Millisecond
-	// hastyCut marks one that was aborted otherwise: whether the BMC answers is not known. Its undos that ask the BMC, and those under
-	// hastyOnce, are cut off after silentTry in which no request was answered. The others have silentNext each then, by hastySilent.
-	hastyCut    = "cut"
-	hastySilent = "silent"
-	silentTry   = 2500 * time.Millisecond
-	silentNext  = time.Second / 2
 )
-
-// errSilent is why the context of an undo ends while whom it asks does not answer.
-var errSilent = errors.New("no answer")
-
-type progressKey struct{}
-
-// Progressed tells the undo of an aborted job that somebody answered it, so it is not cut off yet.
-func Progressed(ctx context.Context) {
-	if fn, ok := ctx.Value(progressKey{}).(func()); ok {
-		fn()
-	}
-}
-
-// hasty bounds an undo of an aborted job.
-func hasty(ctx context.Context, j *Job, a *Action) (context.Context, context.CancelFunc) {
-	switch mode := j.Memo[hastyMemo]; {
-	case mode == hastyBMC:
-		return context.WithTimeout(ctx, hastyTry)
-	case a.Elsewhere || mode == "":
-		return ctx, func() {}
-	case mode == hastySilent:
-		return context.WithTimeoutCause(ctx, silentNext, errSilent)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	silence := time.AfterFunc(silentTry, func() { cancel(errSilent) })
-	ctx = context.WithValue(ctx, progressKey{}, func() {
-		if silence.Stop() {
-			silence.Reset(silentTry)
-		}
-	})
-	return ctx, func() { silence.Stop(); cancel(nil) }
-}
 
 // errAborted is why the context of an action ends whose job is aborted.
 var errAborted = errors.New("the job is aborted")
@@ -96,15 +58,14 @@ func (r *Runner) abortOf(j *Job) string {
 
 // abort fails a job because somebody wants that.
 func (r *Runner) abort(ctx context.Context, op *Definition, j *Job, a *Action, cause string, log *slog.Logger) bool {
-	run, who := Run{Job: *j}, hastyCut
-	switch {
-	case j.Attempt > 0 && a.Elsewhere:
-		who = hastyOnce
-	case j.Attempt > 0:
-		who = hastyBMC
+	if j.Attempt > 0 {
+		run, who := Run{Job: *j}, hastyBMC
+		if a.Elsewhere {
+			who = hastyOnce
+		}
+		run.Note(hastyMemo, who)
+		*j = run.Job
 	}
-	run.Note(hastyMemo, who)
-	*j = run.Job
 	return r.settle(ctx, op, j, a, Fail(problem.Conflictf("%s", cause)), log)
 }
 

@@ -26,14 +26,13 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
 		began := time.Now()
 		within, end := r.abortable(ctx, j.ID)
-		bounded, cancel := hasty(within, j, a)
-		out = r.call(bounded, a, a.Undo, run)
-		silent := errors.Is(context.Cause(bounded), errSilent) && out.verdict != verdictDone
-		cancel()
-		end()
-		if silent {
-			run.Note(hastyMemo, hastySilent)
+		if j.Memo[hastyMemo] == hastyBMC {
+			bounded, cancel := context.WithTimeout(within, hastyTry)
+			defer cancel()
+			within = bounded
 		}
+		out = r.call(within, a, a.Undo, run)
+		end()
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
 			r.spend(j, a, time.Since(began))
@@ -43,7 +42,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		}
 	}
 	if a != nil {
-		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" && j.Memo[hastyMemo] != hastyCut {
+		if out = r.lastTry(j, a, out); out.verdict == verdictRetry && j.Memo[hastyMemo] != "" {
 			out = Fail(out.err)
 		}
 	}

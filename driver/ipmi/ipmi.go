@@ -7,6 +7,7 @@ package ipmi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -173,7 +174,7 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 	if err := driver.Pass(ctx); err != nil {
 		return driver.Trouble(err)
 	}
-	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, UsernameKey: UsernameKey, PasswordKey: PasswordKey}
+	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers), UsernameKey: UsernameKey, PasswordKey: PasswordKey}
 	if err := d.Logins.Pass(ctx, login); err != nil {
 		return err
 	}
