@@ -15,8 +15,6 @@ import (
 const (
 	// loginRest is how long nobody logs in to a BMC unasked with what it refused: BMCs lock accounts.
 	loginRest = time.Hour
-	// askRest is the least time between two logins that users ask for.
-	askRest = 30 * time.Second
 	// maxRefused bounds how many refusals are remembered.
 	maxRefused = 16384
 )
@@ -60,7 +58,7 @@ func AskedFor(ctx context.Context, work string) context.Context {
 }
 
 // Pass refuses a login that the BMC refused within the last hour, before the BMC is asked; the error is Invalid. A user's work passes
-// once, 30 s after the last refusal.
+// once.
 func (l *Logins) Pass(ctx context.Context, login Login) error {
 	if l == nil {
 		return nil
@@ -70,12 +68,12 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 	l.mu.Unlock()
 	age := l.now().Sub(r.at)
 	work, _ := ctx.Value(askerKey{}).(string)
-	if !ok || age >= loginRest || work != "" && work != r.by && age >= askRest {
+	if !ok || age >= loginRest || work != "" && work != r.by {
 		return nil
 	}
 	when := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for an operation again, which logs in once (after %s UTC)",
-		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginRest)), when(r.at.Add(askRest)))
+	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for an operation, which logs in once",
+		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginRest)))
 }
 
 // Refused notes that the BMC refused a login.
