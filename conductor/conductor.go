@@ -99,8 +99,8 @@ type Config struct {
 	Published json.RawMessage
 	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
 	Readable func(file string) error
-	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, or is not
-	// when ctx ends; nil: URLs are not asked for.
+	// WebFile tells why the fetcher would not get what an http or https URL names. It returns nil if the fetcher would get it, or if that
+	// is not known when ctx ends. If the function itself is nil, no URL is checked.
 	WebFile func(ctx context.Context, url string, by Fetcher) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error
@@ -204,16 +204,16 @@ func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
 			return job.From(err)
 		}
 		ctx = c.guarded(ctx)
-		if wantsBMC(r) {
-			ctx = driver.AskedFor(ctx, r.ID)
+		if isAskedForBMC(r) {
+			ctx = driver.WithUserRequest(ctx, r.ID)
 		}
 		return do(ctx, r, m)
 	}
 }
 
-// wantsBMC tells whether a user asked for this job to reach the BMC, so that it may log in again with what the BMC refused: manage,
-// and what is no operation. Operations, their undos and power sync do not.
-func wantsBMC(r *job.Run) bool {
+// isAskedForBMC tells whether a user asked for this job in order to reach the BMC. Such a job may log in again with a login that the BMC
+// refused. It is manage, or a job that is no operation. Other operations, their undos and power sync may not.
+func isAskedForBMC(r *job.Run) bool {
 	var args metal.PowerArgs
 	if r.Kind == "power" && json.Unmarshal(r.Args, &args) == nil && args.Sync {
 		return false
@@ -244,7 +244,7 @@ func (c *Conductor) guarded(ctx context.Context) context.Context {
 	}
 	return driver.WithMeter(ctx, func(ctx context.Context, protocol string, took time.Duration, err error) {
 		if err == nil {
-			job.Progressed(ctx)
+			job.ReportProgress(ctx)
 		}
 		if c.Meter != nil {
 			c.Meter(ctx, protocol, took, err)

@@ -67,7 +67,7 @@ func TestARefusedLoginIsRemembered(t *testing.T) {
 	}
 	n = b.stored(t)
 	ask := func(work string) error {
-		_, err := power.PowerState(driver.AskedFor(t.Context(), work), n)
+		_, err := power.PowerState(driver.WithUserRequest(t.Context(), work), n)
 		return err
 	}
 	if err := ask("soon"); !problem.Is(err, problem.Invalid) || refused.Load() != 1 {
