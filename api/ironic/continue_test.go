@@ -153,7 +153,7 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 		return answer{rec.Code, rec.Header(), rec.Body.String()}
 	}
 	const at = "http://salvor.example/v1/continue_inspection"
-	given, _ := strings.CutPrefix(metal.ProvenCallback(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
+	given, _ := strings.CutPrefix(metal.AddFindingsProof(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
 	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, metal.FindingsProof(w.token(n)), metal.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
 		if a := post(wrong); a.status != 404 && a.status != 400 {
 			t.Errorf("%.100s: %d %s", wrong, a.status, a.body)
