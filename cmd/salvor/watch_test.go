@@ -85,7 +85,7 @@ func TestQuarantineIsTold(t *testing.T) {
 		return h
 	}
 	var got []string
-	tellQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
+	countQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
 		what := map[*prometheus.Desc]string{quarantineGauge: "disks", quarantineBytes: "bytes"}[d]
 		got = append(got, fmt.Sprintf("%s %q %.0f", what, labels, v))
 	})
