@@ -18,28 +18,29 @@ const (
 	hastyBMC  = "yes"
 	hastyOnce = "once"
 	hastyTry  = 1500 * time.Millisecond
-	// hastyCut marks one that was aborted otherwise: whether the BMC answers is not known. Its undos that ask the BMC, and those under
-	// hastyOnce, are cut off after silentTry in which no request was answered. The others have silentNext each then, by hastySilent.
+	// hastyCut marks a job that was aborted otherwise, so nobody knows whether the BMC answers. An undo of a job under hastyCut or hastyOnce,
+	// unless it works elsewhere, is cut off after silentTry without an answer. hastySilent marks the job then: later undos get silentNext.
 	hastyCut    = "cut"
 	hastySilent = "silent"
 	silentTry   = 2500 * time.Millisecond
 	silentNext  = time.Second / 2
 )
 
-// errSilent is why the context of an undo ends while whom it asks does not answer.
+// errSilent is the cause of the end of an undo's context when the BMC has not answered in time.
 var errSilent = errors.New("no answer")
 
 type progressKey struct{}
 
-// Progressed tells the undo of an aborted job that somebody answered it, so it is not cut off yet.
-func Progressed(ctx context.Context) {
+// ReportProgress tells the undo of an aborted job that the BMC has answered a request, so that its time begins anew. Other work ignores it.
+func ReportProgress(ctx context.Context) {
 	if fn, ok := ctx.Value(progressKey{}).(func()); ok {
 		fn()
 	}
 }
 
-// hasty bounds an undo of an aborted job.
-func hasty(ctx context.Context, j *Job, a *Action) (context.Context, context.CancelFunc) {
+// boundUndo gives the context in which an undo of an aborted job runs, by the job's hastyMemo. If the context ends because nobody answered,
+// its cause is errSilent.
+func boundUndo(ctx context.Context, j *Job, a *Action) (context.Context, context.CancelFunc) {
 	switch mode := j.Memo[hastyMemo]; {
 	case mode == hastyBMC:
 		return context.WithTimeout(ctx, hastyTry)

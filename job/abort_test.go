@@ -196,7 +196,7 @@ func TestAbortOfARetryElsewhere(t *testing.T) {
 							case <-ctx.Done():
 								return job.Retry(0, problem.Unavailablef("cut off"))
 							case <-time.After(time.Second):
-								job.Progressed(ctx)
+								job.ReportProgress(ctx)
 							}
 						}
 						undone.Add(1)
@@ -235,7 +235,7 @@ func TestOneAbortEndsASilence(t *testing.T) {
 							case <-time.After(time.Second):
 							}
 							if answers {
-								job.Progressed(ctx)
+								job.ReportProgress(ctx)
 							}
 						}
 						undone.Add(1)

@@ -26,7 +26,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		run := &Run{Job: *j, Log: log.With("undo", a.Name), runner: r}
 		began := time.Now()
 		within, end := r.abortable(ctx, j.ID)
-		bounded, cancel := hasty(within, j, a)
+		bounded, cancel := boundUndo(within, j, a)
 		out = r.call(bounded, a, a.Undo, run)
 		silent := errors.Is(context.Cause(bounded), errSilent) && out.verdict != verdictDone
 		cancel()
