@@ -216,8 +216,8 @@ func TestAbortOfARetryElsewhere(t *testing.T) {
 	}
 }
 
-// TestOneAbortEndsASilence: one abort ends a job whose action hangs, and whose undos ask the same silent BMC, within 5 s. One that
-// still answers is given its time.
+// TestOneAbortEndsASilence: one abort ends a job whose action hangs, and whose undos ask the same silent BMC, within 5 s. Undos whose
+// BMC still answers get their whole time.
 func TestOneAbortEndsASilence(t *testing.T) {
 	for name, answers := range map[string]bool{"silent": false, "slow": true} {
 		for where, elsewhere := range map[string]bool{"at the BMC": false, "elsewhere": true} {

@@ -124,7 +124,7 @@ func TestFindingsWantTheBootsToken(t *testing.T) {
 	}
 }
 
-// stockInspection is what ironic-python-agent posts: its default collector, the logs and the error, nothing of a token.
+// stockInspection is what ironic-python-agent posts: its default collector, the logs and the error, and no token.
 const stockInspection = `{"inventory": {"interfaces": [
   {"name": "eno1", "mac_address": "52:54:00:aa:00:01", "ipv4_address": "192.0.2.7", "ipv6_address": "fe80::5054:ff:feaa:1%eno1", "has_carrier": true, "lldp": null,
    "vendor": "0x8086", "product": "0x1572", "client_id": null, "biosdevname": null, "speed_mbps": 10000, "pci_address": "0000:01:00.0", "driver": "i40e"}],
@@ -138,7 +138,7 @@ const stockInspection = `{"inventory": {"interfaces": [
  "configuration": {"collectors": ["default", "logs"], "managers": [{"name": "generic_hardware_manager", "version": "1.2"}]}, "logs": "H4sIAAAA", "error": null}`
 
 // TestFindingsOfAStockAgent: ironic-python-agent posts to the URL of its kernel parameter as it stands there, without a token, a
-// version or a type of the body. The proof in that URL is taken for the boot that it was made for, once, and for nothing else.
+// version or a type of the body. salvor accepts the proof in that URL once, and only for the boot that it was made for.
 func TestFindingsOfAStockAgent(t *testing.T) {
 	w := newWorld(t)
 	n := w.node(func(n *metal.Node) {

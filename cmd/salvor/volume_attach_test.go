@@ -115,7 +115,7 @@ func TestDetachAtTgtKnowsItsName(t *testing.T) {
 	}
 }
 
-// TestAttachAtTgtRefusesAShownFile: a server may have that file as its volume, by another target with a list of initiators of its own.
+// TestAttachAtTgtRefusesAShownFile: the file may be a server's volume already, by another target with its own list of initiators.
 func TestAttachAtTgtRefusesAShownFile(t *testing.T) {
 	dir := t.TempDir()
 	log, disk, link := filepath.Join(dir, "log"), filepath.Join(dir, "a disk.img"), filepath.Join(dir, "link")

@@ -70,8 +70,8 @@ func TestMetricsNameNoMachine(t *testing.T) {
 	}
 }
 
-// TestQuarantineIsTold by host, where there is any: the label is the host's name if no other host has it.
-func TestQuarantineIsTold(t *testing.T) {
+// TestQuarantineMetrics: each host with disks in quarantine has its gauges. The label is the host's name if no other host has that name.
+func TestQuarantineMetrics(t *testing.T) {
 	stores := func(n ...int) compute.Inventory {
 		var i compute.Inventory
 		for _, n := range n {
