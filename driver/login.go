@@ -72,7 +72,7 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 		return nil
 	}
 	when := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for manage or for the boot device, which logs in once (after %s UTC)",
+	return problem.Invalidf("%w %s or %s: it did so at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set other values of these keys, or ask for manage or for the boot device, which logs in once (after %s UTC)",
 		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginPause)), when(r.at.Add(requestPause)))
 }
 
