@@ -118,7 +118,7 @@ func (a *Agent) report(ctx context.Context, urls []string, found *wire.Inspectio
 	return err
 }
 
-// withoutQuery is what the log may show of a URL.
+// withoutQuery cuts the query off a URL: it may hold the proof of this boot, and the log must not show it.
 func withoutQuery(url string) string {
 	plain, _, _ := strings.Cut(url, "?")
 	return plain
@@ -138,9 +138,9 @@ func post(ctx context.Context, poster *http.Client, url, product string, token s
 	}
 	resp, err := poster.Do(req)
 	if err != nil {
-		var said *neturl.Error
-		if errors.As(err, &said) {
-			err = said.Err // it quotes the URL, which holds the proof of this boot
+		var quoted *neturl.Error
+		if errors.As(err, &quoted) {
+			err = quoted.Err // the outer error quotes the URL, which holds the proof of this boot
 		}
 		return true, err
 	}

@@ -11,8 +11,8 @@ const (
 	// answerPart is how many bytes of a large answer a client has to take within answerTime, or within busyTime while many wait.
 	answerPart           = 64 << 10
 	answerTime, busyTime = 20 * time.Second, 2 * time.Second
-	// heldAnswers are the bytes of memory of the large answers that clients have not taken yet, all together. When they are more, the one is
-	// cut off whose client has taken nothing for the longest time.
+	// heldAnswers bounds the memory, in bytes, of all large answers that clients have not read to their end. Beyond it the answer is cut
+	// off whose client has read nothing for the longest time.
 	heldAnswers = 64 << 20
 	// stalled is how long a client has taken nothing at least before its answer is cut off for others.
 	stalled = 250 * time.Millisecond
@@ -27,15 +27,15 @@ type answers struct {
 }
 
 type largeAnswer struct {
-	held  int // bytes of memory until its end, for the part that was taken is not free before
+	held  int // bytes of memory; the parts that the client has read become free at the end only
 	since time.Time
 	cut   func()
 }
 
 var pendingAnswers = answers{open: map[*largeAnswer]bool{}}
 
-// WriteTexts writes texts one after the other, by parts of 64 KiB, so that the answer needs no memory of its size. held is how many
-// bytes of the texts nobody else keeps. An error means that the client has taken too little for too long, or went away.
+// WriteTexts writes texts one after the other, in parts of 64 KiB, so the answer needs no buffer of its whole size. held is the number of
+// bytes of the texts that only this answer has in memory. An error means that the client read too slowly or went away.
 func WriteTexts(w http.ResponseWriter, texts []string, held int) error {
 	size := 0
 	for _, text := range texts {
@@ -77,7 +77,7 @@ func (s *answers) write(w http.ResponseWriter, b []byte) (written int, err error
 	})
 }
 
-// send gives the parts away until next returns none.
+// send writes the parts that next returns, until it returns an empty one. held is the memory of the whole answer, in bytes.
 func (s *answers) send(w http.ResponseWriter, held int, next func() []byte) (written int, err error) {
 	until := http.NewResponseController(w)
 	a := &largeAnswer{held: held, since: time.Now(), cut: func() { _ = until.SetWriteDeadline(time.Unix(1, 0)) }}

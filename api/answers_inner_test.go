@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// counting tells how much memory is counted while parts of an answer are taken.
+// counting is a ResponseWriter that reads how much memory is counted while a client reads an answer.
 type counting struct {
 	*httptest.ResponseRecorder
 	least, most int
@@ -19,7 +19,7 @@ func (c *counting) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// TestAnswersCountWhatTheyHold: the whole text is in memory until its last part is taken, one that others keep costs little, and
+// TestAnswersCountWhatTheyHold: an answer counts its whole text until its last part is read. A text in the shared cache counts little, and
 // nothing is counted afterwards.
 func TestAnswersCountWhatTheyHold(t *testing.T) {
 	text := strings.Repeat("0123456789", 100_000)

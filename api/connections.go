@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// grace is how long an unproven connection may be open, or its request in work, before its place goes to a newer one first.
-	grace = 2 * time.Second
-	// comparedOldest bounds the connections whose sources are compared when all of a listener's are younger than grace.
-	comparedOldest = 16
-	// knownFor is how long a source is known at least after one of its requests was proven, and maxKnown how many are remembered.
-	knownFor = 10 * time.Minute
-	maxKnown = 1 << 14
+	// displaceAfter is how long an unproven connection may be idle, or work on one request, before a newer connection displaces it first.
+	displaceAfter = 2 * time.Second
+	// maxCompared bounds the connections whose sources Connections compares when all of a listener's are younger than displaceAfter.
+	// It also bounds the known sources among which it looks for the oldest.
+	maxCompared = 16
+	// knownSourceTime is how long a source is known after one of its requests was proven. maxKnownSources bounds the known sources.
+	knownSourceTime = 10 * time.Minute
+	maxKnownSources = 1 << 14
 )
 
 // boundLog is how often a listener says that it closes connections.
@@ -58,11 +59,11 @@ type places struct{ idle, active list.List }
 
 func (p *places) len() int { return p.idle.Len() + p.active.Len() }
 
-// oldest is the connection that waited for a request, or worked on one, for longer than grace; nil: there is none.
+// oldest is the connection that waited for a request, or worked on one, for longer than displaceAfter; nil: there is none.
 func (p *places) oldest(now time.Time) *bounded {
 	for _, l := range []*list.List{&p.idle, &p.active} {
 		if e := l.Front(); e != nil {
-			if b := e.Value.(*bounded); now.Sub(b.since) >= grace {
+			if b := e.Value.(*bounded); now.Sub(b.since) >= displaceAfter {
 				return b
 			}
 		}
@@ -70,7 +71,7 @@ func (p *places) oldest(now time.Time) *bounded {
 	return nil
 }
 
-// victim is the connection of a source that gives its place to a newer one of the same source.
+// victim chooses the connection of a source that a newer one of the same source displaces; nil: it has none.
 func (p *places) victim(now time.Time) *bounded {
 	if b := p.oldest(now); b != nil {
 		return b
@@ -84,8 +85,8 @@ func (p *places) victim(now time.Time) *bounded {
 	return out
 }
 
-// victim is the connection of a listener that gives its place to a newer one of the given source; nil: there is none. Where all are
-// younger than grace, one of the source goes that has the most: a newcomer that has few gets in and has time for its request.
+// victim chooses the connection of a listener that a newer one of the given source displaces; nil: there is none. If all are younger than
+// displaceAfter, it is one of the source that has the most. So a source with few connections gets in and has time for its request.
 func (c *Connections) victim(l *boundedListener, source netip.Addr, now time.Time) *bounded {
 	if b := l.places.oldest(now); b != nil {
 		return b
@@ -93,7 +94,7 @@ func (c *Connections) victim(l *boundedListener, source netip.Addr, now time.Tim
 	var out *bounded
 	most := c.unproven(source)
 	for _, l := range []*list.List{&l.places.idle, &l.places.active} {
-		for e, i := l.Front(), 0; e != nil && i < comparedOldest; e, i = e.Next(), i+1 {
+		for e, i := l.Front(), 0; e != nil && i < maxCompared; e, i = e.Next(), i+1 {
 			b := e.Value.(*bounded)
 			if n := c.unproven(b.source); n > most || n == most && out != nil && b.since.Before(out.since) {
 				out, most = b, n
@@ -103,7 +104,7 @@ func (c *Connections) victim(l *boundedListener, source netip.Addr, now time.Tim
 	return out
 }
 
-// unproven is how many such connections a source has.
+// unproven counts the unproven connections of a source.
 func (c *Connections) unproven(source netip.Addr) int {
 	if p := c.sources[source]; p != nil {
 		return p.len()
@@ -114,20 +115,20 @@ func (c *Connections) unproven(source netip.Addr) int {
 // isKnown tells whether a request of the source was proven lately.
 func (c *Connections) isKnown(source netip.Addr, now time.Time) bool {
 	at, ok := c.known[source]
-	return ok && now.Sub(at) < knownFor
+	return ok && now.Sub(at) < knownSourceTime
 }
 
-// know remembers a source. Where too many are known the one of a few that is the longest ago is forgotten.
-func (c *Connections) know(source netip.Addr, now time.Time) {
-	if _, ok := c.known[source]; !ok && len(c.known) >= maxKnown {
+// rememberSource makes a source known. If maxKnownSources are known, it forgets the oldest of maxCompared that it picks at random.
+func (c *Connections) rememberSource(source netip.Addr, now time.Time) {
+	if _, ok := c.known[source]; !ok && len(c.known) >= maxKnownSources {
 		var oldest netip.Addr
 		var since time.Time
 		looked := 0
-		for a, at := range c.known { // in an order that nobody can choose
+		for a, at := range c.known { // in an order that no client can choose
 			if looked == 0 || at.Before(since) {
 				oldest, since = a, at
 			}
-			if looked++; looked == comparedOldest {
+			if looked++; looked == maxCompared {
 				break
 			}
 		}
@@ -247,7 +248,7 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 	}
 }
 
-// countedIn are the places that b is among: its source's and, unless its source is known, its listener's.
+// countedIn lists the places that count b: those of its source and, unless its source is known, those of its listener.
 func (b *bounded) countedIn(source *places) []*places {
 	if b.known {
 		return []*places{source}
@@ -309,7 +310,7 @@ func (b *bounded) prove() {
 	c := b.listener.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.know(b.source, time.Now())
+	c.rememberSource(b.source, time.Now())
 	if !b.proven {
 		b.proven = true
 		c.displace(b)

@@ -138,7 +138,7 @@ func TestIdleStrangersSilenceNobody(t *testing.T) {
 	}
 }
 
-// awaitOpen waits until the other side has closed all connections but so many.
+// awaitOpen waits until the other side has closed all connections except most of them.
 func awaitOpen(t *testing.T, all []net.Conn, most int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; {
@@ -159,7 +159,7 @@ func awaitOpen(t *testing.T, all []net.Conn, most int) {
 	}
 }
 
-// TestOneSourceDoesNotHoldAListener: its connections displace each other, and not the idle one of somebody else.
+// TestOneSourceDoesNotHoldAListener: the connections of one source displace each other, and not an idle one of another source.
 func TestOneSourceDoesNotHoldAListener(t *testing.T) {
 	at, _ := listen(t, api.ConnectionConfig{PerSource: 5, PerDoor: 20}, false)
 	other := dialed(t, "127.0.0.4", at)
@@ -238,7 +238,7 @@ func TestReservedListenersHaveRoom(t *testing.T) {
 	}
 }
 
-// listenWithin serves a listener of those that share the bounds.
+// listenWithin serves one of several listeners that share the bounds.
 func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -257,7 +257,7 @@ func listenWithin(t *testing.T, c *api.Connections, name string, reserved bool) 
 	return l.Addr().String()
 }
 
-// TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and more of their senders knock.
+// TestBodiesOfStrangersCloseNobodyElse: a listener is full of requests whose bodies do not come, and their senders open more connections.
 func TestBodiesOfStrangersCloseNobodyElse(t *testing.T) {
 	const door = 40
 	for name, c := range map[string]struct {

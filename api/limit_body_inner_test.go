@@ -2,7 +2,7 @@ package api
 
 import "testing"
 
-// TestHeldBodiesAreBounded: when bodies of strangers are more than heldBytes together, the largest is cut off, and its room is free.
+// TestHeldBodiesAreBounded: if bodies of strangers are more than heldBytes together, the largest is cut off, and its memory is free.
 func TestHeldBodiesAreBounded(t *testing.T) {
 	b := newBodies()
 	cut := 0

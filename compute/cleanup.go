@@ -67,7 +67,7 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	for _, m := range done {
 		c, err := s.verdict(ctx, source, m, hosts)
 		if err == nil && c != nil {
-			out[m.ServerID], err = s.ofHistory(ctx, m, *c)
+			out[m.ServerID], err = s.limitToIncarnation(ctx, m, *c)
 		}
 		if err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 			// the one of the end of the move, so that this answers not for that.
 			epoch := m.SourceEpoch + 1
 			c := Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
-			if out[m.ServerID], err = s.ofHistory(ctx, m, c); err != nil {
+			if out[m.ServerID], err = s.limitToIncarnation(ctx, m, c); err != nil {
 				return nil, err
 			}
 		}
@@ -92,9 +92,9 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	return out, nil
 }
 
-// ofHistory limits a clean-up to the history of its move. A move of a former incarnation of the database says nothing about a guest
-// of another one, nor about a guest that the lost history brought back to the host. Such a guest is left to an operator.
-func (s *Hosts) ofHistory(ctx context.Context, m *Move, c Clean) (Clean, error) {
+// limitToIncarnation limits a clean-up to guests of the incarnation that gave the move its epochs. A move of a former incarnation proves
+// nothing about guests of another one, or about guests that the lost history started on the host again. An operator decides about those.
+func (s *Hosts) limitToIncarnation(ctx context.Context, m *Move, c Clean) (Clean, error) {
 	if m.Incarnation == "" {
 		return c, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"salvor/rescue"
 )
 
-// TestAGuestElsewhereHoldsStarts: no action that may run the server at its host is taken while another host reports a guest of it. An
-// administrator is told host, boot and guest, and what to do; an owner is not told of hosts. What stops or deletes is taken.
+// TestAGuestElsewhereHoldsStarts: while another host reports a guest of a server, every action that may run it at its own host is refused. The
+// error names host, boot, guest and remedy to an administrator, and no host to an owner. Stop and delete are accepted.
 func TestAGuestElsewhereHoldsStarts(t *testing.T) {
 	session := func(s *compute.Server) {
 		s.State, s.Power, s.Rescue = compute.Rescued, compute.PowerOff, &rescue.Session{State: rescue.Ready, Source: &rescue.Source{}}

@@ -19,7 +19,7 @@ type GuestReport struct {
 	// BootID is the boot of the host that told it; Epoch is the one in the guest's mark, 0 where that tells none.
 	BootID string
 	Epoch  int64
-	// Incarnation of the database gave Epoch, by the guest's mark; empty: the mark names none.
+	// Incarnation is the incarnation of the database that gave Epoch, as the guest's mark names it; empty: the mark names none.
 	Incarnation string
 	Power       Power
 	// SeenAt is when it was first told as it is now.
@@ -316,8 +316,8 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return err
 }
 
-// holdStart refuses what may start or continue a server at its host while a guest of it that is not proven off is told elsewhere.
-// Only an administrator is told which hosts and boots.
+// holdStart refuses an action that may start or continue a server at its host while another host reports a guest of it that is not proven
+// off. Only the error for an administrator names hosts and boots. problem.Conflict.
 func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
 	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: srv.ID})
 	if err != nil {
@@ -336,13 +336,13 @@ func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin b
 	case err != nil || by == "":
 		return err
 	case !admin:
-		return problem.Conflictf("server %s may run already on another host: it is neither started nor changed. Ask an administrator, who sees more with: salvor why server:%s", srv.ID, srv.ID)
+		return problem.Conflictf("server %s may run already on another host, so it is neither started nor changed. Ask an administrator to run: salvor why server:%s", srv.ID, srv.ID)
 	}
 	return problem.Conflictf("%s", heldMove(srv.ID, by, hosts))
 }
 
-// guestMayBeAt lists the hosts whose report of a guest is no second copy of a server: its own host, the other nodes of its cluster,
-// which runs an instance once, and the sources of planned moves that ended just now, whose newest list may be from before that.
+// guestMayBeAt lists the hosts at which a reported guest is no second copy of the server. These are its own host and the other nodes of its
+// cluster, which runs an instance once. They are also both ends of planned moves that ended just now: their newest reports may be older.
 func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *Server, reports []GuestReport) ([]string, error) {
 	out := []string{srv.HostID}
 	home, err := s.store.Hosts().Get(ctx, tx, srv.HostID)

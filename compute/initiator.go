@@ -21,6 +21,7 @@ func GuestInitiator(hostID, serverID string) string {
 
 const guestInitiators = "iqn.2026-11.org.salvor:"
 
+// qemuInitiators begins the names that QEMU gives to guests by itself.
 const qemuInitiators = "iqn.2008-11.org.linux-kvm:"
 
 // qemuInitiator is what QEMU takes for a guest that was defined without a name.
@@ -57,7 +58,7 @@ func (s *Server) HasVolumes() (some, only bool) {
 	return some, only && some
 }
 
-// Targets reads the targets of a server's volumes. Conflict: a record says that a volume is not this server's any more.
+// Targets reads the targets of a server's volumes. problem.Conflict: the record of a volume names another server, or none.
 func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 	var out []string
 	for _, d := range srv.Disks {
@@ -78,9 +79,10 @@ func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// Outsiders gives what tells whether an initiator is to be taken off a target: it is the name of a guest or a host of ours, and no server
-// has a volume of the target there by the records. While a planned move goes on, a server is at both of its ends. Names that are not ours stay.
-func (s *Servers) Outsiders(ctx context.Context, target string) (func(initiator string) bool, error) {
+// StaleInitiators returns a predicate for the initiators that a target must not allow any more. An initiator is stale if it is the name of
+// one of salvor's guests or hosts, and by the records no server has a volume of the target there. During a planned move a server is at both
+// of its ends. Names that are not salvor's are never stale.
+func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(initiator string) bool, error) {
 	volumes, err := s.store.Volumes().List(ctx, nil, VolumeFilter{IQN: target}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -90,7 +92,7 @@ func (s *Servers) Outsiders(ctx context.Context, target string) (func(initiator 
 		if v.ServerID == "" {
 			continue
 		}
-		if err := s.holders(ctx, v, stays); err != nil {
+		if err := s.addCurrentInitiators(ctx, v, stays); err != nil {
 			return nil, err
 		}
 	}
@@ -107,8 +109,8 @@ func (s *Servers) Outsiders(ctx context.Context, target string) (func(initiator 
 	}, nil
 }
 
-// holders adds the names by which the server of a volume may be logged in to it.
-func (s *Servers) holders(ctx context.Context, v *Volume, to map[string]bool) error {
+// addCurrentInitiators adds the initiators by which the server of a volume may be logged in to it.
+func (s *Servers) addCurrentInitiators(ctx context.Context, v *Volume, to map[string]bool) error {
 	srv, err := s.store.Servers().Get(ctx, nil, v.ServerID)
 	if err != nil {
 		return ignoreNotFound(err)

@@ -162,7 +162,7 @@ type Neighbour struct {
 type Clean struct {
 	Do    CleanUp
 	Epoch int64
-	// Incarnation limits Do to a guest whose mark names that incarnation of the database; empty: any guest.
+	// Incarnation limits Do to guests whose mark names this incarnation of the database; empty: Do has no such limit.
 	Incarnation string
 	Spec        *Spec
 	// Erase: the disks that go are removed at once, for their server was deleted; else they go into quarantine.
@@ -283,7 +283,7 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 // isHeld tells whether the database is held.
 func (c *core) isHeld() bool { return c.opts.Held != nil && c.opts.Held() != nil }
 
-// Incarnation is the id of the database's incarnation; empty: it is not known.
+// Incarnation is the id of the database's current incarnation; empty: it is not known.
 func (c *core) Incarnation() string {
 	if c.opts.Incarnation == nil {
 		return ""

@@ -113,7 +113,7 @@ func newVolumes(c *core) *Volumes {
 			return nil
 		}
 		if ch.New != nil && ch.Old.ServerID != "" && ch.New.ServerID != ch.Old.ServerID {
-			if err := c.notHeld(ctx, tx, ch.Old); err != nil {
+			if err := c.refuseToFree(ctx, tx, ch.Old); err != nil {
 				return err
 			}
 		}
@@ -129,8 +129,8 @@ func newVolumes(c *core) *Volumes {
 	return s
 }
 
-// notHeld refuses to call a volume free that its server still has: another one would write to it beside that.
-func (c *core) notHeld(ctx context.Context, tx job.Tx, v *Volume) error {
+// refuseToFree refuses to set a volume free that a server still has as a disk: a second server could attach it and write to it.
+func (c *core) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
 	srv, err := c.store.Servers().Get(ctx, tx, v.ServerID)
 	if err != nil || srv.State == Deleted || !slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.VolumeID == v.ID }) {
 		return ignoreNotFound(err)

@@ -140,7 +140,7 @@ func (s *Server) inReadySession() bool { return s.InSession() && s.Rescue.State 
 // errBusy ends a look at a server on which somebody works by now.
 var errBusy = errors.New("busy")
 
-// orBusy turns the refusal of holdStart into errBusy: the next look asks again.
+// orBusy turns the refusal of holdStart into errBusy, so the next observation tries again.
 func orBusy(err error) error {
 	if problem.Is(err, problem.Conflict) {
 		return errBusy

@@ -56,11 +56,11 @@ const (
 	quarantineLook   = 50 * time.Millisecond
 )
 
-// maxQuarantineID bounds what is taken for the id of a quarantined disk, in bytes.
+// maxQuarantineID bounds the length of the id of a quarantined disk, in bytes.
 const maxQuarantineID = 150
 
-// Quarantine lists a page of the disks in quarantine of a host, oldest first. The host is asked. p.Marker is the id of a disk, which
-// need not be there any more; the page has the next p.Limit disks. problem.Unavailable: the host does not answer.
+// Quarantine lists a page of the disks in quarantine of a host, oldest first. It asks the host. p.Marker is the id of a disk,
+// which may be gone; the page has the next p.Limit disks. problem.Unavailable: the host does not answer.
 func (s *Hosts) Quarantine(ctx context.Context, ident string, p record.Page) ([]QuarantinedDisk, error) {
 	if len(p.Marker) > maxQuarantineID {
 		return nil, problem.Invalidf("Invalid value for marker: %.40q; want the id of a disk in quarantine.", p.Marker)
@@ -77,7 +77,7 @@ func (s *Hosts) listQuarantine(ctx context.Context, ident string, page Args) ([]
 	return page.quarantinePage(r.Quarantine), err
 }
 
-// quarantinePage cuts the page out of a host's answer. An agent of the former release knows no pages and answers with all disks.
+// quarantinePage cuts the page out of a host's answer, because an agent of the former release ignores the page and answers with all disks.
 func (a *Args) quarantinePage(all []QuarantinedDisk) []QuarantinedDisk {
 	all = slices.DeleteFunc(all, func(d QuarantinedDisk) bool { return d.ID <= a.After || a.Quarantine != "" && d.ID != a.Quarantine })
 	slices.SortFunc(all, func(x, y QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) })
@@ -115,7 +115,7 @@ func (s *Hosts) askQuarantine(ctx context.Context, h *Host, verb Verb, a Args) (
 	case h.Kind != AgentHost:
 		return Result{}, problem.Unsupportedf("host %s is of kind %s: salvor quarantines disks on hosts that run salvor host only", orID(h), h.Kind)
 	case h.Fenced || h.ForcedDown || h.Revoked:
-		return Result{}, problem.Conflictf("host %s is fenced, forced down or revoked: it is given no orders before it is back; what brings it back: salvor why host:%[1]s", orID(h))
+		return Result{}, problem.Conflictf("host %s is fenced, forced down or revoked: it gets no orders until it is readmitted; to find out what that needs, run: salvor why host:%[1]s", orID(h))
 	}
 	up, err := s.Up(ctx, h)
 	if err == nil && !up {
@@ -188,8 +188,8 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 	return srv, j, err
 }
 
-// wayToStopped names the command that the server accepts now on its way to being stopped.
-func (s *Server) wayToStopped() string {
+// commandToStop says which command brings the server nearer to being stopped, and is accepted now.
+func (s *Server) commandToStop() string {
 	_, err := Allow(s, Stop, SoftOff, true)
 	switch {
 	case s.Task == NoTask && s.InSession():
@@ -197,7 +197,7 @@ func (s *Server) wayToStopped() string {
 	case err == nil:
 		return "stop it first: salvor server stop " + s.ID
 	}
-	return "what it waits for: salvor why server:" + s.ID
+	return "to see what it waits for, run: salvor why server:" + s.ID
 }
 
 // beginRestore names the disk in the server's row and begins the job.
@@ -206,7 +206,7 @@ func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *Server, d *Q
 		return nil, problem.Unsupportedf("server %s: its disks are none of salvor's", srv.ID)
 	}
 	if srv.State != Stopped || srv.Task != NoTask || srv.Power == PowerOn || srv.InSession() || srv.HostID == "" {
-		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; %s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)), srv.wayToStopped())
+		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; %s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)), srv.commandToStop())
 	}
 	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil {

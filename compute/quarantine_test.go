@@ -168,8 +168,8 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestQuarantineInPages: the host is asked for a page, and an agent of the former release, which answers with all disks in any order,
-// is no reason for another page.
+// TestQuarantineInPages: salvor asks the host for a page. The page is the same from an agent of the former release, which answers with
+// all disks in any order.
 func TestQuarantineInPages(t *testing.T) {
 	for name, pages := range map[string]bool{"an agent that knows pages": true, "an agent of the former release": false} {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error)
 	if err != nil {
 		return nil, err
 	}
-	// In the lost history the boot may have been admitted again. So after a release its guests are not ended for what the backup tells.
+	// The lost history may have readmitted the boot. So after a release its guests are not ended because of a receipt in the backup.
 	former := receipt.Incarnation != ""
 	contradicts := (receipt.Has(PowerCut) || former) && r.BootID == receipt.BootID
 	if contradicts && s.now().Sub(receipt.CreatedAt) <= inFlight {

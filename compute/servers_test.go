@@ -280,7 +280,7 @@ func TestVolumesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatAServerHasIsNotCalledFree: another server would take it and write beside the first one. The remedy is accepted.
+// TestAVolumeThatAServerHasIsNotCalledFree: otherwise a second server could attach it and write to it. The printed remedy is accepted.
 func TestAVolumeThatAServerHasIsNotCalledFree(t *testing.T) {
 	w := newWorld(t)
 	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}

@@ -36,7 +36,7 @@ type Options struct {
 	FindFilesWithin time.Duration
 	// Held gives the cause of the hold of the database; nil, or a nil result: it is not held.
 	Held func() *record.Held
-	// Incarnation gives the id of the database's incarnation; nil, or an empty result: it is not known, and no former guest is ended.
+	// Incarnation gives the id of the database's incarnation; nil or an empty result: it is not known, and salvor ends no stale guest.
 	Incarnation func() string
 	// ReleaseNode lets the node that a fenced host is be switched on again (see Host.NodeID); nil: there are no nodes here.
 	ReleaseNode func(ctx context.Context, tx job.Tx, nodeID string) error

@@ -221,7 +221,7 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		}
 		if err := s.holdStart(ctx, tx, srv, true); err != nil {
 			if problem.Is(err, problem.Conflict) {
-				return nil // a later turn asks again, and `salvor why` tells of the guest
+				return nil // a later sweep tries again, and `salvor why` shows the guest
 			}
 			return err
 		}

@@ -164,7 +164,7 @@ func (s *Servers) prepareDetach(ctx context.Context, tx job.Tx, st *step) error 
 	}
 	st.args = VolumeArgs{VolumeID: v.ID, Device: d.Name}
 	if v.ServerID != st.server.ID {
-		return nil // its record was reset: it is nobody's, or another server's, and stays so
+		return nil // an operator has reset the record: the volume is free or another server's, and stays so
 	}
 	if v.Status != VolumeInUse {
 		return problem.Conflictf("volume %s is %s, not in use", v.ID, v.Status)

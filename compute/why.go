@@ -74,8 +74,8 @@ func (s ServerSituation) Why() record.Why {
 	return w
 }
 
-// accepts lists the actions that the server's state admits now, as the Compute API understands them. An open operation excludes all that
-// need one, but a deletion.
+// accepts lists the actions of the Compute API that the server's state admits now. An open operation excludes all actions that need a job,
+// except a deletion.
 func (s *ServerSituation) accepts() (out []string) {
 	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
 	for _, r := range Rules {

@@ -18,9 +18,9 @@ func logsIn(v compute.Verb) bool {
 	return v == compute.Define || v == compute.Attach || v == compute.MigratePrepare
 }
 
-// admitInitiators lets the host of a server in to the server's volumes: before the server is defined there, or is given a volume. A
-// fence takes that leave away again, for this host alone. Without a storage that is spoken to nobody is let in, but a volume that is another
-// server's by now is refused all the same.
+// admitInitiators lets the host of a server in to the server's volumes, before the server is defined there or gets a volume. A fence takes
+// that permission from this host again. Without a storage driver it lets nobody in, but still refuses a volume that is another server's
+// by now.
 func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 	if g.host == nil || g.host.Kind != compute.AgentHost {
 		return nil
@@ -34,40 +34,41 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 	}
 	initiator := compute.Initiator(g.host, g.server.ID)
 	for _, target := range targets {
-		if err := c.letInto(ctx, target, initiator); err != nil {
+		if err := c.allowInitiator(ctx, target, initiator); err != nil {
 			return fmt.Errorf("let host %s in to target %s as %s: %w", g.host.Name, target, initiator, err)
 		}
 	}
 	return nil
 }
 
-// letInto lets an initiator in to a target. Before that, a storage that can takes all those of ours off it that have nothing to do there by the
-// records: whatever a receipt says, a guest that writes elsewhere has lost the volume by then. After it they are looked for again: a target
-// that let everybody in does not any more, and a server may have gone elsewhere meanwhile.
-func (c *Conductor) letInto(ctx context.Context, target, initiator string) error {
-	if err := c.exclude(ctx, target, ""); err != nil {
+// allowInitiator lets an initiator in to a target. A storage.Excluder first takes all stale initiators off the target. So a guest that still
+// writes elsewhere loses the volume before, whatever the fencing receipt says. It looks for them again after that: a target that allowed
+// ALL allows names only from then on, and the server may have moved meanwhile.
+func (c *Conductor) allowInitiator(ctx context.Context, target, initiator string) error {
+	if err := c.excludeStale(ctx, target, ""); err != nil {
 		return err
 	}
 	if err := c.Storage.Allow(ctx, target, initiator); err != nil {
 		return err
 	}
-	return c.exclude(ctx, target, initiator)
+	return c.excludeStale(ctx, target, initiator)
 }
 
-// exclude takes off a target whom the records do not name. Conflict: fresh, which has just been let in, is one of those.
-func (c *Conductor) exclude(ctx context.Context, target, fresh string) error {
+// excludeStale takes all stale initiators off a target. fresh is the initiator that was just let in; empty: there is none. problem.Conflict:
+// fresh is stale itself.
+func (c *Conductor) excludeStale(ctx context.Context, target, fresh string) error {
 	x, ok := c.Storage.(storage.Excluder)
 	if !ok {
 		return nil
 	}
-	goes, err := c.Compute.Servers.Outsiders(ctx, target)
+	isStale, err := c.Compute.Servers.StaleInitiators(ctx, target)
 	if err != nil {
 		return err
 	}
-	if err := x.Exclude(ctx, target, goes); err != nil {
+	if err := x.Exclude(ctx, target, isStale); err != nil {
 		return err
 	}
-	if fresh != "" && goes(fresh) {
+	if fresh != "" && isStale(fresh) {
 		return problem.Conflictf("no server has a volume of target %s there any more", target)
 	}
 	return nil
@@ -136,9 +137,9 @@ func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) erro
 		Text: "the volumes that the fence took away could not be given back: " + j.Problem + "; a hard reboot of its servers tries again"})
 }
 
-// shutOut takes the server's volumes away from its fenced source once more, right before they are another host's: a job that was under
-// way when the host was fenced may have let it in again. A storage that does not answer holds the move up, whatever the fence rests on: the
-// other evidence may be false. One that refuses holds it up only where nothing else proves that the source cannot write.
+// shutOut takes the server's volumes away from its fenced source once more, right before another host gets them: a job that ran when the
+// host was fenced may have let it in again. A storage that does not answer delays the move, whatever evidence the fence has: that evidence
+// may be false. A storage that refuses delays the move only if no other evidence proves that the source cannot write.
 func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
 	some, _ := v.server.HasVolumes()
 	if c.Storage == nil || !some || v.move.ReceiptID == "" || v.move.State != compute.MovePreparing {

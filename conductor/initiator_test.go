@@ -169,8 +169,8 @@ func (s *street) west(t *testing.T) *compute.Host {
 
 const targetOfVolume = "iqn.2026-11.test:v"
 
-// TestOneHolderOfAVolume: before a guest is defined, every name of ours is off the target that has nothing to do there by the records: that of
-// the same server on another host, that of another server, and that of another host. Names that are not ours stay.
+// TestOneHolderOfAVolume: before a guest is defined, all stale initiators are off the target: those of the same server on another host, of
+// another server, and of another host. Names that are not salvor's stay.
 func TestOneHolderOfAVolume(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
@@ -211,8 +211,8 @@ func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
 	}
 }
 
-// TestAMoveWaitsForTheStorage: while the storage does not answer, nobody knows whether the fenced host still has the volumes, whatever the
-// fence rests on. Its evidence may be false.
+// TestAMoveWaitsForTheStorage: while the storage does not answer, nobody knows whether the fenced host still has the volumes: the evidence
+// of the fence may be false.
 func TestAMoveWaitsForTheStorage(t *testing.T) {
 	t.Parallel()
 	for _, evidence := range []compute.Evidence{compute.Attested, compute.PowerCut} {
@@ -257,8 +257,8 @@ func TestAMoveWaitsForTheStorage(t *testing.T) {
 	}
 }
 
-// TestAVolumeOfAnotherServerIsNotDefined: an administrator called a volume free while a server had it, and another one took it. Neither a
-// start nor a rescue brings it back to the first one, which can be parted from it.
+// TestAVolumeOfAnotherServerIsNotDefined: an administrator set a volume free while a server had it, and another server attached it. Neither a
+// start nor a rescue gives it back to the first server, and it can be detached from that server.
 func TestAVolumeOfAnotherServerIsNotDefined(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, quarters{state: compute.Active})

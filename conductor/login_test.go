@@ -16,8 +16,8 @@ import (
 	"salvor/problem"
 )
 
-// TestARefusedLoginIsRemembered: a BMC whose password changes in the middle of a rescue refuses one login over the rescue, its undo,
-// 20 rounds of power sync and a further rescue. A user who asks makes one more, and another password is tried at once.
+// TestARefusedLoginIsRemembered: a BMC whose password changes in the middle of a rescue gets one login during the rescue, its undo,
+// 20 rounds of power sync and a further rescue. A user's request adds one login, and a changed password is tried at once.
 func TestARefusedLoginIsRemembered(t *testing.T) {
 	t.Parallel()
 	bmc := drivertest.NewBMC("admin", "calvin")
@@ -67,7 +67,7 @@ func TestARefusedLoginIsRemembered(t *testing.T) {
 	}
 	n = b.stored(t)
 	ask := func(work string) error {
-		_, err := power.PowerState(driver.AskedFor(t.Context(), work), n)
+		_, err := power.PowerState(driver.WithUserRequest(t.Context(), work), n)
 		return err
 	}
 	for range 3 {
@@ -96,8 +96,8 @@ func (unlicensed) PrepareRamdisk(context.Context, *metal.Node) error {
 
 func (unlicensed) CheckBMC(n *metal.Node, b metal.BMC) error { return b.NeedsDrive(n) }
 
-// TestALackingLicenceIsRemembered: a BMC that said once that it has no licence for virtual media fails the next check, and no machine
-// is switched off for it, until it is asked anew.
+// TestALackingLicenceIsRemembered: after a BMC has refused virtual media for lack of a licence, the next check fails, and no machine is
+// switched off, until manage or a request reads the BMC again.
 func TestALackingLicenceIsRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, metal.Active)

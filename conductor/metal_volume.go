@@ -124,7 +124,7 @@ func (c *Conductor) target(ctx context.Context, d compute.Disk, iqn string) (hyp
 		if c.Storage == nil {
 			return t, nil
 		}
-		return t, c.letInto(ctx, t.IQN, iqn)
+		return t, c.allowInitiator(ctx, t.IQN, iqn)
 	}
 	exporter, ok := c.Storage.(storage.Exporter)
 	if !ok {

@@ -122,13 +122,13 @@ func (c *Conductor) prepareRamdisk(ctx context.Context, r *job.Run, m *machine) 
 	}
 	err := m.boot.PrepareRamdisk(ctx, m.node)
 	if noted := c.noteLicence(ctx, r, m, err); noted != nil {
-		r.Log.Warn("keep whether the BMC has a licence for virtual media", "error", noted)
+		r.Log.Warn("store whether the BMC has a licence for virtual media", "error", noted)
 	}
 	return job.From(err)
 }
 
-// noteLicence remembers that a BMC refused a medium for lack of a licence, so that the next check says so before the machine is
-// touched, and forgets it when the BMC takes one.
+// noteLicence stores on the node that a BMC refused a medium for lack of a licence, so that the next check refuses before the machine is
+// touched. It removes that when the BMC accepts a medium.
 func (c *Conductor) noteLicence(ctx context.Context, r *job.Run, m *machine, err error) error {
 	known := metal.BMCOf(m.node)
 	_, byMedia := m.boot.(driver.BMCNeeds)

@@ -157,7 +157,7 @@ func TestErrors(t *testing.T) {
 		{"half a pair", "[conductor]\nrescue_kernel = /k\n", `rescue_kernel and rescue_ramdisk: set both or neither`},
 		{"database", "[database]\nconnection = mysql+pymysql://root:hunter2@db/ironic\n", `[database]connection: the value is not allowed; allowed: sqlite:PATH or postgres://`},
 		{"direct connection to a file", "[database]\nconnection = postgres://pool/x\ndirect_connection = sqlite:/x.db\n", `[database]direct_connection: the value is not allowed; allowed: postgres://`},
-		{"direct connection without a pooler", "[database]\nconnection = sqlite:/x.db\ndirect_connection = postgres://db/x\n", `[database]direct_connection: it is PostgreSQL behind a pooler`},
+		{"direct connection without a pooler", "[database]\nconnection = sqlite:/x.db\ndirect_connection = postgres://db/x\n", `[database]direct_connection: it names the PostgreSQL behind a pooler`},
 		{"default not enabled", "[DEFAULT]\nenabled_boot_interfaces = ipxe\ndefault_boot_interface = pxe\n", `pxe is not among enabled_boot_interfaces: ipxe`},
 		{"open to all", "[api]\nhost_ip = 0.0.0.0\n", `0.0.0.0 is no loopback address`},
 		{"roles", "[DEFAULT]\nroles = api,worker\n", `api, conductor and netboot`},

@@ -69,7 +69,7 @@ var roles = syntax[[]string]{many: true, allowed: RoleAPI + ", " + RoleConductor
 func (l *loader) checkProcess() {
 	c := l.config
 	if !c.Database.DirectConnection.Empty() && !strings.HasPrefix(c.Database.Connection.Reveal(), "postgres") {
-		l.fail(problem.Invalidf("[database]direct_connection: it is PostgreSQL behind a pooler, but [database]connection is not a pooler's URL; set connection to postgres://..., or leave direct_connection out"))
+		l.fail(problem.Invalidf("[database]direct_connection: it names the PostgreSQL behind a pooler, but [database]connection is no postgres:// URL; set connection to the pooler's postgres:// URL, or remove direct_connection"))
 	}
 	if c.Site.Centre == "" {
 		// Nobody else can open the file: work that is accepted must be done here.

@@ -121,9 +121,9 @@ var conductorOptions = []Option{
 	option("conductor", "backlog_limit", "1000", integer(0, 1000000), func(c *Config) *int { return &c.Conductor.BacklogLimit },
 		"How many accepted operations of one conductor group may wait for a conductor to begin them. While there are more, new operations get 503 with Retry-After. Reads, heartbeats, leases, aborts, fences and evacuations go on. 0: no bound."),
 	option("conductor", "max_concurrent_deploy", "250", integer(0, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentDeploy },
-		"The most nodes of the whole fleet that are deployed at a time; a further request is answered 503 with Retry-After. Held nodes do not count, and rescues are never bounded by it. 0: no bound, and workers_pool_size bounds the work."),
+		"The most nodes of the whole fleet that are deployed at a time; a further request is answered 503 with Retry-After. Nodes in a hold step do not count, and the bound does not apply to rescues. 0: no bound, and workers_pool_size bounds the work."),
 	option("conductor", "max_concurrent_clean", "50", integer(0, 100000), func(c *Config) *int { return &c.Conductor.MaxConcurrentClean },
-		"The most nodes of the whole fleet that are cleaned or taken down at a time; a further request is answered 503 with Retry-After. Held nodes do not count, and rescues are never bounded by it. 0: no bound, and workers_pool_size bounds the work."),
+		"The most nodes of the whole fleet that are cleaned or taken down at a time; a further request is answered 503 with Retry-After. Nodes in a hold step do not count, and the bound does not apply to rescues. 0: no bound, and workers_pool_size bounds the work."),
 }
 
 var powerOptions = []Option{

@@ -97,7 +97,7 @@ type Network interface {
 // Nets are all networks.
 var Nets = []Net{Provisioning, CleaningNet, Inspection, Rescuing, Tenant}
 
-// NetworkReader is a Network that reads where the ports of a machine are. It changes nothing.
+// NetworkReader is a Network that can read which networks the ports of a machine are on. It changes nothing.
 type NetworkReader interface {
 	// Networks lists the networks that any of the ports is on, in the order of Nets; none: the ports are on no network that the interface
 	// knows. If two networks are one bridge or one Neutron network, it lists both. Unavailable if they cannot be read.

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// loginRest is how long nobody logs in to a BMC unasked with what it refused: BMCs lock accounts.
-	loginRest = time.Hour
+	// loginPause is the time after a refusal in which salvor does not repeat the login by itself: BMCs lock accounts.
+	loginPause = time.Hour
 	// maxRefused bounds how many refusals are remembered.
 	maxRefused = 16384
 )
 
-// ErrLogin is a login that the BMC refused, now or lately.
+// ErrLogin is the refusal of a login by the BMC, now or within loginPause. Wrap it before the names of the refused keys.
 var ErrLogin = errors.New("the BMC refuses")
 
 // ErrLicence is the refusal of a BMC that lacks the licence for what it was asked.
 var ErrLicence = errors.New("the BMC lacks a licence for it")
 
-// Login is what somebody logs in with, and the keys of driver_info that hold it.
+// Login is the BMC's address with user name and password, and the keys of driver_info that hold these two.
 type Login struct {
 	Address, Username string
 	Password          secret.Value
@@ -34,8 +34,8 @@ type Login struct {
 	UsernameKey, PasswordKey string
 }
 
-// Logins remembers which logins BMCs refused. The zero value is ready; it is safe for use by several goroutines; a nil one remembers
-// nothing. What is remembered ends with the process.
+// Logins remembers in memory which logins BMCs refused. The zero value is ready, and is safe for use by several goroutines. A nil *Logins
+// remembers nothing.
 type Logins struct {
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -46,15 +46,15 @@ type Logins struct {
 
 type refusal struct {
 	at time.Time
-	by string // the work that tried; empty: nobody had asked
+	by string // the id of the user's work that logged in; empty: no user asked for it
 }
 
-type askerKey struct{}
+type userRequestKey struct{}
 
-// AskedFor marks work that a user wants to reach the BMC now: it may log in once where other work, such as power sync, may not. work
-// is not empty.
-func AskedFor(ctx context.Context, work string) context.Context {
-	return context.WithValue(ctx, askerKey{}, work)
+// WithUserRequest marks the context of work that a user wants to reach the BMC now. That work may repeat a refused login once, where
+// other work, such as power sync, may not. work is the id of the work, not empty.
+func WithUserRequest(ctx context.Context, work string) context.Context {
+	return context.WithValue(ctx, userRequestKey{}, work)
 }
 
 // Pass refuses a login that the BMC refused within the last hour, before the BMC is asked; the error is Invalid. A user's work passes
@@ -67,13 +67,13 @@ func (l *Logins) Pass(ctx context.Context, login Login) error {
 	r, ok := l.refused[login.key()]
 	l.mu.Unlock()
 	age := l.now().Sub(r.at)
-	work, _ := ctx.Value(askerKey{}).(string)
-	if !ok || age >= loginRest || work != "" && work != r.by {
+	work, _ := ctx.Value(userRequestKey{}).(string)
+	if !ok || age >= loginPause || work != "" && work != r.by {
 		return nil
 	}
 	when := func(t time.Time) string { return t.UTC().Format(time.TimeOnly) }
-	return problem.Invalidf("%w %s or %s: it did at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set others, or ask for an operation, which logs in once",
-		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginRest)))
+	return problem.Invalidf("%w %s or %s: it did so at %s UTC, and BMCs lock accounts, so salvor does not log in by itself before %s UTC; set other values of these keys, or ask for an operation, which logs in once",
+		ErrLogin, login.UsernameKey, login.PasswordKey, when(r.at), when(r.at.Add(loginPause)))
 }
 
 // Refused notes that the BMC refused a login.
@@ -81,14 +81,14 @@ func (l *Logins) Refused(ctx context.Context, login Login) {
 	if l == nil {
 		return
 	}
-	work, _ := ctx.Value(askerKey{}).(string)
+	work, _ := ctx.Value(userRequestKey{}).(string)
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refused == nil {
 		l.refused = map[[sha256.Size]byte]refusal{}
 	}
-	for key := range l.refused { // any: whose refusal is forgotten is asked once more
+	for key := range l.refused { // any will do: a forgotten refusal costs one more login
 		if len(l.refused) < maxRefused {
 			break
 		}
@@ -97,7 +97,7 @@ func (l *Logins) Refused(ctx context.Context, login Login) {
 	l.refused[login.key()] = refusal{now, work}
 }
 
-// Accepted forgets what was refused: the BMC takes the login now.
+// Accepted notes that the BMC accepts a login, and forgets its refusal.
 func (l *Logins) Accepted(login Login) {
 	if l == nil {
 		return
@@ -114,7 +114,7 @@ func (l *Logins) now() time.Time {
 	return l.Now()
 }
 
-// key tells logins apart without keeping a password.
+// key is a hash of the login, so that no password stays in memory.
 func (g Login) key() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", g.Address, g.Username, g.Password.Reveal(), g.Method))
 }

@@ -45,7 +45,8 @@ type Wire struct {
 	Timeout time.Duration
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error
-	// Logins is asked before each request that logs in with Login, as LogsIn tells, and learns how it went; nil: nothing is remembered.
+	// LogsIn tells whether a request logs in with Login. Logins may refuse such a request before it is sent, and learns its result; nil: no
+	// login is refused.
 	Logins *Logins
 	Login  Login
 	LogsIn func(*http.Request) bool

@@ -18,24 +18,24 @@ import (
 const (
 	// probeTime bounds the questions about one URL, their redirects included.
 	probeTime = 10 * time.Second
-	// keptFound and keptMissing are how long an answer is taken from memory: a file that lacked may be there soon.
-	keptFound, keptMissing = time.Minute, 5 * time.Second
-	// maxProbes are in work at once; maxProbed URLs are remembered.
-	maxProbes, maxProbed = 32, 4096
+	// foundTTL and missingTTL are the times for which a good and a bad answer are cached: a missing file may be there soon.
+	foundTTL, missingTTL = time.Minute, 5 * time.Second
+	// maxProbes bounds the requests at a time, maxRemembered the URLs in the cache.
+	maxProbes, maxRemembered = 32, 4096
 )
 
-// The errors of Prober.Ask that say nothing against who fetches by another way.
+// Errors of Prober.Ask that are no obstacle to a fetcher with another network, trust store or client.
 var (
-	// ErrPlace is an address to which the guard does not let.
-	ErrPlace = errors.New("salvor may not fetch from there")
-	// ErrRedirect is a redirect that Redirect does not follow.
+	// ErrAddress is the refusal of an address by the guard.
+	ErrAddress = errors.New("salvor may not fetch from there")
+	// ErrRedirect is a redirect that Redirect refuses to follow.
 	ErrRedirect = errors.New("its redirect is not followed")
-	// ErrTrust is a server that proves by no certificate that is trusted here.
+	// ErrTrust is a server certificate that this machine does not trust.
 	ErrTrust = errors.New("its certificate is not trusted")
 )
 
-// Prober asks web servers whether they give what URLs name, by HEAD or one byte, and reads no content. It remembers the answers for
-// a short time, and all who ask for the same URL at once share one question.
+// Prober asks web servers whether they serve URLs, by HEAD or by a GET of one byte, and reads no content. It caches the answers for a short
+// time, and concurrent callers with the same URL share one request.
 type Prober struct {
 	client *http.Client
 	now    func() time.Time
@@ -45,20 +45,20 @@ type Prober struct {
 	byURL map[string]*probe
 }
 
-// probe is what is known of a URL. Its fields are guarded by Prober.mu.
+// probe is the cache entry of a URL. Prober.mu guards its fields.
 type probe struct {
 	answer
 	at   time.Time     // of the last answer; zero: there was none
-	done chan struct{} // closed when the question in work ends; nil: none is
+	done chan struct{} // closed when the running request ends; nil: no request runs
 }
 
-// answer is what a server said: err is nil where it gives the content, or where that cannot be known.
+// answer is the result of a request: err is nil if the server serves the content, or if that cannot be known.
 type answer struct {
 	err     error
 	version string // the content's validators; empty: unknown
 }
 
-// NewProber makes a prober that goes where the guard lets.
+// NewProber returns a Prober that connects only to addresses that the guard allows.
 func NewProber(g Guard, now func() time.Time) *Prober {
 	client := Client(g)
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -67,26 +67,26 @@ func NewProber(g Guard, now func() time.Time) *Prober {
 		}
 		return nil
 	}
-	client.Transport = marked{client.Transport}
+	client.Transport = guardMarker{client.Transport}
 	return &Prober{client: client, now: now, slots: make(chan struct{}, maxProbes), byURL: map[string]*probe{}}
 }
 
-// marked tells a refusal of the guard from other errors.
-type marked struct{ inner http.RoundTripper }
+// guardMarker wraps refusals of the guard in ErrAddress, to tell them from other errors.
+type guardMarker struct{ inner http.RoundTripper }
 
-func (m marked) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m guardMarker) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := m.inner.RoundTrip(r)
 	if problem.Is(err, problem.Forbidden) {
-		err = fmt.Errorf("%w: %w", ErrPlace, err)
+		err = fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	return resp, err
 }
 
-// Ask tells why a GET of the URL would give nothing: refused, not there, or no answer. It is nil where the server would give it, where
-// that cannot be known (5xx, 405), and where nothing is known when ctx ends. The error is Invalid and names no URL.
+// Ask tells why a GET of the URL would fail: the server refuses, has no such file, or does not answer. It returns nil if the server would
+// serve it, if that cannot be known (5xx, 405), and if ctx ends first. The error is problem.Invalid and contains no URL.
 func (p *Prober) Ask(ctx context.Context, ref string) error { return p.ask(ctx, ref).err }
 
-// Version gives what changes when the content does; empty: the server does not tell.
+// Version gives the validators of the content (ETag and Last-Modified), which change when it changes; empty: the server gives none.
 func (p *Prober) Version(ctx context.Context, ref string) string { return p.ask(ctx, ref).version }
 
 func (p *Prober) ask(ctx context.Context, ref string) answer {
@@ -96,9 +96,9 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 		p.mu.Unlock()
 		return answer{}
 	}
-	kept := keptFound
+	kept := foundTTL
 	if e.err != nil {
-		kept = keptMissing
+		kept = missingTTL
 	}
 	if !e.at.IsZero() && p.now().Sub(e.at) < kept {
 		defer p.mu.Unlock()
@@ -116,15 +116,15 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return e.answer // the former one where there is no newer
+	return e.answer // the former answer, if ctx ended first
 }
 
-// entryLocked finds or makes the entry of a URL. A full table loses one that no question is about; nil: each has one.
+// entryLocked finds or makes the entry of a URL. A full cache evicts the oldest entry without a running request; nil: all entries have one.
 func (p *Prober) entryLocked(ref string) *probe {
 	if e := p.byURL[ref]; e != nil {
 		return e
 	}
-	if len(p.byURL) >= maxProbed {
+	if len(p.byURL) >= maxRemembered {
 		victim := ""
 		for u, e := range p.byURL {
 			if e.done == nil && (victim == "" || e.at.Before(p.byURL[victim].at)) {
@@ -141,7 +141,7 @@ func (p *Prober) entryLocked(ref string) *probe {
 	return e
 }
 
-// question goes on when the asker is gone: the next one has its answer.
+// question requests the URL and stores the answer. It does not end with its caller's context: the next caller uses the answer.
 func (p *Prober) question(ref string, e *probe) {
 	p.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
@@ -155,14 +155,14 @@ func (p *Prober) question(ref string, e *probe) {
 	e.done = nil
 }
 
-// look asks by HEAD. Servers refuse HEAD where they would serve GET, as those of signed URLs do, so one byte decides.
+// look asks by HEAD. Some servers refuse HEAD where they serve GET, for example those of signed URLs, so it then asks for one byte by GET.
 func (p *Prober) look(ctx context.Context, ref string) answer {
 	resp, err := p.request(ctx, http.MethodHead, ref)
 	if err == nil && resp.StatusCode/100 != 2 {
 		resp, err = p.request(ctx, http.MethodGet, ref)
 	}
 	if err != nil {
-		return answer{err: silence(err)}
+		return answer{err: connectionError(err)}
 	}
 	switch code := resp.StatusCode; code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
@@ -189,8 +189,9 @@ func (p *Prober) request(ctx context.Context, method, ref string) (*http.Respons
 	return resp, nil
 }
 
-// silence says why there was no answer, without the URL. A name server that fails says nothing of the image: nil.
-func silence(err error) error {
+// connectionError says why there was no answer, without the URL. It returns nil for a failure of the name server, which proves nothing about
+// the image.
+func connectionError(err error) error {
 	var wrapped *url.Error
 	for errors.As(err, &wrapped) {
 		err = wrapped.Err

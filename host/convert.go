@@ -144,12 +144,13 @@ func roomOf(f *os.File) func(n int64) error {
 		if err := unix.Fstatfs(int(f.Fd()), &at); err != nil {
 			return err
 		}
-		return leavesRoom(int64(at.Bavail)*at.Bsize, int64(at.Blocks)*at.Bsize)
+		return checkFreeSpace(int64(at.Bavail)*at.Bsize, int64(at.Blocks)*at.Bsize)
 	}
 }
 
-// leavesRoom refuses the next statEvery bytes where too little of a store stays free; free and size are bytes of it.
-func leavesRoom(free, size int64) error {
+// checkFreeSpace refuses to write the next statEvery bytes if too little of the store would stay free. free and size are the store's, in
+// bytes. problem.Unavailable.
+func checkFreeSpace(free, size int64) error {
 	if kept := min(size/20, keepFree); free < kept+statEvery {
 		return problem.Unavailablef("the store has %d MiB free and %d of them are kept for the disks of running guests: make room on this host", free>>20, kept>>20)
 	}

@@ -411,8 +411,8 @@ func (d *diskLeases) create(ctx context.Context, s *store, path string, c claim)
 	return d.hold(ctx, s, path, l, c)
 }
 
-// take puts a lease of this host in the place of another one, which was read after looked. Then it waits and reads again: another host may
-// take it at the same time.
+// take replaces a lease, which was read after looked, by a lease of this host. Then it waits and reads again, because another host may take
+// the lease at the same time.
 func (d *diskLeases) take(ctx context.Context, s *store, path string, c claim, looked time.Duration, broke bool) error {
 	l := d.fresh(c)
 	if _, err := bounded(ctx, s, func() (bool, error) { return true, durable.Replace(path, l.encode(), 0o644) }); err != nil {

@@ -364,8 +364,8 @@ func takeAtOnce(t *testing.T, state string) {
 	}
 }
 
-// TestATakerThatWasHeldUp: between its look at a free lease and its own lease another host took it and may start the guest. The taker watches
-// for as long as that host needs to find out.
+// TestATakerThatWasHeldUp: after a host has read a free lease, and before it writes its own, another host takes the lease and may start the
+// guest. The first host then waits as long as the other one needs to notice the loss.
 func TestATakerThatWasHeldUp(t *testing.T) {
 	t.Parallel()
 	w := newLeaseHosts(t)

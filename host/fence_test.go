@@ -394,7 +394,7 @@ func TestOnlyAReliableWatchdogIsArmed(t *testing.T) {
 		{"iTCO_wdt", both, true}, {softWatchdog, both, false},
 		{"iTCO_wdt", unix.WDIOF_SETTIMEOUT, false}, {"iTCO_wdt", unix.WDIOF_KEEPALIVEPING, false},
 	} {
-		if err := reliable(c.identity, c.options); c.reliable != (err == nil) || err != nil && !problem.Is(err, problem.Unsupported) {
+		if err := checkReliable(c.identity, c.options); c.reliable != (err == nil) || err != nil && !problem.Is(err, problem.Unsupported) {
 			t.Errorf("%s with options %#x: %v", c.identity, c.options, err)
 		}
 	}

@@ -37,7 +37,7 @@ func TestImagesLeaveRoomForDisksThatGrow(t *testing.T) {
 		{1<<30 + statEvery, 20 << 30, true}, {1<<30 + statEvery - 1, 20 << 30, false}, {0, 20 << 30, false},
 		{keepFree + statEvery, 1 << 40, true}, {keepFree + statEvery - 1, 1 << 40, false},
 	} {
-		if err := leavesRoom(c.free, c.size); c.fits != (err == nil) || err != nil && !problem.Is(err, problem.Unavailable) {
+		if err := checkFreeSpace(c.free, c.size); c.fits != (err == nil) || err != nil && !problem.Is(err, problem.Unavailable) {
 			t.Errorf("%d bytes free of %d: %v", c.free, c.size, err)
 		}
 	}

@@ -23,7 +23,7 @@ const (
 	quarantineDir = ".salvor-quarantine"
 	// quarantineTime is the form of the time that begins the name of a quarantined disk.
 	quarantineTime = "20060102T150405.000000Z"
-	// maxQuarantineList bounds how many disks an answer lists. Whoever asks page after page gets all.
+	// maxQuarantineList bounds the disks of one answer. A client that reads page after page gets all disks.
 	maxQuarantineList = 4000
 	// orphanAge is after how long the record of a disk that never came is removed.
 	orphanAge = time.Hour
@@ -125,7 +125,7 @@ func (s *store) quarantined() ([]compute.QuarantinedDisk, error) {
 	return out, nil
 }
 
-// byQuarantineID is the order of time: an id begins with it.
+// byQuarantineID orders disks by time, because an id begins with its time.
 func byQuarantineID(x, y compute.QuarantinedDisk) int { return cmp.Compare(x.ID, y.ID) }
 
 // sumQuarantine counts the disks in quarantine and their size in GiB.

@@ -336,7 +336,7 @@ func TestStagedDisk(t *testing.T) {
 	}
 }
 
-// TestAStagedDiskOfAnotherImageIsNotUsed: it is left of a rebuild that was given up. The disk is made from the image that is wanted now.
+// TestAStagedDiskOfAnotherImageIsNotUsed: a rebuild that was given up left the staged disk. The new disk is made from the present image.
 func TestAStagedDiskOfAnotherImageIsNotUsed(t *testing.T) {
 	w := newWorld(t)
 	l := loseServer(t, w, newGuests())

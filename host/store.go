@@ -219,7 +219,7 @@ func (a *Agent) makeDisk(ctx context.Context, o *compute.Order, server string, d
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // after useStaged, which may remove it with a staged disk
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // after useStaged, which may remove the directory with a staged disk
 		return err
 	}
 	return a.buildDisk(ctx, o, server, d, path)

@@ -65,7 +65,7 @@ func (h *hardware) start(timeout time.Duration) (string, error) {
 	}
 	name, _, _ := bytes.Cut(info.Identity[:], []byte{0})
 	identity := string(bytes.ToValidUTF8(name, nil))
-	if err := reliable(identity, info.Options); err != nil {
+	if err := checkReliable(identity, info.Options); err != nil {
 		return identity, err
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.WDIOC_SETTIMEOUT, int(timeout/time.Second)); err != nil {
@@ -81,8 +81,8 @@ func (h *hardware) start(timeout time.Duration) (string, error) {
 	return identity, unix.IoctlWatchdogKeepalive(fd)
 }
 
-// reliable refuses a watchdog that may not reset the machine. problem.Unsupported: it is one.
-func reliable(identity string, options uint32) error {
+// checkReliable refuses a watchdog that cannot be trusted to reset the machine. problem.Unsupported.
+func checkReliable(identity string, options uint32) error {
 	switch {
 	case identity == softWatchdog:
 		return problem.Unsupportedf("it is a part of the kernel, which may hang; a hardware watchdog is needed")

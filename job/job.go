@@ -133,27 +133,28 @@ type Queue interface {
 	Abort(tx Tx, j Job, cause string) error
 	// RetryNow has the next try of the subject's job come at once, if the job tries again and again.
 	RetryNow(tx Tx, s Subject) error
-	// Place tells how a job stands among those of its group that wait for a conductor; nil if it does not wait for one.
+	// Place counts the jobs of the group that wait for a conductor before and beside this one; nil if this one does not wait for one.
 	Place(ctx context.Context, j Job) (*Place, error)
 	// Job reads one job; a nil tx reads outside of any transaction. problem.NotFound if there is none.
 	Job(ctx context.Context, tx Tx, id string) (Job, error)
 }
 
-// Place is how a job that is due and that no conductor has claimed stands among the jobs of its group.
+// Place is the position of a job in the queue of its group: the jobs that are due and that no conductor has claimed.
 type Place struct {
-	// Before is how many such jobs are due earlier; Waiting counts all of them, the job too.
+	// Before counts the jobs in the queue that were due earlier; Waiting counts the whole queue with the job itself.
 	Before, Waiting int
-	// Running is how many jobs of the group conductors hold.
+	// Running counts the jobs of the group that conductors have claimed.
 	Running int
-	// Limit is the number of waiting jobs from which on new operations are refused; 0: there is no bound.
+	// Limit is [conductor]backlog_limit: beyond it new operations are refused; 0: there is no bound.
 	Limit int
-	// Due is for how long the job has been due.
+	// Due is the time for which the job has been due.
 	Due time.Duration
 }
 
-// Full tells whether the job has been due for so long that the conductors must be full: a free one takes a job at once.
+// Full tells whether all conductors of the group must be busy, because a free one would have claimed the job by now.
 func (p *Place) Full() bool { return p.Running > 0 && p.Due > fullAfter }
 
+// fullAfter is the time in which a free conductor surely claims a due job.
 const fullAfter = 3 * time.Second
 
 // Claims is what the runner needs of a store beside Queue.

@@ -445,7 +445,7 @@ func TestClaimOfAFormerIncarnation(t *testing.T) {
 	})
 }
 
-// TestARefusedBeatStopsActionsAtOnce: whoever refused it may have given the jobs away already.
+// TestARefusedBeatStopsActionsAtOnce: a store that refuses the heartbeat may have given the jobs to another conductor already.
 func TestARefusedBeatStopsActionsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)

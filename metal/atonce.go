@@ -15,12 +15,12 @@ func (s *Nodes) admitWork(ctx context.Context, n *Node, v Verb, t Transition, ar
 	return s.admitAtOnce(ctx, n, v)
 }
 
-// retryAtOnce is the Retry-After of a request beyond the maximum.
-const retryAtOnce = 10 * time.Second
+// atOnceRetryAfter is the Retry-After of a request that admitAtOnce refuses.
+const atOnceRetryAfter = 10 * time.Second
 
 // admitAtOnce refuses to begin more deployments, or cleanings, than the configuration allows at a time, as Ironic does. The client
-// sends the request again later. The count precedes the transaction, so concurrent requests may exceed the maximum together. Nodes
-// that a step holds are not counted: they wait for a person. Rescues have no such maximum.
+// sends the request again later. The count precedes the transaction, so concurrent requests may exceed the maximum together. It does
+// not count nodes in a hold step, which wait for a person. Rescues have no such maximum.
 func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
 	var most int
 	var option, done string
@@ -38,5 +38,5 @@ func (s *Nodes) admitAtOnce(ctx context.Context, n *Node, v Verb) error {
 	if err != nil || now < most {
 		return err
 	}
-	return problem.RetryAfter(retryAtOnce, problem.Unavailablef("Node %s cannot be %s now: %d nodes are, and [conductor]%s allows %d at a time. Ask again when one of them has ended, or raise it.", n.ID, done, now, option, most))
+	return problem.RetryAfter(atOnceRetryAfter, problem.Unavailablef("Node %s cannot be %s now: %d nodes are, and [conductor]%s allows %d at a time. Ask again when one of them has ended, or raise that option.", n.ID, done, now, option, most))
 }

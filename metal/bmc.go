@@ -18,7 +18,7 @@ type BMC struct {
 	Drives      []string
 	// DrivesRefused: the BMC denied the access to its virtual drives (403), as BMCs do without a licence for them.
 	DrivesRefused bool
-	// MediaUnlicensedAt is when the BMC refused to insert a medium for lack of a licence; zero: it has not since the last manage.
+	// MediaUnlicensedAt is the time at which the BMC refused a medium for lack of a licence; zero: it has not since manage read it last.
 	MediaUnlicensedAt time.Time
 	// BootTargets are the boot devices that the BMC takes, in Ironic's words; empty: any.
 	BootTargets []string

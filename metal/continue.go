@@ -21,7 +21,7 @@ type Sighting struct {
 	BMC    []string // addresses of its BMC
 	// Token is the agent token of its boot; empty: it brought none.
 	Token secret.Value
-	// Proof is FindingsProof of that token, for agents that do not send the token itself; empty: it brought none.
+	// Proof is FindingsProof of that token, from agents that do not send the token itself; empty: the agent sent none.
 	Proof secret.Value
 }
 

@@ -10,20 +10,20 @@ import (
 // CallbackParam is the kernel parameter with the URL to which an inspection's findings go.
 const CallbackParam = "ipa-inspection-callback-url"
 
-// ProofArg is the query argument of that URL that proves findings of an agent which sends no token with them, as
-// ironic-python-agent: agents post to the URL as it is written.
+// ProofArg is the query argument of that URL that proves the findings of an agent that sends no token. ironic-python-agent is one: it posts
+// to the URL as the kernel parameter gives it.
 const ProofArg = "boot_proof"
 
-// FindingsProof derives the value of ProofArg from the agent token of a boot: 43 URL-safe characters. It is good for the findings of
-// that boot, which are taken once, and gives the token away to nobody.
+// FindingsProof derives the value of ProofArg from the agent token of a boot: 43 URL-safe characters. It proves the findings
+// of that boot, which salvor takes once, and does not reveal the token.
 func FindingsProof(token string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	mac.Write([]byte("inspection findings"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// ProvenCallback gives the kernel parameter with the proof of the boot added to its URL; another parameter is given as it is.
-func ProvenCallback(param, token string) string {
+// AddFindingsProof adds the proof of the boot to the URL of the kernel parameter CallbackParam. It returns any other parameter unchanged.
+func AddFindingsProof(param, token string) string {
 	if !strings.HasPrefix(param, CallbackParam+"=") {
 		return param
 	}

@@ -84,8 +84,8 @@ func (n *Node) HeldDifferences(r HeldReading) []record.Difference {
 	return out
 }
 
-// RecordedNetwork is the network that a machine in the node's state is on, by the word of the driver; empty: none. known is false in states
-// in which an action moves the machine, or in which it may be on any network.
+// RecordedNetwork is the network, as a driver.Net, that the machine is on by the node's state; empty: none. known is false in states in which
+// an action moves the machine, or in which it may be on any network.
 func (n *Node) RecordedNetwork() (net string, known bool) {
 	switch n.ProvisionState {
 	case Active, Rescue:

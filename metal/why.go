@@ -78,7 +78,8 @@ func (s Situation) Why() record.Why {
 	return w
 }
 
-// accepts lists the verbs and the power targets that the node admits now. An operation that waits excludes others, but not what ends it.
+// accepts lists the verbs and the power targets that the node admits now. An open operation excludes other verbs that need a job, except
+// those that end it.
 func (s *Situation) accepts() (out []string) {
 	waits := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class == job.Operation })
 	for _, t := range Transitions {

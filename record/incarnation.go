@@ -69,16 +69,16 @@ type Witness struct {
 	Counter int64  `json:"counter"`
 }
 
-// SeenWitness is what a witness remembers, as this process read it last.
+// SeenWitness is the content of a witness, as this process read it last.
 type SeenWitness struct {
-	// Name is the path of a file; HostID is the host that keeps the witness, empty: a file.
+	// Name is the path of a file. HostID is the host that stores the witness; empty: the witness is a file.
 	Name, HostID string
 	Witness
 	// Unreadable is why it could not be read.
 	Unreadable string
 }
 
-// LostWitness is a witness that an operator declared lost or wrong, and what it remembered. None of that holds the database again.
+// LostWitness is a witness that an operator declared lost or wrong, with its content at that time. That content holds no database again.
 type LostWitness struct {
 	Name string
 	Witness

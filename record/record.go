@@ -63,8 +63,8 @@ type Page struct {
 	Desc    bool
 }
 
-// EachPage reads a list page by page, in the order of its rows, and hands each page to do. id names the row that the next page begins
-// after.
+// EachPage reads a list page by page, in the order of its rows, and calls do with each page. id gives the marker of a row: the next page
+// begins after it. The first error ends it.
 func EachPage[R any](read func(Page) ([]R, error), id func(R) string, do func([]R) error) error {
 	const size = 500
 	for p := (Page{Limit: size}); ; {

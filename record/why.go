@@ -41,7 +41,7 @@ type Why struct {
 	Deadline *Deadline
 	// Next are the commands to run, the best first.
 	Next []Command
-	// Accepts are the requests that the subject's state admits now: provision verbs and power targets of a node, actions of a server.
+	// Accepts lists the requests that the subject's state admits now: provision verbs and power targets of a node, actions of a server.
 	Accepts []string
 }
 
@@ -72,7 +72,7 @@ type Crew struct {
 	// Owners are the host names of conductors that live, by what they write into the jobs that they hold.
 	Owners map[string]string
 	Ticks  int64
-	// Queue is how the subject's job stands among those that wait for a conductor; nil: it does not wait for one.
+	// Queue is the place of the subject's job among those that wait for a conductor; nil: it does not wait for one.
 	Queue *job.Place
 }
 
@@ -135,7 +135,7 @@ func (w *Why) held(crew Crew) {
 	}
 }
 
-// queued says that the conductors have more work than they take up.
+// queued adds that the job waits because all conductors are busy.
 func (w *Why) queued(p *job.Place) {
 	w.Mood = Waiting
 	w.WaitsFor = fmt.Sprintf("a conductor to take it up: %d accepted jobs wait before it, and %d run", p.Before, p.Running)

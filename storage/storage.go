@@ -34,11 +34,11 @@ type Storage interface {
 	Sessions(ctx context.Context) ([]Session, error)
 }
 
-// Excluder is a Storage that can take single initiators off one target.
+// Excluder is a Storage that can take single initiators off a target.
 type Excluder interface {
-	// Exclude takes the leave for a target from those initiators of which goes is true, and drops their connections. It returns only when
-	// it has read back that none remains. It repeats harmlessly; a target that is not there is problem.NotFound.
-	Exclude(ctx context.Context, target string, goes func(initiator string) bool) error
+	// Exclude takes the initiators for which isStale is true off the target's list, and drops their connections. It returns nil only after
+	// it has read back that none remains. It may be repeated. problem.NotFound: there is no such target.
+	Exclude(ctx context.Context, target string, isStale func(initiator string) bool) error
 }
 
 // Exporter makes targets for volumes.

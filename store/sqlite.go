@@ -173,7 +173,7 @@ func (e *sqliteEngine) classify(err error) error {
 	return err
 }
 
-// ioError tells an error of the file system that is not a full disk. After a full disk nothing of a commit is valid.
+// ioError tells whether an error is one of the file system, and not a full disk. After a full disk no part of a commit is valid.
 func ioError(err error) bool {
 	var se *sqlite.Error
 	return errors.As(err, &se) && se.Code()&0xff == sqlite3.SQLITE_IOERR

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs the tests of each package ROUNDS times (30) at low priority with GOMAXPROCS=1, LOAD (20) test programs at once, so that each runs
-# beside the load of the others, and prints each test that failed. PACKAGES chooses packages (./...), TESTS is a regular expression of test
+# Runs the tests of each package ROUNDS times (30) at low priority with GOMAXPROCS=1, and prints each test that failed. LOAD (20) test
+# programs run at once, so each is under the load of the others. PACKAGES chooses packages (./...), TESTS is a regular expression of test
 # names. Sweeps run in their short form, as in make check.
 set -euo pipefail
 cd "$(dirname "$0")/.."

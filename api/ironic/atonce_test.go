@@ -36,7 +36,7 @@ func TestMaxConcurrentCleanAndDeploy(t *testing.T) {
 	}
 }
 
-// TestHeldNodesAndRescuesAreNotCounted: a node that a step holds takes no place, and a rescue needs none.
+// TestHeldNodesAndRescuesAreNotCounted: the bound counts no node in a hold step, and does not apply to rescues.
 func TestHeldNodesAndRescuesAreNotCounted(t *testing.T) {
 	w := newWorld(t)
 	w.withOptions(metal.Options{MaxDeploying: 1, MaxCleaning: 1})

@@ -33,8 +33,8 @@ type call struct {
 	user    access.Principal
 	project string // that a list is confined to; empty: to none
 	owner   string // project that what is created belongs to where the body names none
-	leave   func() // gives the place among large pages back; nil: it has none
-	shared  bool   // the texts of its page are kept for others too
+	leave   func() // gives the place among large pages back; nil: the page is small
+	shared  bool   // the texts of its page lie in the cache that all clients share
 }
 
 // serve finds out who asks, what and in which version, in Ironic's order: nobody learns

@@ -71,7 +71,8 @@ func (s *server) continueInspection(c *call) error {
 	return c.json(http.StatusAccepted, ironic.LookupAnswer{Node: node, Config: s.lookupConfig(metal.Found{Node: n})})
 }
 
-// admitFindings is before the body is read: it may be large. credential is the token of the boot, or the proof that stands for it.
+// admitFindings counts the request before its body is read, because the body may be large. credential is the token of the boot, or the
+// proof that stands for it; empty: there is none.
 func (c *call) admitFindings(credential string) error {
 	if most := heartbeatFields["agent_token"].max; len(credential) > most {
 		return problem.Invalidf("%s or %s is longer than %d bytes", agent.TokenHeader, metal.ProofArg, most)

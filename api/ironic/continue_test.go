@@ -124,7 +124,7 @@ func TestFindingsWantTheBootsToken(t *testing.T) {
 	}
 }
 
-// stockInspection is what ironic-python-agent posts: its default collector, the logs and the error, nothing of a token.
+// stockInspection is what ironic-python-agent posts: its default collector, the logs and the error, and no token.
 const stockInspection = `{"inventory": {"interfaces": [
   {"name": "eno1", "mac_address": "52:54:00:aa:00:01", "ipv4_address": "192.0.2.7", "ipv6_address": "fe80::5054:ff:feaa:1%eno1", "has_carrier": true, "lldp": null,
    "vendor": "0x8086", "product": "0x1572", "client_id": null, "biosdevname": null, "speed_mbps": 10000, "pci_address": "0000:01:00.0", "driver": "i40e"}],
@@ -138,7 +138,7 @@ const stockInspection = `{"inventory": {"interfaces": [
  "configuration": {"collectors": ["default", "logs"], "managers": [{"name": "generic_hardware_manager", "version": "1.2"}]}, "logs": "H4sIAAAA", "error": null}`
 
 // TestFindingsOfAStockAgent: ironic-python-agent posts to the URL of its kernel parameter as it stands there, without a token, a
-// version or a type of the body. The proof in that URL is taken for the boot that it was made for, once, and for nothing else.
+// version or a type of the body. salvor accepts the proof in that URL once, and only for the boot that it was made for.
 func TestFindingsOfAStockAgent(t *testing.T) {
 	w := newWorld(t)
 	n := w.node(func(n *metal.Node) {
@@ -153,7 +153,7 @@ func TestFindingsOfAStockAgent(t *testing.T) {
 		return answer{rec.Code, rec.Header(), rec.Body.String()}
 	}
 	const at = "http://salvor.example/v1/continue_inspection"
-	given, _ := strings.CutPrefix(metal.ProvenCallback(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
+	given, _ := strings.CutPrefix(metal.AddFindingsProof(metal.CallbackParam+"="+at, w.token(n)), metal.CallbackParam+"=")
 	for _, wrong := range []string{at, at + "?boot_proof=", at + "?boot_proof=" + w.token(n), given + "x", strings.Replace(given, metal.FindingsProof(w.token(n)), metal.FindingsProof("another boot's"), 1), at + "?boot_proof=" + strings.Repeat("x", 4096)} {
 		if a := post(wrong); a.status != 404 && a.status != 400 {
 			t.Errorf("%.100s: %d %s", wrong, a.status, a.body)

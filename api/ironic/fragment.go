@@ -133,32 +133,32 @@ func namesOf[F any](fields []F, name func(F) string) string {
 	return b.String()
 }
 
-// largePage is how many records a page may have at most that waits for no other.
+// largePage is the largest number of records of a page that is made at once. Larger ones wait until one of the places for them is free.
 const largePage = 100
 
-// beginLarge waits until a large page may be made: many at once would need much memory, and hold up all small requests. endLarge
-// ends it. An error means that its time was over.
-func (c *call) beginLarge(p record.Page) error {
+// beginLargePage waits for a place for a large page: many at once would need much memory, and would delay all small requests.
+// endLargePage gives the place back. An error means that the request's time ended before a place was free.
+func (c *call) beginLargePage(p record.Page) error {
 	if p.Limit <= largePage {
 		return nil
 	}
 	select {
-	case c.s.large <- struct{}{}:
+	case c.s.largePages <- struct{}{}:
 	case <-c.r.Context().Done():
 		return api.Later(5*time.Second, "Too many large pages are asked for at once; ask again, or for at most %d records.", largePage)
 	}
-	c.leave = sync.OnceFunc(func() { <-c.s.large })
+	c.leave = sync.OnceFunc(func() { <-c.s.largePages })
 	return nil
 }
 
-func (c *call) endLarge() {
+func (c *call) endLargePage() {
 	if c.leave != nil {
 		c.leave()
 	}
 }
 
-// list answers with a page: its records and, where it is full, the way to the next one. The records are not copied into one text:
-// a client that reads slowly holds no page for itself.
+// list answers with a page: its records and, where it is full, the way to the next one. It copies no records into one
+// text, so a client that reads slowly has no page of its own in memory.
 func (c *call) list(key, path string, p record.Page, texts []string, last string) error {
 	pieces := make([]string, 0, 2*len(texts)+2)
 	pieces = append(pieces, `{"`+key+`":[`)
@@ -184,7 +184,7 @@ func (c *call) list(key, path string, p record.Page, texts []string, last string
 	if c.shared {
 		held = 0
 	}
-	c.endLarge()
+	c.endLargePage()
 	writeHead(c.w, http.StatusOK, size)
 	_ = api.WriteTexts(c.w, pieces, held) // a client that went away needs no answer
 	return nil

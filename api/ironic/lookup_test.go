@@ -79,7 +79,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestLookupMasksProperties: whoever reaches the ramdisks' listener and knows a MAC reads the answer.
+// TestLookupMasksProperties: every client that reaches the ramdisks' listener and knows a MAC can read the answer.
 func TestLookupMasksProperties(t *testing.T) {
 	w := newWorld(t)
 	w.booting(func(n *metal.Node) {
@@ -91,7 +91,7 @@ func TestLookupMasksProperties(t *testing.T) {
 	}
 }
 
-// TestLookupOfTwoNodesIsAnsweredByNone: a ramdisk that names MACs of two nodes is told nothing of either.
+// TestLookupOfTwoNodesIsAnsweredByNone: a ramdisk that sends MACs of two nodes gets neither node.
 func TestLookupOfTwoNodesIsAnsweredByNone(t *testing.T) {
 	w := newWorld(t)
 	w.booting(nil)

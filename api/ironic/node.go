@@ -84,10 +84,10 @@ func (c *call) listNodes(path, chassis string, brief bool) error {
 	if err != nil {
 		return err
 	}
-	if err := c.beginLarge(p); err != nil {
+	if err := c.beginLargePage(p); err != nil {
 		return err
 	}
-	defer c.endLarge()
+	defer c.endLargePage()
 	if p.SortKey == "last_error" && c.project != "" && !c.allows("node:get:last_error", access.Target{Lessee: c.project}) {
 		return denied("node:get:last_error") // of nodes that one leases, their order would tell of it
 	}

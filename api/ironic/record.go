@@ -89,10 +89,10 @@ func (k *kind[R, F]) page(c *call, path string, f F, filters []filter[F], brief 
 	if err != nil {
 		return err
 	}
-	if err := c.beginLarge(p); err != nil {
+	if err := c.beginLargePage(p); err != nil {
 		return err
 	}
-	defer c.endLarge()
+	defer c.endLargePage()
 	marks, err := k.service(c.s).Marks(c.r.Context(), f, p)
 	if err != nil {
 		return err

@@ -57,11 +57,11 @@ type Config struct {
 
 type server struct {
 	Config
-	versions api.Microversions
-	routes   *router
-	open     bool // serves nothing that takes a credential
-	written  *fragments
-	large    chan struct{} // places for large pages in the making
+	versions   api.Microversions
+	routes     *router
+	open       bool // serves nothing that takes a credential
+	written    *fragments
+	largePages chan struct{} // places for large pages in the making
 }
 
 // New serves the whole API: /, /v1 and what lies below.
@@ -84,7 +84,7 @@ func newServer(c Config, ramdiskOnly bool) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	s := &server{Config: c, open: ramdiskOnly, written: newFragments(), large: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
+	s := &server{Config: c, open: ramdiskOnly, written: newFragments(), largePages: make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0))), versions: api.Microversions{
 		Major: 1, Min: int(MinVersion), Max: int(MaxVersion), Service: "baremetal", Header: ironic.VersionHeader,
 	}}
 	s.routes = newRouter(s.table(), func(r *route) bool {

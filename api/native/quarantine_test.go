@@ -12,7 +12,7 @@ import (
 	"salvor/job"
 )
 
-// quarantines plays the agent of a host that has so many disks in quarantine, until the test ends. It renews its lease.
+// quarantines plays, until the test ends, the agent of a host that has many disks in quarantine. It renews the host's lease.
 func (w *world) quarantines(h *compute.Host, many int) {
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -44,7 +44,7 @@ func (w *world) quarantines(h *compute.Host, many int) {
 	w.Cleanup(done.Wait) // after the context has ended
 }
 
-// TestQuarantineIsListedInPages as every list is: the last page names no next one.
+// TestQuarantineIsListedInPages: the quarantine has pages like every list, and its last page has no next one.
 func TestQuarantineIsListedInPages(t *testing.T) {
 	w := newWorld(t)
 	h := w.host("vm1")

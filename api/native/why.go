@@ -75,7 +75,7 @@ func (s *server) whyNode(c *api.Call) error {
 	return s.answerWhy(c, wire.Subject{Kind: "node", ID: n.ID, Name: n.Name}, &w)
 }
 
-// crew is who could work on a subject's jobs, which are of a conductor group; live are those that do live.
+// crew reads the conductors of a group, and the place of a subject's leading job in the group's queue; live are the live conductors.
 func (s *server) crew(ctx context.Context, group string, jobs []job.Job) (record.Crew, []metal.LiveConductor, error) {
 	group = strings.ToLower(group)
 	out := record.Crew{Group: group, Owners: map[string]string{}}

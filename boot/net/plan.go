@@ -37,7 +37,7 @@ func params(n *metal.Node, plan *metal.BootPlan, token func(*metal.Node) secret.
 	if plan.CarryToken && token != nil {
 		if t := token(n); !t.Empty() {
 			for i, word := range words {
-				words[i] = metal.ProvenCallback(word, t.Reveal())
+				words[i] = metal.AddFindingsProof(word, t.Reveal())
 			}
 			words = append(words, "ipa-agent-token="+t.Reveal())
 		}

@@ -89,7 +89,7 @@ func (p *program) hostsDoor() (wanted, error) {
 // restored decides about a restored database.
 func (p *program) restored() *restored.Service {
 	s := restored.New(p.store, p.nodes, p.services, time.Now)
-	s.Witnesses = p.seenWitnesses
+	s.Witnesses = p.readWitnesses
 	return s
 }
 

@@ -93,8 +93,8 @@ func (p *program) raise(ctx context.Context) error {
 	return nil
 }
 
-// rememberEnd increments the counter and writes the witnesses when all else has ended. A standby that takes over while nothing runs here,
-// and misses the last seconds, has a lower counter then.
+// rememberEnd increments the counter and writes the witnesses after all tasks of the process have ended. If a standby that lacks the last
+// seconds takes over before the next start, its counter is lower than that of the witnesses.
 func (p *program) rememberEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 )
 
 // watcher counts what this process does, and on request what the database holds. No label names a machine, a user or a project, so
-// a fleet of any size has as many series as a small one. The disks in quarantine are the exception: who has to make room needs the host.
+// a fleet of any size has as many series as a small one. The disks in quarantine are the exception: an operator who makes room needs the host.
 type watcher struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
@@ -187,7 +187,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	for state, n := range states {
 		tell(hostsGauge, float64(n), state)
 	}
-	tellQuarantine(hosts, tell)
+	countQuarantine(hosts, tell)
 	misplaced, err := c.program.services.Hosts.MisplacedGuests(ctx)
 	if err != nil {
 		return nil, err
@@ -207,8 +207,8 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	return out, nil
 }
 
-// tellQuarantine tells of the hosts that have disks in quarantine. Two hosts may have one name: then the label has the UUID too.
-func tellQuarantine(hosts []*compute.Host, tell func(*prometheus.Desc, float64, ...string)) {
+// countQuarantine gives the gauges of each host that has disks in quarantine. If two hosts have the same name, the label has the UUID too.
+func countQuarantine(hosts []*compute.Host, tell func(*prometheus.Desc, float64, ...string)) {
 	named := map[string]int{}
 	for _, h := range hosts {
 		named[h.Name]++

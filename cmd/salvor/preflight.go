@@ -123,13 +123,14 @@ func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
 	return k.made[text]
 }
 
-// webFile asks web servers for images. A guard and a trust store of ours say nothing of what an agent or a firmware reaches.
+// webFile asks web servers for images. Agents and firmware use other networks and trust stores than this process, so its guard and its
+// trust store refuse only what this process itself fetches.
 func (p *program) webFile() func(context.Context, string, conductor.Fetcher) error {
 	prober := fetch.NewProber(p.guard(p.cfg.Fetch.Networks), time.Now)
 	return func(ctx context.Context, url string, by conductor.Fetcher) error {
 		err := prober.Ask(ctx, url)
 		switch {
-		case by != conductor.FetchedByUs && (errors.Is(err, fetch.ErrPlace) || errors.Is(err, fetch.ErrTrust)),
+		case by != conductor.FetchedByUs && (errors.Is(err, fetch.ErrAddress) || errors.Is(err, fetch.ErrTrust)),
 			by == conductor.FetchedByFirmware && errors.Is(err, fetch.ErrRedirect):
 			return nil
 		}
@@ -137,7 +138,7 @@ func (p *program) webFile() func(context.Context, string, conductor.Fetcher) err
 	}
 }
 
-// readable tells why a kernel, ramdisk or image of this machine cannot be given to machines. URLs are webFile's.
+// readable tells why a kernel, ramdisk or image of this machine cannot be given to machines. webFile checks URLs.
 func readable(file string) error {
 	if strings.Contains(file, "://") {
 		return nil

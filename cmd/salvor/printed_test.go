@@ -16,7 +16,7 @@ import (
 )
 
 // TestPrintedCommands finds every command line in the texts of the program and of its console. Each must be a command, with flags that it
-// knows. Whether the state of its subject admits it, the walks of the remedies say.
+// knows. The tests of remedies check whether the state of its subject admits it.
 func TestPrintedCommands(t *testing.T) {
 	judged := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -30,7 +30,7 @@ func TestPrintedCommands(t *testing.T) {
 		switch {
 		case strings.HasSuffix(path, "_test.go"):
 		case strings.HasSuffix(path, ".go"):
-			if texts, err = textsOf(path); err != nil {
+			if texts, err = stringsOf(path); err != nil {
 				return err
 			}
 		case strings.HasSuffix(path, ".js"), strings.HasSuffix(path, ".html"):
@@ -58,11 +58,12 @@ func TestPrintedCommands(t *testing.T) {
 	}
 }
 
-// verbOf is a conversion of fmt.
-var verbOf = regexp.MustCompile(`%(\[\d+\])?[-+# 0]*(\.?\d*)[a-zA-Z]`)
+// formatVerb matches a verb of fmt.
+var formatVerb = regexp.MustCompile(`%(\[\d+\])?[-+# 0]*(\.?\d*)[a-zA-Z]`)
 
-// textsOf are the strings of a file, each put together from its parts; what is not constant, and each conversion, reads X.
-func textsOf(path string) (out []string, err error) {
+// stringsOf lists the string constants of a file. It joins the parts of each sum, and writes X for parts that are not constant and for
+// verbs of fmt.
+func stringsOf(path string) (out []string, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func textsOf(path string) (out []string, err error) {
 		}
 		text, whole := constant(e)
 		if whole && strings.Contains(text, "salvor ") {
-			out = append(out, verbOf.ReplaceAllString(text, "X"))
+			out = append(out, formatVerb.ReplaceAllString(text, "X"))
 		}
 		return !whole
 	})
@@ -106,16 +107,16 @@ func constant(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// commandOf ends where a sentence, a comment or a quotation does.
-var commandOf = regexp.MustCompile("(?:^|[^-/\\w.@])salvor ([a-z][^\\n\"`#;,()<>\\\\:]*)")
+// printedCommand matches a command line up to the end of its sentence, comment or quotation.
+var printedCommand = regexp.MustCompile("(?:^|[^-/\\w.@])salvor ([a-z][^\\n\"`#;,()<>\\\\:]*)")
 
-// saysOf are words behind the program's name that begin no command.
-var saysOf = regexp.MustCompile(`^(may|itself|by|would|makes|keeps|is|has|that|will|on|to|as|says|key|seal|token 1|site plans|rescue|quarantines|repeats|boots|said|process|agent|lab BMC|ended|cannot|does|can|puts)\b`)
+// notACommand matches words that follow the program's name in prose, where they begin no command.
+var notACommand = regexp.MustCompile(`^(may|itself|by|would|makes|keeps|is|has|that|will|on|to|as|says|key|seal|token 1|site plans|rescue|quarantines|repeats|boots|said|process|agent|lab BMC|ended|cannot|does|can|puts)\b`)
 
 func commandsInText(text string) (out []string) {
-	for _, m := range commandOf.FindAllStringSubmatch(text, -1) {
+	for _, m := range printedCommand.FindAllStringSubmatch(text, -1) {
 		line, _, _ := strings.Cut(m[1], " --X") // a flag, or more, that is put in
-		if saysOf.MatchString(line) || strings.HasPrefix(line, "db copy copied") || strings.HasPrefix(line, "node X ") || line == "port create 52" {
+		if notACommand.MatchString(line) || strings.HasPrefix(line, "db copy copied") || strings.HasPrefix(line, "node X ") || line == "port create 52" {
 			continue // a sentence, a verb that is put in, and a MAC, which a colon cuts
 		}
 		out = append(out, strings.TrimRight(line, ". '"))

@@ -100,7 +100,7 @@ func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 	var why native.Why
 	if err := api.Ask(ctx, client.Native, http.MethodGet, "/nodes/"+url.PathEscape(n.UUID)+"/why", nil, nil, &why); err == nil {
 		if len(why.Next) > 0 {
-			text += "\n" + whatNext(why.Next)
+			text += "\n" + nextCommands(why.Next)
 		}
 		return text
 	}
@@ -116,8 +116,8 @@ func nextStep(ctx context.Context, api *client.Client, n *client.Node) string {
 	return text
 }
 
-// whatNext lists commands, a line each.
-func whatNext(next []native.Command) string {
+// nextCommands writes commands as text, a line each with its purpose.
+func nextCommands(next []native.Command) string {
 	lines := make([]string, len(next))
 	for i, one := range next {
 		lead := "what next: "

@@ -22,7 +22,7 @@ import (
 	"salvor/wire/native"
 )
 
-// keysOf are what a pattern finds in a file of the console.
+// keysOf lists the matches of a pattern in a file of the console.
 func keysOf(t *testing.T, file, pattern string) (out []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../api/console/static/" + file)
@@ -57,7 +57,7 @@ func (w *remedyWalk) press(method, path, body string) (int, string) {
 	return resp.StatusCode, string(said)
 }
 
-// accepts is what why says that may be asked of a subject.
+// accepts reads the requests that why lists as accepted for a subject.
 func (w *remedyWalk) accepts(path string) []string {
 	w.Helper()
 	c, err := client.New(client.Config{Endpoint: w.url, Username: "admin", Password: secret.New("password")})
@@ -85,7 +85,7 @@ func TestEveryButtonOfAMachineIsAccepted(t *testing.T) {
 			n := w.place(info.State, in)
 			open := w.accepts("/nodes/" + n.ID)
 			buttons := append(slices.Clone(verbs), powers...)
-			// What is refused changes nothing, so that one machine is enough for all of that.
+			// A refused request changes nothing, so one machine is enough for all refusals.
 			slices.SortStableFunc(buttons, func(a, b string) int {
 				return strings.Compare(fmt.Sprint(slices.Contains(open, a)), fmt.Sprint(slices.Contains(open, b)))
 			})

@@ -170,7 +170,7 @@ func (w *remedyWalk) remediesOf(s *compute.Server, h *compute.Host) (out []strin
 	return append(out, commandsPrinted(w.waitOf(c, s))...)
 }
 
-// waitOf is what --wait says of a server when somebody gives up waiting for a state that it does not come to.
+// waitOf gives the output of --wait for a server that does not reach the state, when its user gives up waiting.
 func (w *remedyWalk) waitOf(c *client.Client, s *compute.Server) string {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)

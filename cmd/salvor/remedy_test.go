@@ -140,7 +140,7 @@ func (w *remedyWalk) place(at metal.State, in plight) *metal.Node {
 	return n
 }
 
-// run types a command, with what it leaves open filled in. It gives what was printed, and how the command was taken.
+// run types a command after it has filled in its placeholders. It returns the output, and the error if the command was refused.
 func (w *remedyWalk) run(line, password string) (string, error) {
 	w.Helper()
 	credential := "fake_password=x"
@@ -174,8 +174,7 @@ func (w *remedyWalk) run(line, password string) (string, error) {
 	return said.String(), nil
 }
 
-// follow types what a command printed that is not known already, on the same subject. It tells how many were refused, and whether any
-// was typed.
+// follow types the commands that another one printed, except known ones. It returns how many were refused, and whether it typed any.
 func (w *remedyWalk) follow(line, said string, known []string) (refused int, typed bool) {
 	if strings.Contains(said, "Usage:") {
 		return 0, false
@@ -201,7 +200,7 @@ var (
 	prose   = regexp.MustCompile(`^(salvor \S+ \S+ ?.*?) (?:when|says|moves|to|if|once|reads|makes|lists|and|or|until)( .*|$)`)
 )
 
-// commandsPrinted are the command lines in a text, without the words of the sentence behind them.
+// commandsPrinted lists the command lines in a text, without the words of a sentence that follow them.
 func commandsPrinted(text string) (out []string) {
 	for _, line := range printed.FindAllString(text, -1) {
 		line = strings.TrimRight(prose.ReplaceAllString(line, "$1"), " .:'`\\")

@@ -257,7 +257,7 @@ func (w *waiting) server(c *call, id, name string, reached []string) error {
 			if status == "ERROR" {
 				fault, _ := s["fault"].(map[string]any)
 				why, _ := fault["message"].(string)
-				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", harmless(name), harmless(firstOf(why, "it says no reason")), nextOfServer(c, id)))
+				return withStatus(statusFailed, fmt.Errorf("server %s is in ERROR: %s\n%s", harmless(name), harmless(firstOf(why, "it says no reason")), nextCommandsOfServer(c, id)))
 			}
 		}
 		select {
@@ -280,13 +280,13 @@ func failedAction(c *call, id string) string {
 	return got.Actions[0].Action
 }
 
-// nextOfServer says what can be done with a server in ERROR, by its why.
-func nextOfServer(c *call, id string) string {
+// nextCommandsOfServer lists the commands that `salvor why` suggests for a server in ERROR.
+func nextCommandsOfServer(c *call, id string) string {
 	var why native.Why
 	if err := c.api.Ask(c.context(), client.Native, http.MethodGet, "/servers/"+url.PathEscape(id)+"/why", nil, nil, &why); err != nil || len(why.Next) == 0 {
-		return "what next: salvor why server:" + harmless(id) + "  # see what is known of it"
+		return "what next: salvor why server:" + harmless(id) + "  # see its state and what to do"
 	}
-	return whatNext(why.Next)
+	return nextCommands(why.Next)
 }
 
 // serverLook is how often a server is looked at while somebody waits.

@@ -115,7 +115,7 @@ func TestDetachAtTgtKnowsItsName(t *testing.T) {
 	}
 }
 
-// TestAttachAtTgtRefusesAShownFile: a server may have that file as its volume, by another target with a list of initiators of its own.
+// TestAttachAtTgtRefusesAShownFile: the file may be a server's volume already, by another target with its own list of initiators.
 func TestAttachAtTgtRefusesAShownFile(t *testing.T) {
 	dir := t.TempDir()
 	log, disk, link := filepath.Join(dir, "log"), filepath.Join(dir, "a disk.img"), filepath.Join(dir, "link")
@@ -133,7 +133,7 @@ func TestAttachAtTgtRefusesAShownFile(t *testing.T) {
 	for _, backing := range []string{disk, link} {
 		_, complaint, status := salvor(t, volumeAPI(`{"targets": []}`, ""), "", "volume", "attach", "m1", "--source", "tgt", "--backing", backing, "--portal", "192.0.2.1:3260")
 		text, _ := os.ReadFile(log)
-		if status != 1 || !strings.Contains(complaint, "shows "+backing+" already") || strings.Contains(string(text), "--op new") {
+		if status != 1 || !strings.Contains(complaint, "--backing "+backing+" is the backing store of another target") || strings.Contains(string(text), "--op new") {
 			t.Errorf("%s: %d %s; tgtadm %s", backing, status, complaint, text)
 		}
 	}

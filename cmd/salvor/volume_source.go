@@ -100,15 +100,16 @@ var tgtTarget = regexp.MustCompile(`(?m)^Target (\d+): (\S+)$`)
 
 var tgtBacking = regexp.MustCompile(`(?m)^\s+Backing store path: (/.+)$`)
 
-// unshown refuses a file that the daemon shows already: each target has a list of initiators of its own, so the file would have two writers.
-func unshown(shown []byte, backing string) error {
+// refuseExportedFile refuses a file that is the backing store of another target already. Each target has its own list of initiators, so
+// two targets of a file let in two writers. shown is the daemon's list of targets.
+func refuseExportedFile(shown []byte, backing string) error {
 	file, err := os.Stat(backing)
 	if err != nil {
 		return problem.Invalidf("--backing %s: %w", backing, err)
 	}
 	for _, m := range tgtBacking.FindAllSubmatch(shown, -1) {
 		if other, err := os.Stat(string(m[1])); err == nil && os.SameFile(file, other) {
-			return problem.Conflictf("a target of tgt shows %s already: see tgtadm --lld iscsi --mode target --op show, and detach it there first", backing)
+			return problem.Conflictf("--backing %s is the backing store of another target of tgt already; find it with tgtadm --lld iscsi --mode target --op show, and detach it there first", backing)
 		}
 	}
 	return nil
@@ -146,7 +147,7 @@ func (s *tgtSource) attach(ctx context.Context, ask volumeAsk) (volumeTarget, er
 	user := tgtAccount(name)
 	existing, shown, err := s.targets(ctx)
 	if err == nil {
-		err = unshown(shown, backing)
+		err = refuseExportedFile(shown, backing)
 	}
 	if err != nil {
 		return volumeTarget{}, err

@@ -70,8 +70,8 @@ func TestMetricsNameNoMachine(t *testing.T) {
 	}
 }
 
-// TestQuarantineIsTold by host, where there is any: the label is the host's name if no other host has it.
-func TestQuarantineIsTold(t *testing.T) {
+// TestQuarantineMetrics: each host with disks in quarantine has its gauges. The label is the host's name if no other host has that name.
+func TestQuarantineMetrics(t *testing.T) {
 	stores := func(n ...int) compute.Inventory {
 		var i compute.Inventory
 		for _, n := range n {
@@ -85,7 +85,7 @@ func TestQuarantineIsTold(t *testing.T) {
 		return h
 	}
 	var got []string
-	tellQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
+	countQuarantine([]*compute.Host{host("1", "vm1", 1, 2), host("2", "vm2", 0), host("3", "twin", 4), host("4", "twin")}, func(d *prometheus.Desc, v float64, labels ...string) {
 		what := map[*prometheus.Desc]string{quarantineGauge: "disks", quarantineBytes: "bytes"}[d]
 		got = append(got, fmt.Sprintf("%s %q %.0f", what, labels, v))
 	})

@@ -25,8 +25,8 @@ type hostWitnesses struct {
 	heard map[string]wire.Witness
 }
 
-// seenWitnesses gives the witnesses that this process sees: its files, and the hosts that renew their leases here.
-func (p *program) seenWitnesses() []record.SeenWitness {
+// readWitnesses gives the witnesses that this process can read: its files, and those of the hosts that renew their leases at it.
+func (p *program) readWitnesses() []record.SeenWitness {
 	var out []record.SeenWitness
 	for _, path := range witnessFiles(p.cfg) {
 		w, err := readWitness(path)

@@ -50,7 +50,7 @@ const (
 type Driver struct {
 	// Lanes keep it to one session at a time per BMC: cheap ones have few.
 	Lanes *driver.Lanes
-	// Logins remember what BMCs refused; nil: nothing is remembered.
+	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
 	// Client is Native if empty.
 	Client Client

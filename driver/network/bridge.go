@@ -160,7 +160,7 @@ func (b *Bridge) each(ctx context.Context, n *metal.Node, ports []*metal.Port, n
 
 var _ driver.NetworkReader = (*Bridge)(nil)
 
-// Networks reads the bridges that the ports' links are on. A link that is not there is on none.
+// Networks reads the bridges that the ports' links are on. A link that does not exist is on none.
 func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Port) ([]driver.Net, error) {
 	if err := driver.Pass(ctx); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Por
 	})
 }
 
-// masterOf names the bridge that a link is on; empty: it is on none, or is not there.
+// masterOf names the bridge that a link is on; empty: the link is on none, or does not exist.
 func masterOf(name string) (string, error) {
 	port, err := find(name)
 	if absent(err) {

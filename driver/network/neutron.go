@@ -118,7 +118,7 @@ func (d *Neutron) Detach(ctx context.Context, n *metal.Node, on []*metal.Port, n
 
 var _ driver.NetworkReader = (*Neutron)(nil)
 
-// Networks reads the Neutron ports that are bound to the machine: those of our own making, and the tenant's.
+// Networks reads the Neutron ports that are bound to the machine: those that salvor created, and the tenant's.
 func (d *Neutron) Networks(ctx context.Context, n *metal.Node, on []*metal.Port) ([]driver.Net, error) {
 	there, err := d.cloud.list(ctx, ports.ListOpts{DeviceID: n.ID, DeviceOwner: owner})
 	if err != nil {

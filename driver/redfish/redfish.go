@@ -15,7 +15,7 @@ import (
 type Driver struct {
 	// Lanes keep it to one request at a time per BMC.
 	Lanes *driver.Lanes
-	// Logins remember what BMCs refused; nil: nothing is remembered.
+	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
 	// Control refuses addresses that may not be connected to, as a net.Dialer's; nil: none.
 	Control func(network, address string, c syscall.RawConn) error

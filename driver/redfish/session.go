@@ -97,7 +97,7 @@ func (d *Driver) login(ctx context.Context, conf *settings, auth string) (*sessi
 	return s, nil
 }
 
-// logsIn tells whether a request carries name and password.
+// logsIn tells whether a request carries user name and password: it has basic authentication, or creates a session.
 func logsIn(r *http.Request) bool {
 	return r.Header.Get("Authorization") != "" || r.Method == http.MethodPost && strings.HasSuffix(strings.TrimRight(r.URL.Path, "/"), "/Sessions")
 }

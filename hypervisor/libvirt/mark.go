@@ -22,7 +22,7 @@ const maxMetadata = 1 << 20
 type mark struct {
 	ID    string
 	Epoch int64
-	// Incarnation of the control plane's database gave Epoch; empty: unknown.
+	// Incarnation is the incarnation of the control plane's database that gave Epoch; empty: unknown.
 	Incarnation string
 	Name        string // the user's
 	// Rescue is what it boots from in place of its disks; empty: its own disks.

@@ -28,7 +28,7 @@ const (
 
 // Enroll makes the nodes, active with systems of their own, as many at once as there are workers, and puts
 // those that are to be there into rescue. Nodes of an earlier run are taken over. Faults begin after that.
-// What goes wrong with one node is a complaint, not an end. The error says why no node could be rescued: then none is enrolled.
+// The failure of one node ends nothing: Enroll complains and goes on. An error says why no node could be rescued; then none is enrolled.
 func (f *Fleet) Enroll(ctx context.Context) error {
 	if err := f.canRescue(ctx); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (f *Fleet) Enroll(ctx context.Context) error {
 	return nil
 }
 
-// canRescue asks the control plane, by the first node that is to be rescued, what stands in the way of that: it would in the way of all.
+// canRescue asks the control plane for the preflight of the first node that is to be rescued. A reason against it is one against all nodes.
 func (f *Fleet) canRescue(ctx context.Context) error {
 	i := 0
 	for i < len(f.machines) && !f.machines[i].rescued && !f.machines[i].held {
@@ -49,12 +49,12 @@ func (f *Fleet) canRescue(ctx context.Context) error {
 	}
 	there, err := f.create(ctx, i)
 	if err != nil {
-		return nil // its enrollment tells
+		return nil // its enrollment reports the error
 	}
 	var found native.Preflight
 	path := "/nodes/" + f.UUID(i) + "/preflight"
 	if err := f.again(ctx, func() error { return f.api().Ask(ctx, client.Native, http.MethodGet, path, nil, nil, &found) }); err != nil {
-		return nil // nothing is known against it
+		return nil // the control plane knows no reason
 	}
 	for _, one := range found.Operations {
 		if one.Operation != "rescue" || len(one.Reasons) == 0 {

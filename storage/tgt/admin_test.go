@@ -255,7 +255,7 @@ func TestUnexportDropsConnections(t *testing.T) {
 	}
 }
 
-// TestExcludeTakesSingleNamesOff: with and without leave, on this target alone; what was taken and not done is told.
+// TestExcludeTakesSingleNamesOff: with and without a place on the list, on this target alone. A call that tgtd accepts and does not carry out is an error.
 func TestExcludeTakesSingleNamesOff(t *testing.T) {
 	t.Parallel()
 	isAlice := func(name string) bool { return name == alice }
@@ -283,7 +283,7 @@ func TestExcludeTakesSingleNamesOff(t *testing.T) {
 	}
 }
 
-// TestOneTargetOfAFile: two targets of one file have a list of initiators each, so the file would have two writers.
+// TestOneTargetOfAFile: each target has its own list of initiators, so two targets of a file would let in two writers.
 func TestOneTargetOfAFile(t *testing.T) {
 	t.Parallel()
 	p := played{Targets: []playedTarget{{Tid: 1, Name: "iqn.2001-04.com.example:own", File: "v1.raw", Allowed: []string{alice}, Conns: []string{alice}}}}

@@ -81,7 +81,8 @@ func (t *Tgt) export(ctx context.Context, name, path, initiator string) error {
 	return t.exclusive(ctx, name, initiator)
 }
 
-// onlyTarget refuses a file that another target shows: each has a list of initiators of its own, so the file would have two writers.
+// onlyTarget refuses a file that is a LUN of another target. Each target has its own list of initiators, so two targets of a file let in
+// two writers. problem.Conflict.
 func (t *Tgt) onlyTarget(ctx context.Context, name, path string) error {
 	all, err := t.targets(ctx)
 	if err != nil {

@@ -239,13 +239,13 @@ func (t *Tgt) revoke(ctx context.Context, initiators map[string]bool) error {
 	return nil
 }
 
-// Exclude is storage.Excluder's.
-func (t *Tgt) Exclude(ctx context.Context, name string, goes func(initiator string) bool) error {
+// Exclude implements storage.Excluder.
+func (t *Tgt) Exclude(ctx context.Context, name string, isStale func(initiator string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, methodBound)
 	defer cancel()
 	x, err := t.find(ctx, name)
 	if err == nil {
-		err = t.exclude(ctx, x, goes)
+		err = t.exclude(ctx, x, isStale)
 	}
 	if err != nil {
 		return fmt.Errorf("storage: exclude initiators from %s: %w", name, err)
@@ -253,15 +253,16 @@ func (t *Tgt) Exclude(ctx context.Context, name string, goes func(initiator stri
 	return nil
 }
 
-// exclude takes initiators off a target. A connection may be left of one whose leave was taken away by a call that was cut off.
-func (t *Tgt) exclude(ctx context.Context, x *target, goes func(initiator string) bool) error {
+// exclude takes initiators off a target. It also drops connections of initiators that the list has not any more: a call that was cut off
+// may have left them.
+func (t *Tgt) exclude(ctx context.Context, x *target, isStale func(initiator string) bool) error {
 	list, err := t.connections(ctx, x.tid)
 	if err != nil {
 		return err
 	}
-	found := slices.ContainsFunc(list, func(c connection) bool { return goes(c.initiator) })
+	found := slices.ContainsFunc(list, func(c connection) bool { return isStale(c.initiator) })
 	for _, name := range x.allowed {
-		if !initiatorForm.MatchString(name) || !goes(name) {
+		if !initiatorForm.MatchString(name) || !isStale(name) {
 			continue
 		}
 		found = true
@@ -272,7 +273,7 @@ func (t *Tgt) exclude(ctx context.Context, x *target, goes func(initiator string
 	if !found {
 		return nil
 	}
-	if err := t.dropTwice(ctx, goes, x.name); err != nil {
+	if err := t.dropTwice(ctx, isStale, x.name); err != nil {
 		return err
 	}
 	now, err := t.find(ctx, x.name)
@@ -280,7 +281,7 @@ func (t *Tgt) exclude(ctx context.Context, x *target, goes func(initiator string
 		return err
 	}
 	for _, name := range now.allowed {
-		if initiatorForm.MatchString(name) && goes(name) {
+		if initiatorForm.MatchString(name) && isStale(name) {
 			return problem.Unavailablef("target %s still allows %s", x.name, name)
 		}
 	}

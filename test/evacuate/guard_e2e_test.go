@@ -20,7 +20,7 @@ import (
 	"salvor/test/program"
 )
 
-// TestSecondGuard: where the first guard is lied to, the second one keeps two guests from writing to one disk. A file in a shared store has
+// TestSecondGuard: if false evidence passes the first guard, the second one prevents two guests from writing to one disk. A file in a shared store has
 // its owner lease, a volume has the list of initiators of its target. QEMU locks nothing here.
 func TestSecondGuard(t *testing.T) {
 	times := 1
@@ -118,7 +118,7 @@ func (s *scene) falseWord() {
 	}
 }
 
-// falseAttestation is a person who says of a host that lives that it is off. Its agent has ended, so nobody ends its guest, and its BMC is
+// falseAttestation is an attestation that a live host is off. The host's agent has ended, so nobody ends its guest, and its BMC is
 // dead. Nor does the storage answer while the host is fenced and the move begins, so the guest still has its volume.
 func (s *scene) falseAttestation() {
 	s.Helper()
@@ -142,7 +142,7 @@ func (s *scene) falseAttestation() {
 	s.join(s.host(s.source))
 }
 
-// attest has a host fenced by a person's word, against all the live evidence that may be disputed.
+// attest fences a host by an attestation that disputes all live evidence that may be disputed.
 func (s *scene) attest(host, words string) {
 	s.Helper()
 	s.await("a receipt by the word of a person", func() bool {

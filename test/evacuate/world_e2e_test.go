@@ -166,7 +166,7 @@ func (w *world) startStorage() {
 	})
 }
 
-// tgtadm is what the server calls: it reaches the daemon, or writes down that it was called in vain.
+// tgtadm is the program that the server calls. It calls the daemon, or fails and records the call.
 const tgtadm = `#!/bin/sh
 [ -e %[1]s/silent ] || exec tgtadm "$@"
 echo "$@" >> %[1]s/silent

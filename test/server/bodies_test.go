@@ -28,7 +28,7 @@ var bodies []byte
 // unknownKey are the words by which the faces refuse a body because of a key.
 var unknownKey = regexp.MustCompile(`(?i)additional propert|unknown (field|attribute|key)|unexpected|unrecogni`)
 
-// TestNoBodyOfAClientHasAnUnknownKey sends what clients send: whatever else may be wrong, no key of it is unknown.
+// TestNoBodyOfAClientHasAnUnknownKey sends the recorded bodies: an answer may refuse one, but never because of an unknown key.
 func TestNoBodyOfAClientHasAnUnknownKey(t *testing.T) {
 	s := program.Serve(t, "")
 	send := func(method, path, version string, body []byte) (int, string) {

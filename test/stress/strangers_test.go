@@ -85,7 +85,7 @@ type target struct {
 	short  bool // a short round, of which no time is measured
 }
 
-// newTarget starts it; secured: the API speaks TLS.
+// newTarget starts the attacked control plane; secured: its API speaks TLS.
 func newTarget(t *testing.T, nodes int, secured bool) *target {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("password"), bcrypt.MinCost)
@@ -373,7 +373,7 @@ func (l *load) slowReader(c net.Conn) {
 	}
 }
 
-// handshakes begins so many TLS handshakes in a second and ends every second of them; of the others no more comes than the first message.
+// handshakes begins rate TLS handshakes in each second. It completes every second one, and sends only the first message of the others.
 func (l *load) handshakes(rate int) {
 	near, far := net.Pipe()
 	go func() { _ = tls.Client(near, &tls.Config{InsecureSkipVerify: true}).Handshake() }()

@@ -42,7 +42,7 @@ const (
 	patroniTime = 2 * time.Minute
 )
 
-// TestPatroni: a switchover and the kill of the leader's machine, under work, lose no accepted change and do none twice. It is run by
+// TestPatroni: a switchover and the kill of the leader's machine, under work, lose no accepted change and do none twice. Run it by
 // hand: it needs Debian's patroni, etcd-server and python3-etcd, and takes minutes, because Patroni waits for its ttl.
 func TestPatroni(t *testing.T) {
 	if os.Getenv("SALVOR_PATRONI") == "" {

@@ -118,7 +118,8 @@ type Clean struct {
 	Do string `json:"do"`
 	// Epoch is the server's now: only a guest of a lower one is touched.
 	Epoch int64 `json:"epoch"`
-	// Incarnation of the database must be in the mark of a guest that is touched; empty: any guest below Epoch is.
+	// Incarnation is the incarnation of the database that a guest's mark must name before the host touches the guest; empty: the host
+	// touches any guest below Epoch.
 	Incarnation string `json:"incarnation,omitempty"`
 	// Spec is a compute.Spec, of which the disks are taken that go.
 	Spec json.RawMessage `json:"spec,omitempty"`

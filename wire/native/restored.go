@@ -42,7 +42,7 @@ type RestoredLoseWitnesses struct {
 	DryRun    bool     `json:"dry_run"`
 }
 
-// RestoredWitnessesLost answers with a line for each witness; with DryRun nothing was done.
+// RestoredWitnessesLost is the answer: a line for each witness. With DryRun nothing was done.
 type RestoredWitnessesLost struct {
 	Lines []string `json:"lines"`
 }

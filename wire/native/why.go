@@ -38,8 +38,8 @@ type Why struct {
 	Deadline *Deadline `json:"deadline,omitempty"`
 	// Next are the commands to run next, the best first; none: nothing need be done.
 	Next []Command `json:"next"`
-	// Accepts are the requests that the subject's state admits now: provision verbs and power targets of a node ("rescue", "power off"),
-	// actions of a server ("start", "hard reboot"). Permission and preflight are checked when one is made. A host has none.
+	// Accepts lists the requests that the subject's state admits now: provision verbs and power targets of a node ("rescue", "power off"),
+	// actions of a server ("start", "hard reboot"). salvor checks permission and preflight when it gets one. A host has none.
 	Accepts []string `json:"accepts"`
 	// At is when the answer was true, by the server's clock.
 	At time.Time `json:"at"`
