@@ -81,7 +81,7 @@ func (w *world) Node(_ context.Context, ident string) (*metal.Node, error) {
 }
 
 // CheckAll finds that the node can be inspected, and not rescued.
-func (w *world) CheckAll(ctx context.Context, ident string) (*metal.Node, []metal.OperationCheck, error) {
+func (w *world) CheckAll(ctx context.Context, ident string, _ metal.RunbookFilter) (*metal.Node, []metal.OperationCheck, error) {
 	n, err := w.Node(ctx, ident)
 	return n, []metal.OperationCheck{{Kind: "rescue", Now: true, Reasons: []metal.Reason{{Interface: "boot", Text: "no kernel at 10.1.1.1"}}}, {Kind: "inspect"}}, err
 }
