@@ -47,15 +47,9 @@ type Prober struct {
 
 // probe is what is known of a URL. Its fields are guarded by Prober.mu.
 type probe struct {
-	answer
+	err  error         // nil where the server gives the content, or where that cannot be known
 	at   time.Time     // of the last answer; zero: there was none
 	done chan struct{} // closed when the question in work ends; nil: none is
-}
-
-// answer is what a server said: err is nil where it gives the content, or where that cannot be known.
-type answer struct {
-	err     error
-	version string // the content's validators; empty: unknown
 }
 
 // NewProber makes a prober that goes where the guard lets.
@@ -84,17 +78,12 @@ func (m marked) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Ask tells why a GET of the URL would give nothing: refused, not there, or no answer. It is nil where the server would give it, where
 // that cannot be known (5xx, 405), and where nothing is known when ctx ends. The error is Invalid and names no URL.
-func (p *Prober) Ask(ctx context.Context, ref string) error { return p.ask(ctx, ref).err }
-
-// Version gives what changes when the content does; empty: the server does not tell.
-func (p *Prober) Version(ctx context.Context, ref string) string { return p.ask(ctx, ref).version }
-
-func (p *Prober) ask(ctx context.Context, ref string) answer {
+func (p *Prober) Ask(ctx context.Context, ref string) error {
 	p.mu.Lock()
 	e := p.entryLocked(ref)
 	if e == nil {
 		p.mu.Unlock()
-		return answer{}
+		return nil
 	}
 	kept := keptFound
 	if e.err != nil {
@@ -102,7 +91,7 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	if !e.at.IsZero() && p.now().Sub(e.at) < kept {
 		defer p.mu.Unlock()
-		return e.answer
+		return e.err
 	}
 	if e.done == nil {
 		e.done = make(chan struct{})
@@ -116,7 +105,7 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return e.answer // the former one where there is no newer
+	return e.err // the former one where there is no newer
 }
 
 // entryLocked finds or makes the entry of a URL. A full table loses one that no question is about; nil: each has one.
@@ -150,27 +139,25 @@ func (p *Prober) question(ref string, e *probe) {
 	<-p.slots
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.answer, e.at = got, p.now()
+	e.err, e.at = got, p.now()
 	close(e.done)
 	e.done = nil
 }
 
 // look asks by HEAD. Servers refuse HEAD where they would serve GET, as those of signed URLs do, so one byte decides.
-func (p *Prober) look(ctx context.Context, ref string) answer {
+func (p *Prober) look(ctx context.Context, ref string) error {
 	resp, err := p.request(ctx, http.MethodHead, ref)
 	if err == nil && resp.StatusCode/100 != 2 {
 		resp, err = p.request(ctx, http.MethodGet, ref)
 	}
 	if err != nil {
-		return answer{err: silence(err)}
+		return silence(err)
 	}
 	switch code := resp.StatusCode; code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
-		return answer{err: problem.Invalidf("the server answers %d %s", code, http.StatusText(code))}
-	case http.StatusOK, http.StatusPartialContent:
-		return answer{version: resp.Header.Get("ETag") + resp.Header.Get("Last-Modified")}
+		return problem.Invalidf("the server answers %d %s", code, http.StatusText(code))
 	}
-	return answer{}
+	return nil
 }
 
 func (p *Prober) request(ctx context.Context, method, ref string) (*http.Response, error) {
