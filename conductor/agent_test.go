@@ -102,7 +102,7 @@ func (b *bench) Give(_ context.Context, _ *metal.Node, _ driver.Agent, name stri
 	key := name
 	switch name {
 	case agent.GetCleanSteps:
-		res.Outcome = json.RawMessage(`{"clean_steps": {"m": [{"step": "erase_devices", "interface": "deploy", "priority": 10}, {"step": "erase_devices_metadata", "interface": "deploy", "priority": 50}, {"step": "restarting", "interface": "deploy", "priority": 5, "reboot_requested": true}]}, "hardware_manager_version": {"m": "1"}}`)
+		res.Outcome = json.RawMessage(`{"clean_steps": {"m": [{"step": "erase_devices", "interface": "deploy", "priority": 10}, {"step": "erase_devices_metadata", "interface": "deploy", "priority": 50}, {"step": "restarting", "interface": "deploy", "priority": 5, "reboot_requested": true}, {"step": "not_ours", "interface": "vendor", "priority": 90}]}, "hardware_manager_version": {"m": "1"}}`)
 	case agent.GetDeploySteps:
 		res.Outcome = json.RawMessage(`{"deploy_steps": {"m": [{"step": "inject_files", "interface": "deploy", "priority": 0}]}, "hardware_manager_version": {"m": "1"}}`)
 	case agent.GetServiceSteps:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,42 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 	case "inspect":
 		p.inspect()
 	}
+	p.steps()
 	return p.Preflight
+}
+
+// steps tells which steps the node does not have. Those that its agent may have are not judged: which it has is known when it runs.
+func (p *preflight) steps() {
+	asked := slices.ContainsFunc(p.op.Steps, func(l metal.StepList) bool { return l.Of == "" })
+	if len(p.op.Steps) == 0 || p.op.Kind == "deploy" && !p.NeedsRamdisk && !asked { // templates alone bring nothing there
+		return
+	}
+	offered, err := p.c.driverSteps(p.ctx, p.op.Kind, p.m)
+	if err != nil {
+		return
+	}
+	for _, list := range p.op.Steps {
+		for _, s := range list.Steps {
+			if p.NeedsRamdisk && !list.DisableRamdisk && p.m.agentHasSteps(s.Interface) {
+				continue
+			}
+			found, err := choose(offered, s)
+			if err == nil && (p.op.Kind != "deploy" || s.Priority > 0) {
+				err = found.checkArgs()
+			}
+			if err != nil && p.m.heedsAgents() && p.m.agentHasSteps(s.Interface) {
+				err = problem.Invalidf("%w; the ramdisk may have it: leave disable_ramdisk out", err)
+			}
+			if err != nil && list.Of != "" {
+				err = problem.Invalidf("%s: %w", list.Of, err)
+			}
+			kind := s.Interface
+			if p.op.Kind == "deploy" {
+				kind = "deploy"
+			}
+			p.add(kind, err)
+		}
+	}
 }
 
 // preflight collects reasons.
@@ -210,6 +246,13 @@ func (c *Conductor) check(ctx context.Context, r *job.Run, m *machine) job.Outco
 	op, err := operationOf(r)
 	if err != nil {
 		return job.Fail(err)
+	}
+	if op.HasSteps {
+		asked, _, err := c.steps(ctx, m.node.ID)
+		if err != nil {
+			return job.From(err)
+		}
+		op.Steps = []metal.StepList{{Steps: asked, DisableRamdisk: op.DisableRamdisk}}
 	}
 	c.rereadBMC(ctx, r, m, bmcFresh)
 	found, err := c.Nodes.Check(ctx, m.node, op, c)

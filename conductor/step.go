@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,6 +34,8 @@ type chore struct {
 	By doer `json:"by"`
 	// Reboot: the ramdisk has to be booted anew after it.
 	Reboot bool `json:"reboot,omitempty"`
+	// takes are the arguments that an interface knows; empty: it takes none. Nobody knows those of the agent's steps.
+	takes map[string]driver.ArgInfo
 }
 
 func (s chore) name() string { return s.Interface + "." + s.Step.Step }
@@ -133,28 +136,19 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 			return job.Fail(err)
 		}
 	}
+	for _, s := range list.Chores {
+		if err := s.checkArgs(); err != nil {
+			return job.Fail(err)
+		}
+	}
 	return job.Done(c.saveSteps(m.node.ID, list), c.resume(ctx, m))
 }
 
 // offered lists what can be done on the node: by its interfaces, by us, and by the agent if one runs.
 func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *course) ([]chore, job.Outcome, bool) {
-	var all []chore
-	for _, kind := range append(slices.Clone(metal.InterfaceKinds), "firmware") {
-		runner := c.runner(m, kind)
-		if runner == nil || slices.ContainsFunc(all, func(s chore) bool { return s.Interface == kind && s.By == byDriver }) {
-			continue
-		}
-		steps, err := runner.Steps(ctx, m.node)
-		if err != nil {
-			return nil, job.From(err), false
-		}
-		for _, s := range steps {
-			priority := s.Priority
-			if r.Kind == "deploy" {
-				priority = s.DeployPriority
-			}
-			all = append(all, chore{Step: metal.Step{Interface: s.Interface, Step: s.Name, Priority: priority}, By: byDriver, Reboot: s.Restarts})
-		}
+	all, err := c.driverSteps(ctx, r.Kind, m)
+	if err != nil {
+		return nil, job.From(err), false
 	}
 	if r.Memo[roadNote] != byRamdisk {
 		return all, job.Outcome{}, true
@@ -173,11 +167,44 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *c
 		return nil, job.From(err), false
 	}
 	for _, s := range theirs {
-		if !slices.ContainsFunc(all, func(o chore) bool { return o.name() == s.name() }) {
+		if m.agentHasSteps(s.Interface) && !slices.ContainsFunc(all, func(o chore) bool { return o.name() == s.name() }) {
 			all = append(all, s)
 		}
 	}
 	return all, job.Outcome{}, true
+}
+
+// driverSteps lists what the node's interfaces do without an agent. No machine is asked.
+func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([]chore, error) {
+	var all []chore
+	for _, kind := range append(slices.Clone(metal.InterfaceKinds), "firmware") {
+		runner := c.runner(m, kind)
+		if runner == nil || slices.ContainsFunc(all, func(s chore) bool { return s.Interface == kind && s.By == byDriver }) {
+			continue
+		}
+		steps, err := runner.Steps(ctx, m.node)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range steps {
+			priority := s.Priority
+			if of == "deploy" {
+				priority = s.DeployPriority
+			}
+			all = append(all, chore{Step: metal.Step{Interface: s.Interface, Step: s.Name, Priority: priority}, By: byDriver, Reboot: s.Restarts, takes: s.ArgsInfo})
+		}
+	}
+	return all, nil
+}
+
+// agentHasSteps tells whether the agent's steps of a kind of interface count: as in Ironic, those of deploy, and those of raid where
+// the agent makes the volumes.
+func (m *machine) agentHasSteps(kind string) bool {
+	if kind != "raid" {
+		return kind == "deploy"
+	}
+	i, ok := m.info.Find(m.node, kind)
+	return ok && !i.Unsupported && m.hardware.Part(kind, i.Name) == nil
 }
 
 // agentSteps asks the agent which steps it has; asking may be repeated.
@@ -283,23 +310,36 @@ func choose(offered []chore, s metal.Step) (chore, error) {
 	return chore{}, problem.Invalidf("there is no step %.255s of the interface %s here: %s", s.Step, s.Interface, has)
 }
 
-// templateSteps are those of the deploy templates that the instance's traits choose.
-func (c *Conductor) templateSteps(ctx context.Context, n *metal.Node) ([]metal.Step, error) {
-	wanted, _ := n.InstanceInfo["traits"].([]any)
-	if len(wanted) == 0 {
-		return nil, nil
+// checkArgs tells which arguments an interface's step lacks, and which it does not know.
+func (s chore) checkArgs() error {
+	if s.By != byDriver {
+		return nil
 	}
-	templates, err := c.Nodes.TemplatesFor(ctx, nil, n)
-	if err != nil {
-		return nil, err
-	}
-	var out []metal.Step
-	for _, t := range templates {
-		if slices.ContainsFunc(wanted, func(v any) bool { return v == t.Name }) {
-			out = append(out, t.Steps...)
+	for _, name := range slices.Sorted(maps.Keys(s.takes)) {
+		if _, ok := s.Args[name]; !ok && s.takes[name].Required {
+			return problem.Invalidf("the step %s needs the argument %s", s.name(), name)
 		}
 	}
-	return out, nil
+	for _, name := range slices.Sorted(maps.Keys(s.Args)) {
+		if _, ok := s.takes[name]; !ok {
+			has := "it has none"
+			if len(s.takes) > 0 {
+				has = "it has " + strings.Join(slices.Sorted(maps.Keys(s.takes)), ", ")
+			}
+			return problem.Invalidf("the step %s has no argument %.100q: %s", s.name(), name, has)
+		}
+	}
+	return nil
+}
+
+// templateSteps are those of the deploy templates that the instance's traits choose.
+func (c *Conductor) templateSteps(ctx context.Context, n *metal.Node) ([]metal.Step, error) {
+	templates, err := c.Nodes.ChosenTemplates(ctx, n)
+	var out []metal.Step
+	for _, t := range templates {
+		out = append(out, t.Steps...)
+	}
+	return out, err
 }
 
 // merged orders a deployment: what was asked for beats what templates say, which beats what the

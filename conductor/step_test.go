@@ -141,7 +141,7 @@ type slow struct {
 }
 
 func (s *slow) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
-	return []driver.Step{{Interface: "bios", Name: "apply", Priority: 0}}, nil
+	return []driver.Step{{Interface: "bios", Name: "apply", ArgsInfo: map[string]driver.ArgInfo{"secret": {}}}}, nil
 }
 
 func (s *slow) RunStep(_ context.Context, n *metal.Node, step metal.Step) (bool, error) {
@@ -171,6 +171,27 @@ func TestStepOfAnInterface(t *testing.T) {
 	n := b.ends(t)
 	if n.ProvisionState != metal.Active || bios.runs != 2 || n.InternalInfo["bios"] != 2.0 || b.power != metal.PowerOn || len(n.ServiceStep) > 0 {
 		t.Errorf("runs %d, %v: %s", bios.runs, n.InternalInfo, b.picture(t))
+	}
+}
+
+// TestStepThatNoInterfaceHas fails in the first action: no ramdisk is booted to find it missing.
+func TestStepThatNoInterfaceHas(t *testing.T) {
+	t.Parallel()
+	for _, w := range workers {
+		if w.name != "rebuild" && w.name != "clean" && w.name != "service" {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			b := workingBench(t, w)
+			b.run(t)
+			verb := map[string]metal.Verb{"rebuild": metal.Rebuild, "clean": metal.Clean, "service": metal.Service}[w.name]
+			b.withSteps(t, verb, `[{"interface": "bios", "step": "no_such", "priority": 90}]`)
+			b.asFound(t, w)
+			if n := b.until(t, w.failed); b.systemOn != 0 || !strings.Contains(n.LastError, "there is no step no_such of the interface bios here") {
+				t.Errorf("booted %d times, error %q", b.systemOn, n.LastError)
+			}
+		})
 	}
 }
 

@@ -47,15 +47,9 @@ type Prober struct {
 
 // probe is the cache entry of a URL. Prober.mu guards its fields.
 type probe struct {
-	answer
+	err  error         // nil where the server gives the content, or where that cannot be known
 	at   time.Time     // of the last answer; zero: there was none
 	done chan struct{} // closed when the running request ends; nil: no request runs
-}
-
-// answer is the result of a request: err is nil if the server serves the content, or if that cannot be known.
-type answer struct {
-	err     error
-	version string // the content's validators; empty: unknown
 }
 
 // NewProber returns a Prober that connects only to addresses that the guard allows.
@@ -84,17 +78,12 @@ func (m guardMarker) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Ask tells why a GET of the URL would fail: the server refuses, has no such file, or does not answer. It returns nil if the server would
 // serve it, if that cannot be known (5xx, 405), and if ctx ends first. The error is problem.Invalid and contains no URL.
-func (p *Prober) Ask(ctx context.Context, ref string) error { return p.ask(ctx, ref).err }
-
-// Version gives the validators of the content (ETag and Last-Modified), which change when it changes; empty: the server gives none.
-func (p *Prober) Version(ctx context.Context, ref string) string { return p.ask(ctx, ref).version }
-
-func (p *Prober) ask(ctx context.Context, ref string) answer {
+func (p *Prober) Ask(ctx context.Context, ref string) error {
 	p.mu.Lock()
 	e := p.entryLocked(ref)
 	if e == nil {
 		p.mu.Unlock()
-		return answer{}
+		return nil
 	}
 	kept := foundTTL
 	if e.err != nil {
@@ -102,7 +91,7 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	if !e.at.IsZero() && p.now().Sub(e.at) < kept {
 		defer p.mu.Unlock()
-		return e.answer
+		return e.err
 	}
 	if e.done == nil {
 		e.done = make(chan struct{})
@@ -116,7 +105,7 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return e.answer // the former answer, if ctx ended first
+	return e.err // of the former answer, if ctx ended first
 }
 
 // entryLocked finds or makes the entry of a URL. A full cache evicts the oldest entry without a running request; nil: all entries have one.
@@ -150,27 +139,25 @@ func (p *Prober) question(ref string, e *probe) {
 	<-p.slots
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.answer, e.at = got, p.now()
+	e.err, e.at = got, p.now()
 	close(e.done)
 	e.done = nil
 }
 
 // look asks by HEAD. Some servers refuse HEAD where they serve GET, for example those of signed URLs, so it then asks for one byte by GET.
-func (p *Prober) look(ctx context.Context, ref string) answer {
+func (p *Prober) look(ctx context.Context, ref string) error {
 	resp, err := p.request(ctx, http.MethodHead, ref)
 	if err == nil && resp.StatusCode/100 != 2 {
 		resp, err = p.request(ctx, http.MethodGet, ref)
 	}
 	if err != nil {
-		return answer{err: connectionError(err)}
+		return connectionError(err)
 	}
 	switch code := resp.StatusCode; code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
-		return answer{err: problem.Invalidf("the server answers %d %s", code, http.StatusText(code))}
-	case http.StatusOK, http.StatusPartialContent:
-		return answer{version: resp.Header.Get("ETag") + resp.Header.Get("Last-Modified")}
+		return problem.Invalidf("the server answers %d %s", code, http.StatusText(code))
 	}
-	return answer{}
+	return nil
 }
 
 func (p *Prober) request(ctx context.Context, method, ref string) (*http.Response, error) {

@@ -2,6 +2,7 @@ package metal
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +18,18 @@ type Operation struct {
 	// HasSteps tells whether steps were asked for, or deploy templates of the instance's traits bring some.
 	HasSteps       bool
 	DisableRamdisk bool
+	// Steps are the lists of them, as far as they are known. Nodes.Check adds those of deploy templates.
+	Steps []StepList
 	// FromVolumes tells whether the node boots from its volume targets. Nodes.Check sets it.
 	FromVolumes bool
+}
+
+// StepList is a list of steps that an operation does.
+type StepList struct {
+	// Of names the record that brings them, such as "runbook burn-in"; empty: the request does.
+	Of             string
+	Steps          []Step
+	DisableRamdisk bool // as a runbook says
 }
 
 // Reason is one cause because of which an operation cannot succeed.
@@ -141,19 +152,32 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 // complete fills in what the store knows of the operation.
 func (s *Nodes) complete(ctx context.Context, n *Node, op Operation, g gathered) (Operation, error) {
 	op.FromVolumes = g.plan.Root != nil
-	if op.Kind != "deploy" || op.HasSteps {
+	if op.Kind != "deploy" {
 		return op, nil
 	}
-	wanted, _ := n.InstanceInfo["traits"].([]any)
-	if len(wanted) == 0 {
-		return op, nil
-	}
-	templates, err := s.TemplatesFor(ctx, nil, n)
+	templates, err := s.ChosenTemplates(ctx, n)
 	for _, t := range templates {
-		op.HasSteps = op.HasSteps || slices.Contains(wanted, any(t.Name)) && len(t.Steps) > 0
+		if len(t.Steps) > 0 {
+			op.HasSteps, op.Steps = true, append(op.Steps, StepList{Of: "deploy template " + t.Name, Steps: t.Steps})
+		}
 	}
 	return op, err
 }
+
+// approvedRunbooks gives the steps of the runbooks that may be run on the node.
+func (s *Nodes) approvedRunbooks(ctx context.Context, n *Node, seen RunbookFilter) ([]StepList, error) {
+	all, err := s.store.Runbooks().List(ctx, nil, seen, record.Page{Limit: maxRunbooks})
+	var out []StepList
+	for _, r := range all {
+		if r.Approves(n, true) == nil || r.Approves(n, false) == nil {
+			out = append(out, StepList{Of: "runbook " + r.Name, Steps: r.Ordered(), DisableRamdisk: r.DisableRamdisk})
+		}
+	}
+	return out, err
+}
+
+// maxRunbooks bounds how many runbooks a check of all operations looks at.
+const maxRunbooks = 1000
 
 // reasons holds each text once.
 type reasons []Reason
@@ -201,8 +225,9 @@ func (n *Node) takes(kind job.Kind) bool {
 	return slices.ContainsFunc(Transitions, func(t Transition) bool { return t.From == n.ProvisionState && t.Verb != "" && t.Job == kind })
 }
 
-// CheckAll checks every operation that works on a machine.
-func (s *Nodes) CheckAll(ctx context.Context, ident string) (*Node, []OperationCheck, error) {
+// CheckAll checks every operation that works on a machine. Cleaning and service are checked with the runbooks of the filter that are
+// approved for the node.
+func (s *Nodes) CheckAll(ctx context.Context, ident string, seen RunbookFilter) (*Node, []OperationCheck, error) {
 	n, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return nil, nil, err
@@ -211,10 +236,17 @@ func (s *Nodes) CheckAll(ctx context.Context, ident string) (*Node, []OperationC
 	if err != nil {
 		return nil, nil, err
 	}
+	runbooks, err := s.approvedRunbooks(ctx, n, seen)
+	if err != nil {
+		return nil, nil, err
+	}
 	out := make([]OperationCheck, 0, len(checked))
 	bounded, cancel := boundedChecker(ctx, s.opts.Checker)
 	defer cancel()
 	for _, op := range checked {
+		if op.Kind == "clean" || op.Kind == "service" {
+			op.Steps = runbooks
+		}
 		found, err := s.checkOperation(ctx, n, op, bounded, g)
 		if err != nil {
 			return nil, nil, err
@@ -229,9 +261,17 @@ func (s *Nodes) ready(ctx context.Context, n *Node, t Transition, args Provision
 	if t.Job == "" {
 		return nil
 	}
+	op := Operation{Kind: t.Job, DisableRamdisk: args.DisableRamdisk}
+	if text := args.steps(); len(text) > 0 {
+		asked := StepList{DisableRamdisk: args.DisableRamdisk}
+		if err := json.Unmarshal(text, &asked.Steps); err != nil {
+			return problem.Invalidf("the steps cannot be read: %w", err)
+		}
+		op.HasSteps, op.Steps = true, []StepList{asked}
+	}
 	bounded, cancel := boundedChecker(ctx, s.opts.Checker)
 	defer cancel()
-	found, err := s.Check(ctx, n, Operation{Kind: t.Job, HasSteps: len(args.steps()) > 0, DisableRamdisk: args.DisableRamdisk}, bounded)
+	found, err := s.Check(ctx, n, op, bounded)
 	if err != nil || len(found) == 0 {
 		return err
 	}

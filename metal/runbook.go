@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 
-	"salvor/job"
 	"salvor/problem"
 	"salvor/record"
 )
@@ -132,10 +131,12 @@ func (r *Runbook) Ordered() []Step {
 	return steps
 }
 
-// TemplatesFor gives the deploy templates that bear the name of a trait of the node.
-func (s *Nodes) TemplatesFor(ctx context.Context, tx job.Tx, n *Node) ([]*DeployTemplate, error) {
-	if len(n.Traits) == 0 {
+// ChosenTemplates are the deploy templates that the instance's traits choose, among those of the node's.
+func (s *Nodes) ChosenTemplates(ctx context.Context, n *Node) ([]*DeployTemplate, error) {
+	wanted, _ := n.InstanceInfo["traits"].([]any)
+	names := slices.DeleteFunc(slices.Clone(n.Traits), func(t string) bool { return !slices.Contains(wanted, any(t)) })
+	if len(names) == 0 {
 		return nil, nil
 	}
-	return s.store.DeployTemplates().List(ctx, tx, DeployTemplateFilter{Names: n.Traits}, record.Page{Limit: len(n.Traits)})
+	return s.store.DeployTemplates().List(ctx, nil, DeployTemplateFilter{Names: names}, record.Page{Limit: len(names)})
 }

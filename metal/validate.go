@@ -18,7 +18,7 @@ type Validity struct {
 // Validate tells for each kind of interface whether it can work. It asks no machine:
 // it compares the record with what the conductors published, and checks the operations that belong to each interface.
 func (s *Nodes) Validate(ctx context.Context, ident string) (map[string]Validity, error) {
-	n, all, err := s.CheckAll(ctx, ident)
+	n, all, err := s.CheckAll(ctx, ident, RunbookFilter{})
 	if err != nil {
 		return nil, err
 	}

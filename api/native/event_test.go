@@ -62,7 +62,7 @@ func TestWhyIsForThoseWhoMaySee(t *testing.T) {
 		says      string
 	}{
 		{"admin", "/nodes/kea/why", 200, "10.1.1.1"}, {"ann", "/nodes/" + n.ID + "/why", 200, "10.1.1.1"}, {"bob", "/nodes/kea/why", 200, "its owner may see why"},
-		{"eve", "/nodes/kea/why", 404, ""}, {"ann", "/nodes/kea/preflight", 200, "no kernel"}, {"eve", "/nodes/kea/preflight", 404, ""}, {"admin", "/nodes/ghost/why", 404, ""},
+		{"eve", "/nodes/kea/why", 404, ""}, {"ann", "/nodes/kea/preflight", 200, "no kernel"}, {"ann", "/nodes/kea/preflight", 200, "seen by project ann"}, {"eve", "/nodes/kea/preflight", 404, ""}, {"admin", "/nodes/ghost/why", 404, ""},
 		{"admin", "/servers/" + srv.ID + "/why", 200, "has no host"}, {"ann", "/servers/web1/why", 200, "has no host"}, {"bob", "/servers/" + srv.ID + "/why", 404, ""},
 		{"bob", "/servers/web1/why", 404, ""}, {"admin", "/hosts/vm7/why", 200, "never renewed its lease"}, {"ann", "/hosts/vm7/why", 404, ""},
 	} {

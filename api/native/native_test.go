@@ -80,10 +80,10 @@ func (w *world) Node(_ context.Context, ident string) (*metal.Node, error) {
 	return nil, problem.NotFoundf("Node %s could not be found.", ident)
 }
 
-// CheckAll finds that the node can be inspected, and not rescued.
-func (w *world) CheckAll(ctx context.Context, ident string) (*metal.Node, []metal.OperationCheck, error) {
+// CheckAll finds that the node can not be rescued, and tells whose runbooks it was to look at.
+func (w *world) CheckAll(ctx context.Context, ident string, seen metal.RunbookFilter) (*metal.Node, []metal.OperationCheck, error) {
 	n, err := w.Node(ctx, ident)
-	return n, []metal.OperationCheck{{Kind: "rescue", Now: true, Reasons: []metal.Reason{{Interface: "boot", Text: "no kernel at 10.1.1.1"}}}, {Kind: "inspect"}}, err
+	return n, []metal.OperationCheck{{Kind: "rescue", Now: true, Reasons: []metal.Reason{{Interface: "boot", Text: "no kernel at 10.1.1.1"}}}, {Kind: "inspect", Reasons: []metal.Reason{{Text: "runbooks seen by project " + seen.Project}}}}, err
 }
 
 func newWorld(t *testing.T) *world {

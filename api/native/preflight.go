@@ -5,6 +5,7 @@ import (
 
 	"salvor/access"
 	"salvor/api"
+	"salvor/metal"
 	"salvor/problem"
 	wire "salvor/wire/native"
 )
@@ -18,7 +19,11 @@ func (s *server) preflightNode(c *api.Call) error {
 	if c.Who.Role == access.Scoped && !s.Policy.Allows("node:validate", c.Who, nodeTarget(n)) {
 		return problem.Forbiddenf("You may not ask what node %s lacks.", n.ID)
 	}
-	n, all, err := s.Nodes.CheckAll(c.R.Context(), n.ID)
+	var seen metal.RunbookFilter
+	if c.Who.Role == access.Scoped && c.Who.Scope.Project != "" {
+		seen.Project = c.Who.Scope.Project
+	}
+	n, all, err := s.Nodes.CheckAll(c.R.Context(), n.ID, seen)
 	if err != nil {
 		return err
 	}

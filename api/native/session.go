@@ -20,8 +20,8 @@ type Nodes interface {
 	List(ctx context.Context, f metal.NodeFilter, p record.Page) ([]*metal.Node, error)
 	// Contacts reads what was heard of these nodes, keyed by node.
 	Contacts(ctx context.Context, ids []string) (map[string]metal.Contact, error)
-	// CheckAll checks every operation that works on a machine.
-	CheckAll(ctx context.Context, ident string) (*metal.Node, []metal.OperationCheck, error)
+	// CheckAll checks every operation that works on a machine, with the runbooks that the asker sees.
+	CheckAll(ctx context.Context, ident string, seen metal.RunbookFilter) (*metal.Node, []metal.OperationCheck, error)
 }
 
 // nodeSessions say which state of a session a provision state is.

@@ -75,7 +75,7 @@ images, and whether the BMCs of some nodes answer. It changes nothing and sends
 no credential but to the database; it looks at neither Keystone, [otel] nor files of users and rules. Each line is ok, warn or fail, and says what to
 do. The exit status is 1 if anything fails.
 With --node NODE it asks the API instead whether rescue, unrescue, deploy, provide, clean, inspect and service could succeed on the node, and
-tells every reason why not; no machine is asked. A reason fails if the node's state takes the operation now, and else warns.`,
+tells every reason why not, those of its approved runbooks and chosen deploy templates included; no machine is asked. A reason fails if the node's state takes the operation now, and else warns.`,
 		Example: "  salvor doctor --config /etc/salvor/salvor.conf\n  salvor doctor --node rack1-7\n  salvor doctor -f json | jq '.[] | select(.level != \"ok\")'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "text" && format != "table" && format != "json" {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -34,13 +35,19 @@ func (w *world) plantMetal() (made ids) {
 	w.must("POST", "/v1/volume/targets", object{"node_uuid": made.node, "volume_type": "iscsi", "boot_index": 0, "volume_id": "v",
 		"properties": object{"target_portal": "127.0.0.1:9", "target_iqn": "iqn.2001-04.com.example:x", "target_lun": 0, "auth_method": "CHAP",
 			"auth_username": chap, "auth_password": chap, "discovery_auth_username": chap, "discovery_auth_password": chap}}, nil)
-	steps := []any{object{"interface": "management", "step": "reset_bmc", "priority": 10, "args": object{"admin_password": w.bird("metal.Step.Args")}}}
-	w.must("POST", "/v1/deploy_templates", object{"name": "CUSTOM_CANARY", "steps": steps}, nil)
-	w.must("POST", "/v1/runbooks", object{"name": "CUSTOM_CANARY", "steps": []any{object{"interface": "management", "step": "reset_bmc", "order": 1,
-		"args": object{"admin_password": w.bird("metal.Step.Args")}}}}, nil)
+	w.must("POST", "/v1/deploy_templates", object{"name": "CUSTOM_CANARY", "steps": []any{w.step(object{"priority": 10})}}, nil)
+	w.must("POST", "/v1/runbooks", object{"name": "CUSTOM_CANARY", "steps": []any{w.step(object{"order": 1})}}, nil)
 	w.try("POST", "/v1/inspection_rules", object{"phase": "main", "sensitive": true, "conditions": []any{},
 		"actions": []any{object{"op": "set-attribute", "args": object{"path": "/driver_info/ipmi_password", "value": w.bird("metal.InspectionRule.Actions")}}}})
 	return made
+}
+
+// step updates firmware that wants a password.
+func (w *world) step(more object) object {
+	update := object{"component": "bmc", "url": "http://127.0.0.1:9/2.0", "admin_password": w.bird("metal.Step.Args")}
+	step := object{"interface": "firmware", "step": "update", "args": object{"settings": []any{update}}}
+	maps.Copy(step, more)
+	return step
 }
 
 func (w *world) patch(path string, values object) {
@@ -85,7 +92,7 @@ func (w *world) node(node string) (n map[string]any) {
 // driveFake has a machine of no BMC go through all that it can.
 func (w *world) driveFake(node string) {
 	w.verb(node, "manage", nil)
-	step := []any{object{"interface": "management", "step": "reset_bmc", "args": object{"admin_password": w.bird("metal.Step.Args")}}}
+	step := []any{w.step(nil)}
 	w.verb(node, "clean", object{"clean_steps": step})
 	w.verb(node, "inspect", nil)
 	w.verb(node, "provide", nil)

@@ -129,7 +129,7 @@ func (w *world) ask(t *testing.T, method, path string, body any) (int, object, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("X-OpenStack-Ironic-API-Version", "1.95")
+	req.Header.Set("X-OpenStack-Ironic-API-Version", "1.108")
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -281,6 +281,8 @@ type broken struct {
 	info, instance, node, port object
 	bend                       func(path string, answer object) int
 	at, want                   string // the interface at which validate says it, and a part of what it says
+	ask                        object // what the request holds beside the target; validate and the doctor know nothing of it
+	template, runbook          object // a step of a deploy template of the instance, or of a runbook that is asked for
 }
 
 func (c broken) state() string {
@@ -289,6 +291,48 @@ func (c broken) state() string {
 	}
 	return "manageable"
 }
+
+func (c broken) request() object {
+	body := request(c.target)
+	maps.Copy(body, c.ask)
+	return body
+}
+
+// withLists makes the template or the runbook of the case.
+func (w *world) withLists(t *testing.T, c *broken) (trait string) {
+	t.Helper()
+	if c.template == nil && c.runbook == nil {
+		return ""
+	}
+	trait = fmt.Sprintf("CUSTOM_STEPS_%d", macs.Add(1))
+	if c.template != nil {
+		w.must(t, "POST", "/v1/deploy_templates", object{"name": trait, "steps": []object{c.template}})
+		c.instance = object{"traits": []string{trait}}
+		return trait
+	}
+	w.must(t, "POST", "/v1/runbooks", object{"name": trait, "steps": []object{c.runbook}})
+	c.ask = object{"runbook": trait}
+	return trait
+}
+
+func steps(kind string, step object, more object) object {
+	out := object{kind + "_steps": []object{step}}
+	maps.Copy(out, more)
+	return out
+}
+
+func step(kind, name string, more object) object {
+	out := object{"interface": kind, "step": name}
+	maps.Copy(out, more)
+	return out
+}
+
+// deployable names the ramdisk of cleaning, deployment and service.
+var (
+	deployable    = object{"deploy_kernel": "$DIR/images/vmlinuz", "deploy_ramdisk": "$DIR/images/initrd"}
+	withoutAgent  = object{"disable_ramdisk": true}
+	firstPriority = object{"priority": 90, "args": object{}}
+)
 
 func bridge(more object) object {
 	out := object{"network_interface": "bridge"}
@@ -382,6 +426,28 @@ var table = []broken{
 	{name: "no inspection network", target: "inspect", node: bridge(object{"inspect_interface": "agent"}), at: "inspect", want: "there is no inspection network"},
 	{name: "deploy kernel outside of the directories", target: "inspect", node: object{"inspect_interface": "agent"},
 		info: object{"deploy_kernel": "/etc/shadow", "deploy_ramdisk": "$DIR/images/initrd"}, at: "inspect", want: "the kernel /etc/shadow lies outside"},
+	{name: "clean: step of the ramdisk without it", target: "clean", ask: steps("clean", step("deploy", "erase_devices", nil), withoutAgent), want: "there is no step erase_devices of the interface deploy here"},
+	{name: "clean: step of the ramdisk of a node without agents", target: "clean", node: object{"deploy_interface": "fake"},
+		ask: steps("clean", step("deploy", "erase_devices", nil), nil), want: "there is no step erase_devices of the interface deploy here"},
+	{name: "clean: unknown bios step", target: "clean", info: deployable, ask: steps("clean", step("bios", "no_such", nil), nil), want: "there is no step no_such of the interface bios here: this node has bios.apply_configuration"},
+	{name: "clean: unknown bios step without the ramdisk", target: "clean", ask: steps("clean", step("bios", "no_such", nil), withoutAgent), want: "there is no step no_such of the interface bios"},
+	{name: "clean: unknown raid step", target: "clean", info: deployable, ask: steps("clean", step("raid", "no_such", nil), nil), want: "there is no step no_such of the interface raid"},
+	{name: "clean: unknown management step", target: "clean", info: deployable, ask: steps("clean", step("management", "no_such", nil), nil), want: "there is no step no_such of the interface management"},
+	{name: "clean: unknown power step", target: "clean", info: deployable, ask: steps("clean", step("power", "no_such", nil), nil), want: "there is no step no_such of the interface power"},
+	{name: "clean: raid that is not supported", target: "clean", info: deployable, node: object{"raid_interface": "no-raid"},
+		ask: steps("clean", step("raid", "create_configuration", nil), nil), want: "there is no step create_configuration of the interface raid"},
+	{name: "clean: missing argument", target: "clean", info: deployable, ask: steps("clean", step("bios", "apply_configuration", nil), nil), want: "the step bios.apply_configuration needs the argument settings"},
+	{name: "clean: unknown argument", target: "clean", info: deployable, ask: steps("clean", step("management", "reset_bmc", object{"args": object{"hard": true}}), nil),
+		want: `the step management.reset_bmc has no argument "hard": it has none`},
+	{name: "clean: runbook", target: "clean", info: deployable, runbook: step("bios", "no_such", object{"order": 1}), want: "there is no step no_such of the interface bios"},
+	{name: "service: step of the ramdisk without it", target: "service", ask: steps("service", step("deploy", "burnin", nil), withoutAgent), want: "there is no step burnin of the interface deploy"},
+	{name: "service: unknown firmware step", target: "service", info: deployable, ask: steps("service", step("firmware", "update", nil), nil), want: "there is no step update of the interface firmware"},
+	{name: "service: unknown vendor step", target: "service", info: deployable, ask: steps("service", step("vendor", "no_such", nil), nil), want: "there is no step no_such of the interface vendor"},
+	{name: "service: runbook", target: "service", info: deployable, runbook: step("raid", "create_configuration", object{"order": 1, "args": object{"wipe": true}}),
+		want: `the step raid.create_configuration has no argument "wipe": it has create_nonroot_volumes`},
+	{name: "rebuild: unknown step", target: "rebuild", info: deployable, ask: steps("deploy", step("bios", "no_such", firstPriority), nil), want: "there is no step no_such of the interface bios"},
+	{name: "rebuild: missing argument", target: "rebuild", info: deployable, ask: steps("deploy", step("bios", "apply_configuration", firstPriority), nil), want: "needs the argument settings"},
+	{name: "rebuild: deploy template", target: "rebuild", info: deployable, template: step("bios", "no_such", firstPriority), at: "deploy", want: "there is no step no_such of the interface bios"},
 }
 
 // TestBrokenConfigurations: each is refused by the API, shown by validate and by the doctor, in the same sentence, and the
@@ -397,19 +463,23 @@ func TestBrokenConfigurations(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				m := newMachine(t, c.bend)
+				trait := w.withLists(t, &c)
 				id := w.enroll(t, m, c)
-				status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", request(c.target))
+				if trait != "" {
+					w.must(t, "PUT", "/v1/nodes/"+id+"/traits/"+trait, nil)
+				}
+				status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", c.request())
 				_, sentence, found := strings.Cut(said, " node "+id+": ")
 				if status != http.StatusBadRequest || !found || !strings.Contains(sentence, c.want) {
 					t.Fatalf("the API answers %d %q, want %q", status, said, c.want)
 				}
 				sentence = strings.TrimSpace(sentence)
 				shown, _ := w.must(t, "GET", "/v1/nodes/"+id+"/validate", nil)[c.at].(object)
-				if reason, _ := shown["reason"].(string); shown["result"] != false || !strings.Contains(reason, sentence) {
+				if reason, _ := shown["reason"].(string); c.at != "" && (shown["result"] != false || !strings.Contains(reason, sentence)) {
 					t.Errorf("validate shows at %s: %v\nthe API: %s", c.at, shown, sentence)
 				}
 				out, err := cli.Try(t, "doctor", "--node", id)
-				if err == nil || !strings.Contains(strings.ReplaceAll(out, "\n", " "), sentence) && !said1(out, sentence) {
+				if knows := c.at != "" || c.runbook != nil; knows && (err == nil || !strings.Contains(strings.ReplaceAll(out, "\n", " "), sentence) && !said1(out, sentence)) {
 					t.Errorf("the doctor (%v):\n%s\nthe API: %s", err, out, sentence)
 				}
 				if n := w.reaches(t, id, c.state()); n["last_error"] != nil || n["power_state"] != "power on" {
@@ -444,6 +514,34 @@ func TestWhatCannotBeKnownIsNoReason(t *testing.T) {
 	}
 	if n := w.asked.Load(); n != 1 {
 		t.Errorf("ten nodes asked for the image %d times", n)
+	}
+}
+
+// TestStepsThatTheAgentMayHave: a new ramdisk may know more than any before, so they are no reason at the door; and what
+// interfaces have is none either.
+func TestStepsThatTheAgentMayHave(t *testing.T) {
+	w := newWorld(t)
+	raid := object{"raid_interface": "agent"}
+	settings := object{"priority": 90, "args": object{"settings": []object{{"name": "BootMode", "value": "Uefi"}}}}
+	for _, c := range []broken{
+		{target: "clean", ask: steps("clean", step("deploy", "made_here", object{"args": object{"deep": true}}), nil)},
+		{target: "clean", node: raid, ask: steps("clean", step("raid", "create_configuration", nil), nil)},
+		{target: "clean", ask: steps("clean", step("power", "reboot", nil), withoutAgent)},
+		{target: "service", ask: steps("service", step("deploy", "made_here", nil), nil)},
+		{target: "rebuild", ask: steps("deploy", step("deploy", "made_here", firstPriority), nil)},
+		{target: "rebuild", ask: steps("deploy", step("bios", "apply_configuration", settings), nil)},
+		{target: "rebuild", ask: steps("deploy", step("bios", "apply_configuration", object{"priority": 0}), nil)},
+		{target: "clean", runbook: step("deploy", "made_here", object{"order": 1})},
+	} {
+		c.info = deployable
+		trait := w.withLists(t, &c)
+		id := w.enroll(t, newMachine(t, nil), c)
+		if trait != "" {
+			w.must(t, "PUT", "/v1/nodes/"+id+"/traits/"+trait, nil)
+		}
+		if status, _, said := w.ask(t, "PUT", "/v1/nodes/"+id+"/states/provision", c.request()); status != http.StatusAccepted {
+			t.Errorf("%s %v: %d %s", c.target, c.ask, status, said)
+		}
 	}
 }
 
