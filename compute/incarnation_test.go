@@ -14,14 +14,17 @@ func (w *world) release() {
 	w.t.Helper()
 	w.tx(func(tx job.Tx) error {
 		found, err := w.Hosts.HeldGuests(w.ctx, tx)
+		differs := map[string]compute.HeldGuest{}
 		if err == nil {
 			err = w.Servers.EachHeld(w.ctx, tx, func(servers []*compute.Server) error {
-				differs := map[string]compute.HeldGuest{}
 				for _, d := range found.Compare(servers) {
 					differs[d.Subject.ID] = d
 				}
-				return w.Servers.ReleaseServers(w.ctx, tx, servers, differs)
+				return nil
 			})
+		}
+		if err == nil {
+			err = w.Servers.ReleaseServers(w.ctx, tx, differs)
 		}
 		if err == nil {
 			err = w.Hosts.ReleaseHosts(w.ctx, tx, w.incarnation)
