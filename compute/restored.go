@@ -181,10 +181,6 @@ func orUnknownPower(p Power) string {
 	return string(p)
 }
 
-// epochStep is the increment of the epochs of servers and of the fences of hosts at a release. Every epoch that the lost history told a
-// host is lower than the result.
-const epochStep = 1 << 20
-
 // ReleaseServers applies the release to all servers; differs holds their differences by id. It raises the epochs of the servers so far that
 // no epoch of the lost history comes again. Orders that hosts have not carried out become void.
 func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]HeldGuest) error {
@@ -211,7 +207,7 @@ func (s *Servers) releaseServers(tx job.Tx, servers []*Server, differs map[strin
 		if d.Hold {
 			srv.Wanted = PowerUnknown
 		}
-		srv.Epoch += epochStep
+		srv.Epoch = record.NumberAfterRelease(srv.Epoch, s.now())
 		if d.Release == "" {
 			continue
 		}
@@ -234,7 +230,7 @@ func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) erro
 	}
 	for _, h := range hosts {
 		was := h.ForcedDown
-		h.Fences += epochStep
+		h.Fences = record.NumberAfterRelease(h.Fences, s.now())
 		if was {
 			h.ForcedDown, h.Unseen = false, true
 		}

@@ -105,7 +105,7 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 	if p.forgotten > 0 {
 		lines = append(lines, fmt.Sprintf("power of %d nodes was not read in the last %.0f minutes: it becomes unknown; power sync records what it finds and switches none of them", p.forgotten, readingCounts.Minutes()))
 	}
-	return append(lines, fmt.Sprintf("epochs of servers, fences of hosts and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
+	return append(lines, fmt.Sprintf("epochs of servers, fences of hosts and boot numbers of nodes rise by at least %d, above those of earlier releases; boots and agent tokens that were open are void", record.NumberStep)), nil
 }
 
 func found(d record.Difference) string {
@@ -134,7 +134,7 @@ func some(all []string) string {
 
 // carryOut writes the effects that admit returned.
 func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who record.Asker) error {
-	if err := s.store.FreeJobs(tx, metal.NumberStep); err != nil {
+	if err := s.store.FreeJobs(tx, record.NumberStep); err != nil {
 		return err
 	}
 	for _, j := range p.others {
@@ -205,7 +205,7 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 // releaseNode changes a node and tells of its power. It does not save the node.
 func (s *Service) releaseNode(tx job.Tx, n *metal.Node, power metal.Power) error {
 	was := n.PowerState
-	n.Released(power)
+	n.Released(power, s.now())
 	if n.PowerState == was {
 		return nil
 	}
