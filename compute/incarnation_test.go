@@ -14,14 +14,17 @@ func (w *world) release() {
 	w.t.Helper()
 	w.tx(func(tx job.Tx) error {
 		found, err := w.Hosts.HeldGuests(w.ctx, tx)
+		differs := map[string]compute.HeldGuest{}
 		if err == nil {
 			err = w.Servers.EachHeld(w.ctx, tx, func(servers []*compute.Server) error {
-				differs := map[string]compute.HeldGuest{}
 				for _, d := range found.Compare(servers) {
 					differs[d.Subject.ID] = d
 				}
-				return w.Servers.ReleaseServers(w.ctx, tx, servers, differs)
+				return nil
 			})
+		}
+		if err == nil {
+			err = w.Servers.ReleaseServers(w.ctx, tx, differs)
 		}
 		if err == nil {
 			err = w.Hosts.ReleaseHosts(w.ctx, tx, w.incarnation)
@@ -131,5 +134,38 @@ func TestAReleasedReceiptEndsNoGuests(t *testing.T) {
 				t.Errorf("the host is still kept out: %+v", h)
 			}
 		})
+	}
+}
+
+// TestTwoReleasesOfOneBackup: hosts refuse orders with an epoch below the highest that they have seen. After the same backup was restored a
+// second time, the numbers are above those that the first release and the work after it gave.
+func TestTwoReleasesOfOneBackup(t *testing.T) {
+	w := newWorld(t)
+	id := w.server(alice, compute.Active).ID
+	restore := func(epoch, fences int64) (seen, fenced int64) {
+		w.tx(func(tx job.Tx) error {
+			s, err := w.store.Servers().Get(w.ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			h, err := w.store.Hosts().Get(w.ctx, tx, w.host.ID)
+			if err != nil {
+				return err
+			}
+			seen, fenced, s.Epoch, h.Fences = s.Epoch, h.Fences, epoch, fences
+			if err := w.store.Servers().Save(tx, s); err != nil {
+				return err
+			}
+			return w.store.Hosts().Save(tx, h)
+		})
+		return seen, fenced
+	}
+	restore(5, 2)
+	w.release()
+	w.pass(time.Second)
+	epoch, fences := restore(5, 2)
+	w.release()
+	if again, fenced := restore(5, 2); again <= epoch || fenced <= fences {
+		t.Errorf("epoch %d and fence %d after %d and %d of an earlier release", again, fenced, epoch, fences)
 	}
 }

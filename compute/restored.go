@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -180,17 +181,24 @@ func orUnknownPower(p Power) string {
 	return string(p)
 }
 
-// epochStep is the increment of the epochs of servers and of the fences of hosts at a release. Every epoch that the lost history told a
-// host is lower than the result.
-const epochStep = 1 << 20
-
-// ReleaseServers applies the release to servers; differs holds their differences by id. It raises the epochs of the servers so far that
+// ReleaseServers applies the release to all servers; differs holds their differences by id. It raises the epochs of the servers so far that
 // no epoch of the lost history comes again. Orders that hosts have not carried out become void.
-func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Server, differs map[string]HeldGuest) error {
-	for _, srv := range servers {
-		if srv.State == Deleted {
-			continue
+func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, differs map[string]HeldGuest) error {
+	err := s.EachHeld(ctx, tx, func(servers []*Server) error {
+		if err := s.releaseServers(tx, servers, differs); err != nil {
+			return err
 		}
+		return s.store.SaveServers(tx, servers)
+	})
+	if err != nil {
+		return err
+	}
+	return s.store.VoidAllOrders(tx, problem.Conflictf("void: the restored database was released"))
+}
+
+// releaseServers changes servers and tells of their differences. It does not save them.
+func (s *Servers) releaseServers(tx job.Tx, servers []*Server, differs map[string]HeldGuest) error {
+	for _, srv := range servers {
 		d := differs[srv.ID]
 		if d.Take != "" && srv.steady() {
 			srv.Settle(d.Take)
@@ -199,13 +207,7 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Serv
 		if d.Hold {
 			srv.Wanted = PowerUnknown
 		}
-		srv.Epoch += epochStep
-		if err := s.store.Servers().Save(tx, srv); err != nil {
-			return err
-		}
-		if err := s.store.VoidOrders(tx, srv.ID, srv.Epoch); err != nil {
-			return err
-		}
+		srv.Epoch = record.NumberAfterRelease(srv.Epoch, s.now())
 		if d.Release == "" {
 			continue
 		}
@@ -228,7 +230,7 @@ func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) erro
 	}
 	for _, h := range hosts {
 		was := h.ForcedDown
-		h.Fences += epochStep
+		h.Fences = record.NumberAfterRelease(h.Fences, s.now())
 		if was {
 			h.ForcedDown, h.Unseen = false, true
 		}

@@ -14,6 +14,9 @@ type Store interface {
 	Servers() record.Table[Server, ServerFilter]
 	// ServerByNum finds a server by its number, deleted ones too; problem.NotFound if there is none.
 	ServerByNum(ctx context.Context, tx job.Tx, num int64) (*Server, error)
+	// SaveServers does the work of Servers().Save for many servers, with a few statements. problem.Conflict if one of them was changed since it was
+	// read. The servers are not put back as they were if the transaction comes to nothing.
+	SaveServers(tx job.Tx, servers []*Server) error
 	Flavors() record.Table[Flavor, FlavorFilter]
 	Images() record.Table[Image, ImageFilter]
 	Keypairs() record.Table[Keypair, KeypairFilter]
@@ -77,6 +80,8 @@ type OrderStore interface {
 	// MoveOrders gives the open orders of a host to its new boot. VoidOrders ends those of a server with an epoch below.
 	MoveOrders(tx job.Tx, hostID, bootID string) error
 	VoidOrders(tx job.Tx, serverID string, below int64) error
+	// VoidAllOrders ends the open orders of all servers that are not deleted.
+	VoidAllOrders(tx job.Tx, cause error) error
 	// DropOrder removes one that nobody asks for any more, with its result.
 	DropOrder(tx job.Tx, id string) error
 	// PruneOrders removes finished orders older than before.

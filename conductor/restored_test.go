@@ -140,7 +140,7 @@ func TestRestoredJobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b.stored(t).BootNumber < former.BootNumber+metal.NumberStep {
+			if b.stored(t).BootNumber < former.BootNumber+record.NumberStep {
 				t.Errorf("boot number %d of before %d", b.stored(t).BootNumber, former.BootNumber)
 			}
 			now, err := b.store.Incarnation(t.Context())

@@ -245,14 +245,10 @@ func (n *Node) handle() string {
 	return n.ID
 }
 
-// NumberStep is the increment of numbers that are known outside of the database. Every number of the lost history is lower than the
-// result.
-const NumberStep = 1 << 20
-
 // Released applies the release of a held database to a node. Its next boot has a number, and so a token, that the lost history never
 // had. power becomes the recorded power. The open boot of a ramdisk is void.
-func (n *Node) Released(power Power) {
+func (n *Node) Released(power Power, at time.Time) {
 	n.VoidRamdisk()
-	n.BootNumber += NumberStep
+	n.BootNumber = record.NumberAfterRelease(n.BootNumber, at)
 	n.PowerState = power
 }

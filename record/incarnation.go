@@ -34,6 +34,16 @@ type Held struct {
 	Detail string
 }
 
+// NumberStep is the minimum increment of a number at a release.
+const NumberStep = 1 << 20
+
+// NumberAfterRelease gives the next value of a number that is known outside of the database, such as an epoch. Every number of the lost
+// history is lower. The time makes it so for a history that began with an earlier release of the same backup. A clock that was set
+// back since then leaves the step only.
+func NumberAfterRelease(n int64, releasedAt time.Time) int64 {
+	return max(n+NumberStep, releasedAt.UnixMicro())
+}
+
 // heldWords are the texts of the codes, after "the database".
 var heldWords = map[string]string{
 	HeldBackup:   "was restored from a backup",

@@ -105,7 +105,7 @@ func (p *picture) admit(w Wanted) ([]string, error) {
 	if p.forgotten > 0 {
 		lines = append(lines, fmt.Sprintf("power of %d nodes was not read in the last %.0f minutes: it becomes unknown; power sync records what it finds and switches none of them", p.forgotten, readingCounts.Minutes()))
 	}
-	return append(lines, fmt.Sprintf("epochs of servers, fences of hosts and boot numbers of nodes rise by %d; boots and agent tokens that were open are void", metal.NumberStep)), nil
+	return append(lines, fmt.Sprintf("epochs of servers, fences of hosts and boot numbers of nodes rise by at least %d, above those of earlier releases; boots and agent tokens that were open are void", record.NumberStep)), nil
 }
 
 func found(d record.Difference) string {
@@ -134,7 +134,7 @@ func some(all []string) string {
 
 // carryOut writes the effects that admit returned.
 func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who record.Asker) error {
-	if err := s.store.FreeJobs(tx, metal.NumberStep); err != nil {
+	if err := s.store.FreeJobs(tx, record.NumberStep); err != nil {
 		return err
 	}
 	for _, j := range p.others {
@@ -152,19 +152,15 @@ func (s *Service) carryOut(ctx context.Context, tx job.Tx, p *picture, who recor
 	}
 	// The choices for jobs may have changed their subjects, so all are read again.
 	err := s.eachNode(ctx, tx, func(nodes []*metal.Node, readings map[string]metal.HeldReading) error {
-		return s.store.Unkept(tx, func() error {
-			for _, n := range nodes {
-				if err := s.releaseNode(tx, n, p.power(n, readings[n.ID])); err != nil {
-					return err
-				}
+		for _, n := range nodes {
+			if err := s.releaseNode(tx, n, p.power(n, readings[n.ID])); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return s.store.SaveNodes(tx, nodes)
 	})
 	if err == nil {
-		err = s.servers.Servers.EachHeld(ctx, tx, func(servers []*compute.Server) error {
-			return s.store.Unkept(tx, func() error { return s.servers.Servers.ReleaseServers(ctx, tx, servers, p.guests) })
-		})
+		err = s.servers.Servers.ReleaseServers(ctx, tx, p.guests)
 	}
 	if err == nil {
 		err = s.servers.Hosts.ReleaseHosts(ctx, tx, p.Incarnation.ID)
@@ -206,11 +202,12 @@ func (s *Service) decide(ctx context.Context, tx job.Tx, o *OpenJob, who record.
 		Text: fmt.Sprintf("the restored database was released: the %s that was open %s", o.Kind, words)})
 }
 
+// releaseNode changes a node and tells of its power. It does not save the node.
 func (s *Service) releaseNode(tx job.Tx, n *metal.Node, power metal.Power) error {
 	was := n.PowerState
-	n.Released(power)
-	if err := s.store.SaveNode(tx, n); err != nil || n.PowerState == was {
-		return err
+	n.Released(power, s.now())
+	if n.PowerState == was {
+		return nil
 	}
 	words := fmt.Sprintf("power was recorded as %q and found as %q, which is recorded now", was, n.PowerState)
 	if n.PowerState == metal.PowerUnknown {

@@ -38,9 +38,9 @@ type Store interface {
 	DropJob(tx job.Tx, j job.Job, cause error) error
 	// Long gives the context of a transaction that may take minutes.
 	Long(ctx context.Context) context.Context
-	// Unkept runs save. Records that are saved in it are not put back if the transaction comes to nothing, so the store does not keep
-	// them until then.
-	Unkept(tx job.Tx, save func() error) error
+	// SaveNodes does the work of SaveNode for many nodes, with a few statements. problem.Conflict if one of them was changed since it was read.
+	// The nodes are not put back as they were if the transaction comes to nothing.
+	SaveNodes(tx job.Tx, nodes []*metal.Node) error
 	// FormerIncarnationsIn gives the earlier incarnations of the database and those of lost witnesses.
 	FormerIncarnationsIn(ctx context.Context, tx job.Tx) (map[string]int64, error)
 	LoseWitness(tx job.Tx, w record.LostWitness) error

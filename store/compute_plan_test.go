@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ func TestNoScanOfServers(t *testing.T) {
 	do(func(tx job.Tx) error { return s.OrderProgress(tx, o.ID, "h", "words") })
 	do(func(tx job.Tx) error { return s.MoveOrders(tx, "h", "b") })
 	do(func(tx job.Tx) error { return s.VoidOrders(tx, "v", 1) })
+	do(func(tx job.Tx) error { return s.VoidAllOrders(tx, errors.New("void")) })
 	do(func(tx job.Tx) error { return s.FreeAddresses(tx, "v") })
 	do(func(tx job.Tx) error { return s.UseReceipt(tx, "r") })
 	servers := func(f compute.ServerFilter) func() error {

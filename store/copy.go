@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -240,7 +241,7 @@ func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(
 	if err != nil {
 		return nil, to.classify(d.classify(err))
 	}
-	if err := p.from.hold(ctx, p.markSource); err != nil {
+	if err := errors.Join(p.from.hold(ctx, p.markSource), p.from.refuseFormer(ctx, p.markSource)); err != nil {
 		return nil, d.classify(fmt.Errorf("database: note in the source that it was copied: %w", err))
 	}
 	if err := into.Commit(); err != nil {
@@ -271,7 +272,7 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 		if err != nil {
 			return nil, fmt.Errorf("database: copy %s: %w", table, err)
 		}
-		if table == incarnationTable && p.markCopy != nil {
+		if slices.Contains(markedTables, table) && p.markCopy != nil {
 			if c, err = p.markedCopy(ctx, c); err != nil {
 				return nil, fmt.Errorf("database: mark the copy: %w", err)
 			}
@@ -281,11 +282,16 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 	return out, nil
 }
 
-const incarnationTable = "incarnation"
+// markedTables are those that the mark of a held copy changes.
+var markedTables = []string{"incarnation", "setting"}
 
-// markedCopy holds the copy and gives the new digest of its table.
+// markedCopy holds the copy, once each of the marked tables is there, and gives the new digest of its table.
 func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
-	if err := p.to.hold(ctx, p.markCopy); err != nil {
+	mark := p.to.hold
+	if c.Table == "setting" {
+		mark = p.to.refuseFormer
+	}
+	if err := mark(ctx, p.markCopy); err != nil {
 		return c, err
 	}
 	codec, err := p.to.columnsOf(ctx, c.Table)
@@ -295,7 +301,16 @@ func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
 	return p.to.digestOf(ctx, c.Table, codec)
 }
 
-// hold does the work of Store.Hold in a database that is open without its key.
+// refuseFormer keeps former releases from a database with a hold.
+func (s *snapshot) refuseFormer(ctx context.Context, h *record.Held) error {
+	if h == nil {
+		return nil
+	}
+	_, err := s.tx.ExecContext(ctx, refuseFormer)
+	return err
+}
+
+// hold writes the row of a hold in a database that is open without its key. refuseFormer goes with it.
 func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
 	if h == nil {
 		return nil

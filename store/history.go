@@ -124,6 +124,9 @@ func (s *Store) readBeat(tx *Tx, owner string, counter int64) error {
 
 // holdIn does the work of Hold inside of a transaction.
 func (s *Store) holdIn(tx *Tx, code, detail string) error {
+	if _, err := tx.exec(refuseFormer); err != nil {
+		return err
+	}
 	_, err := tx.exec(`UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3 WHERE held_at IS NULL`, micros(s.stamp()), code, detail)
 	return err
 }

@@ -336,3 +336,86 @@ func TestStandBy(t *testing.T) {
 		t.Errorf("%d jobs were claimed", n)
 	}
 }
+
+// TestAFormerReleaseDoesNotStartOnAHeldDatabase: a program that does not know a hold refuses to serve a held database, however it came to be
+// held, and serves it again after the release.
+func TestAFormerReleaseDoesNotStartOnAHeldDatabase(t *testing.T) {
+	former := func(t *testing.T, url string) error {
+		t.Helper()
+		d, err := store.OpenDatabase(t.Context(), url, store.Look)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		s, err := d.Schema(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := s.Serveable(); now != nil {
+			t.Errorf("this release does not serve it: %v", now)
+		}
+		s.Program = 14 // the last step that knows no hold
+		return s.Serveable()
+	}
+	refused := func(t *testing.T, what, url string) {
+		t.Helper()
+		if err := former(t, url); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "start the newer salvor") {
+			t.Errorf("%s: the former release starts: %v", what, err)
+		}
+	}
+	onBoth(t, func(t *testing.T, d storetest.Database) {
+		s := storetest.Open(t, d)
+		release := func() {
+			t.Helper()
+			if err := s.Do(t.Context(), func(tx job.Tx) error { return s.Release(tx) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := former(t, d.URL); err != nil {
+				t.Errorf("after the release: %v", err)
+			}
+		}
+		if err := former(t, d.URL); err != nil {
+			t.Fatalf("before the hold: %v", err)
+		}
+		file := filepath.Join(t.TempDir(), "backup.db")
+		if _, err := opened(t, d.URL, store.Look).Backup(t.Context(), file, nil); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "backup", "sqlite:"+file)
+		if err := former(t, d.URL); err != nil {
+			t.Errorf("the source of a backup: %v", err)
+		}
+		if err := s.Hold(t.Context(), record.HeldWentBack, "a test"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "went back", d.URL)
+		release()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		o, err := store.OpenDatabase(t.Context(), d.URL, store.Own)
+		if err == nil {
+			_, err = o.Hold(t.Context(), "by hand")
+		}
+		if err == nil {
+			err = o.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "db hold", d.URL)
+		s = storetest.Open(t, d)
+		release()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		to := storetest.OnSQLite(t)
+		if _, err := opened(t, d.URL, store.Own).Copy(t.Context(), opened(t, to.URL, store.Make), nil); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "copied source", d.URL)
+		if err := former(t, to.URL); err != nil {
+			t.Errorf("the copy: %v", err)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"salvor/job"
@@ -70,20 +71,30 @@ func (s *Store) incarnation(ctx context.Context, t job.Tx, text string, args ...
 
 // Raise increments the counter, and gives the committed incarnation.
 func (s *Store) Raise(ctx context.Context) (record.Incarnation, error) {
-	return s.changeIncarnation(ctx, "raise the database's counter", `UPDATE incarnation SET counter = counter + 1 RETURNING `+incarnationColumns)
+	return s.changeIncarnation(ctx, "raise the database's counter", "", `UPDATE incarnation SET counter = counter + 1 RETURNING `+incarnationColumns)
 }
+
+// Programs of releases without incarnations do not know a hold and act on a held database. While it is held, the oldest program that
+// may serve is one that knows the hold, so an older one does not start. No step names this one as its oldest program, so the release
+// of the database can tell this row from that of a step.
+var (
+	refuseFormer = `INSERT INTO setting (name, value) VALUES ('` + oldestSetting + `', '` + strconv.Itoa(incarnated) + `')
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE CAST(setting.value AS BIGINT) < ` + strconv.Itoa(incarnated)
+	allowFormer = `DELETE FROM setting WHERE name = '` + oldestSetting + `' AND value = '` + strconv.Itoa(incarnated) + `'`
+)
 
 // Hold stops everything that acts on the database until an operator releases it. If the database is held already, it keeps its first
 // cause.
 func (s *Store) Hold(ctx context.Context, code, detail string) error {
-	_, err := s.changeIncarnation(ctx, "hold the database", `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
+	_, err := s.changeIncarnation(ctx, "hold the database", refuseFormer, `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
 		held_reason = CASE WHEN held_at IS NULL THEN CAST($2 AS TEXT) ELSE held_reason END,
 		held_detail = CASE WHEN held_at IS NULL THEN CAST($3 AS TEXT) ELSE held_detail END RETURNING `+incarnationColumns,
 		micros(s.stamp()), code, detail)
 	return err
 }
 
-func (s *Store) changeIncarnation(ctx context.Context, what, text string, args ...any) (i record.Incarnation, err error) {
+// changeIncarnation runs first, if it is not empty, and text, which returns the row.
+func (s *Store) changeIncarnation(ctx context.Context, what, first, text string, args ...any) (i record.Incarnation, err error) {
 	var before seen
 	err = s.Do(forCounter(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
@@ -91,6 +102,11 @@ func (s *Store) changeIncarnation(ctx context.Context, what, text string, args .
 			return err
 		}
 		before = tx.seen
+		if first != "" {
+			if _, err := tx.exec(first); err != nil {
+				return err
+			}
+		}
 		i, err = s.incarnation(ctx, t, text, args...)
 		return err
 	})
@@ -131,9 +147,17 @@ func (d *Database) Hold(ctx context.Context, detail string) (*record.Held, error
 	if err := s.Serveable(); err != nil {
 		return nil, err
 	}
-	_, err = d.tables.db.ExecContext(ctx, `INSERT INTO incarnation (num, id, counter, held_at, held_reason, held_detail) VALUES (1, $1, 1, $2, $3, $4)
-		ON CONFLICT (num) DO UPDATE SET held_at = excluded.held_at, held_reason = excluded.held_reason, held_detail = excluded.held_detail
-		WHERE incarnation.held_at IS NULL`, newIncarnationID(), micros(time.Now()), record.HeldAsked, detail)
+	tx, err := d.tables.db.BeginTx(ctx, nil)
+	if err == nil {
+		defer func() { _ = tx.Rollback() }()
+		held, at := &record.Held{Since: time.Now(), Code: record.HeldAsked, Detail: detail}, &snapshot{tx, d.tables.dialect}
+		if err = at.hold(ctx, held); err == nil {
+			err = at.refuseFormer(ctx, held)
+		}
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
 	if err != nil {
 		return nil, d.classify(fmt.Errorf("hold %s: %w", d.url, err))
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -344,6 +345,49 @@ func updateText(table string, fields []string) string {
 	return `UPDATE ` + table + ` SET ` + strings.Join(sets, ", ") + ` WHERE id = $1 AND version = CAST($2 AS BIGINT) - 1`
 }
 
+// updateTogether is how many rows one statement of updateMany changes. More of them make SQLite slower, which looks up each argument by name.
+const updateTogether = 25
+
+// updateMany does the work of updateText for many rows, each given by its fields, with a few statements. It tells how many rows it changed.
+func (tx *Tx) updateMany(table string, fields []string, rows [][]any) (changed int64, err error) {
+	for len(rows) > 0 && err == nil {
+		text, n := updateText(table, fields), 1
+		if len(rows) >= updateTogether {
+			n = updateTogether
+			text = updateManyText(table, fields, rows[0], n)
+		}
+		var some int64
+		some, err = tx.exec(text, slices.Concat(rows[:n]...)...)
+		changed, rows = changed+some, rows[n:]
+	}
+	return changed, err
+}
+
+// updateManyText is updateText for n rows. first is one of them: PostgreSQL wants to know the types.
+func updateManyText(table string, fields []string, first []any, n int) string {
+	var sets []string
+	for _, f := range fields[1:] {
+		sets = append(sets, f+" = v."+f)
+	}
+	typed := make([]string, len(first))
+	for i, arg := range first {
+		word := "TEXT"
+		switch arg.(type) {
+		case int64:
+			word = "BIGINT"
+		case bool:
+			word = "BOOLEAN"
+		}
+		typed[i] = fmt.Sprintf("CAST($%d AS %s)", i+1, word)
+	}
+	rows := []string{"(" + strings.Join(typed, ", ") + ")"}
+	for i := 1; i < n; i++ {
+		rows = append(rows, "("+placeholders(1+i*len(first), len(first))+")")
+	}
+	return `WITH v (` + strings.Join(fields, ", ") + `) AS (VALUES ` + strings.Join(rows, ", ") + `) UPDATE ` + table + ` SET ` + strings.Join(sets, ", ") +
+		` FROM v WHERE ` + table + `.id = v.id AND ` + table + `.version = v.version - 1`
+}
+
 // whichNode says which of a new node's names is taken.
 func (s *Store) whichNode(tx *Tx, n *metal.Node) error {
 	taken := map[string]bool{}
@@ -415,6 +459,43 @@ func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
 	return fmt.Errorf("save node %s: %w", n.ID, err)
 }
 
+// SaveNodes is restored.Store's.
+func (s *Store) SaveNodes(t job.Tx, nodes []*metal.Node) error {
+	tx, err := s.tx(t)
+	if err == nil {
+		err = tx.seals()
+	}
+	if err != nil {
+		return err
+	}
+	rows, ids := make([][]any, len(nodes)), make([]string, len(nodes))
+	for i, n := range nodes {
+		n.Version, n.UpdatedAt = n.Version+1, s.stamp()
+		if rows[i], err = s.nodeArgs(n); err != nil {
+			return err
+		}
+		ids[i] = n.ID
+	}
+	changed, err := tx.updateMany("node", nodeFields, rows)
+	if err != nil {
+		return fmt.Errorf("save %d nodes: %w", len(nodes), err)
+	}
+	if changed != int64(len(nodes)) {
+		return problem.Conflictf("One of %d nodes has been changed by another request; please retry.", len(nodes))
+	}
+	c := &clause{}
+	c.any("node_id", ids)
+	if _, err := tx.exec(`DELETE FROM boot_mac`+c.where(), c.args...); err != nil {
+		return fmt.Errorf("save %d nodes: %w", len(nodes), err)
+	}
+	for _, n := range nodes {
+		if err := tx.insertMACs(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // keepStamps puts what the store writes into a caller's record back if the transaction comes to nothing.
 func (tx *Tx) keepStamps(fields ...any) {
 	for _, f := range fields {
@@ -431,8 +512,15 @@ func (tx *Tx) keepStamps(fields ...any) {
 
 // saveMACs writes who may ask for the node's boot plan.
 func (tx *Tx) saveMACs(n *metal.Node) error {
-	if _, err := tx.exec(`DELETE FROM boot_mac WHERE node_id = $1`, n.ID); err != nil || n.Plan == nil {
+	if _, err := tx.exec(`DELETE FROM boot_mac WHERE node_id = $1`, n.ID); err != nil {
 		return err
+	}
+	return tx.insertMACs(n)
+}
+
+func (tx *Tx) insertMACs(n *metal.Node) error {
+	if n.Plan == nil {
+		return nil
 	}
 	for _, mac := range n.Plan.MACs {
 		if _, err := tx.exec(`INSERT INTO boot_mac (mac, node_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, strings.ToLower(mac), n.ID); err != nil {

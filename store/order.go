@@ -222,13 +222,27 @@ func (s *Store) VoidOrders(t job.Tx, serverID string, below int64) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(compute.Result{ErrorKind: problem.Conflict.String(), Error: fmt.Sprintf("void: the server's epoch is %d now", below)})
+	return s.voidOrders(tx, problem.Conflictf("void: the server's epoch is %d now", below), `server_id = $3 AND epoch < $4`, serverID, below)
+}
+
+// VoidAllOrders is compute.OrderStore's.
+func (s *Store) VoidAllOrders(t job.Tx, cause error) error {
+	tx, err := s.tx(t)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.exec(`UPDATE host_order SET result = $3, finished_at = $4, secret = NULL WHERE server_id = $1 AND epoch < $2 AND finished_at = 0`,
-		serverID, below, string(text), micros(s.stamp())); err != nil {
-		return fmt.Errorf("end the orders of server %s: %w", serverID, err)
+	return s.voidOrders(tx, cause, `EXISTS (SELECT 1 FROM server v WHERE v.id = host_order.server_id AND v.state <> 'deleted')`)
+}
+
+// voidOrders ends the open orders for which a condition holds. Its arguments begin with $3.
+func (s *Store) voidOrders(tx *Tx, cause error, where string, args ...any) error {
+	text, err := json.Marshal(compute.Result{ErrorKind: problem.KindOf(cause).String(), Error: cause.Error()})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`UPDATE host_order SET result = $1, finished_at = $2, secret = NULL WHERE finished_at = 0 AND `+where,
+		append([]any{string(text), micros(s.stamp())}, args...)...); err != nil {
+		return fmt.Errorf("end open orders: %w", err)
 	}
 	return nil
 }

@@ -205,7 +205,7 @@ func (s *Store) Release(t job.Tx) error {
 	if err == nil && n == 0 {
 		err = problem.Conflictf("The database is not held any more: somebody else has released it.")
 	}
-	for _, text := range []string{`DELETE FROM held_choice`, `DELETE FROM held_reading`} {
+	for _, text := range []string{`DELETE FROM held_choice`, `DELETE FROM held_reading`, allowFormer} {
 		if err == nil {
 			_, err = tx.exec(text)
 		}

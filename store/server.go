@@ -8,6 +8,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 	"salvor/record"
 )
 
@@ -112,6 +113,32 @@ func narrowServers(c *clause, f compute.ServerFilter) {
 	if !f.RescueExpired.IsZero() {
 		c.and("t.rescue_expires < " + c.arg(micros(f.RescueExpired)) + " AND t.rescue_expires > 0")
 	}
+}
+
+// SaveServers is compute.Store's.
+func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
+	tx, err := s.tx(t)
+	if err == nil {
+		err = tx.seals()
+	}
+	if err != nil {
+		return err
+	}
+	rows := make([][]any, len(all))
+	for i, v := range all {
+		v.Version, v.UpdatedAt = v.Version+1, s.stamp()
+		if rows[i], err = (table[compute.Server, compute.ServerFilter]{s, servers}).values(v); err != nil {
+			return err
+		}
+	}
+	changed, err := tx.updateMany(servers.table, servers.all(), rows)
+	if err == nil && changed != int64(len(all)) {
+		return problem.Conflictf("One of %d servers has been changed by another request; please retry.", len(all))
+	}
+	if err != nil {
+		return fmt.Errorf("save %d servers: %w", len(all), err)
+	}
+	return nil
 }
 
 // ServerByNum is compute.Store's.

@@ -84,20 +84,6 @@ func (tx *Tx) fail(err error) error {
 // onRollback remembers how to put a caller's record back.
 func (tx *Tx) onRollback(fn func()) { tx.restore = append(tx.restore, fn) }
 
-// Unkept runs save. Records that are saved in it are not put back as they were if the transaction comes to nothing: their caller needs them
-// no more, and the transaction does not keep them.
-func (s *Store) Unkept(t job.Tx, save func() error) error {
-	tx, err := s.tx(t)
-	if err != nil {
-		return err
-	}
-	kept := len(tx.restore)
-	err = save()
-	clear(tx.restore[kept:])
-	tx.restore = tx.restore[:kept]
-	return err
-}
-
 func (tx *Tx) rolledBack() {
 	for i := len(tx.restore) - 1; i >= 0; i-- {
 		tx.restore[i]()

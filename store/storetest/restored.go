@@ -1,12 +1,15 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"salvor/compute"
 	"salvor/job"
 	"salvor/metal"
 	"salvor/problem"
@@ -278,25 +281,102 @@ func testLostWitnesses(b *bench) {
 	}
 }
 
-// testUnkept: a record that is saved unkept is written like any other, and is not put back if the transaction comes to nothing.
-func testUnkept(b *bench) {
-	n, other := b.node("a"), b.node("b")
-	was := n.Version
-	b.do(func(tx job.Tx) error { return b.s.Unkept(tx, func() error { return b.s.SaveNode(tx, n) }) })
-	if read, err := b.s.Node(b.ctx, nil, "a"); err != nil || read.Version != was+1 {
-		b.Fatalf("%+v %v", read, err)
+// testSaveMany: many records are written at once as each would be alone, and none of them if one was changed meanwhile. The count is that of
+// one statement for many records, and some more.
+func testSaveMany(b *bench) {
+	const count = 28
+	mac := func(i int) string { return fmt.Sprintf("52:54:00:00:01:%02x", i) }
+	var nodes []*metal.Node
+	var servers []*compute.Server
+	for i := range count {
+		nodes = append(nodes, b.node(fmt.Sprint("n", i), func(n *metal.Node) {
+			id := n.ID
+			*n = *fullNode()
+			n.ID, n.Name, n.InstanceUUID, n.Version, n.Protected = id, id, id, 0, i%2 == 0
+			n.Plan = &metal.BootPlan{Path: fmt.Sprint("path", i), MACs: []string{mac(i)}}
+		}))
+		v := filled[compute.Server](i)
+		v.ID, v.State = fmt.Sprint("s", i), compute.Active
+		b.do(func(tx job.Tx) error { return b.s.Servers().Insert(tx, v) })
+		servers = append(servers, v)
 	}
-	lost := problem.Conflictf("a failure")
-	b.refused(b.s.Do(b.ctx, func(tx job.Tx) error {
-		if err := b.s.SaveNode(tx, other); err != nil {
+	change := func() {
+		for i := range count {
+			nodes[i].BootNumber, nodes[i].PowerState, nodes[i].Description = int64(i), metal.PowerOff, "it's changed"
+			if nodes[i].Plan.MACs = []string{mac(count + i)}; i%2 == 0 {
+				nodes[i].Plan = nil
+			}
+			servers[i].Epoch, servers[i].Locked, servers[i].Name = int64(i), i%2 == 0, "changed"
+		}
+	}
+	change()
+	b.do(func(tx job.Tx) error {
+		if err := b.s.SaveNodes(tx, nodes); err != nil {
 			return err
 		}
-		if err := b.s.Unkept(tx, func() error { return b.s.SaveNode(tx, n) }); err != nil {
+		return b.s.SaveServers(tx, servers)
+	})
+	same := func() {
+		b.Helper()
+		for i := range count {
+			n, err := b.s.Node(b.ctx, nil, nodes[i].ID)
+			b.ok(err)
+			if d := cmp.Diff(nodes[i], n, compareJobs, cmpopts.EquateEmpty()); d != "" || n.Version != 2 || n.UpdatedAt.IsZero() {
+				b.Fatalf("node (-want +have):\n%s", d)
+			}
+			if n, err := b.s.NodeByMAC(b.ctx, mac(count+i)); i%2 == 1 && (err != nil || n.ID != nodes[i].ID) || i%2 == 0 && err == nil {
+				b.Errorf("MAC of node %d: %v", i, err)
+			}
+			if _, err := b.s.NodeByMAC(b.ctx, mac(i)); err == nil {
+				b.Errorf("former MAC of node %d is found", i)
+			}
+			v, err := b.s.Servers().Get(b.ctx, nil, servers[i].ID)
+			b.ok(err)
+			if d := cmp.Diff(servers[i], v, compareJobs); d != "" || v.Version != 2 {
+				b.Fatalf("server (-want +have):\n%s", d)
+			}
+		}
+	}
+	same()
+	for _, stale := range []int{0, 24, count - 1} {
+		n, v := *nodes[stale], *servers[stale]
+		n.Version, v.Version = 1, 1
+		some, others := slices.Clone(nodes), slices.Clone(servers)
+		for i := range count {
+			n, v := *nodes[i], *servers[i]
+			some[i], others[i] = &n, &v
+		}
+		some[stale], others[stale] = &n, &v
+		b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveNodes(tx, some) }), problem.Conflict, "One of 28 nodes has been changed by another request; please retry.")
+		b.refused(b.s.Do(b.ctx, func(tx job.Tx) error { return b.s.SaveServers(tx, others) }), problem.Conflict, "One of 28 servers has been changed by another request; please retry.")
+		same()
+	}
+	b.do(func(tx job.Tx) error {
+		if err := b.s.SaveNodes(tx, nil); err != nil {
 			return err
 		}
-		return lost
-	}), problem.Conflict, lost.Error())
-	if n.Version != was+2 || other.Version != was {
-		b.Errorf("versions of the records are %d and %d", n.Version, other.Version)
+		return b.s.SaveServers(tx, nil)
+	})
+}
+
+// testVoidAllOrders: the open orders of all servers end with a cause. Those of deleted servers and results stay.
+func testVoidAllOrders(b *bench) {
+	b.server("live")
+	b.server("gone", func(v *compute.Server) { v.State = compute.Deleted })
+	of := func(server, action string) *compute.Order {
+		o := order("h1", func(o *compute.Order) { o.ServerID, o.Action = server, action })
+		b.order(o)
+		return o
+	}
+	open, done, left := of("live", "a"), of("live", "b"), of("gone", "c")
+	_, err := b.finish(done, compute.Result{})
+	b.ok(err)
+	b.do(func(tx job.Tx) error { return b.s.VoidAllOrders(tx, problem.Conflictf("void")) })
+	for o, want := range map[*compute.Order]*compute.Result{open: {ErrorKind: problem.Conflict.String(), Error: "void"}, done: {}, left: nil} {
+		got, err := b.s.Order(b.ctx, nil, o.ID)
+		b.ok(err)
+		if d := cmp.Diff(want, got.Result); d != "" || got.Secret.Empty() != (want != nil) {
+			b.Errorf("order %s of server %s (-want +have):\n%s", got.Action, got.ServerID, d)
+		}
 	}
 }

@@ -94,7 +94,8 @@ func Run(t *testing.T, fresh func(t testing.TB) Database) {
 		{"events", testEvents}, {"events without gap", testEventsGapless}, {"prune events", testPrune}, {"feed", testFeed}, {"feed overtaken", testFeedOvertaken}, {"census", testCensus},
 		{"secrets sealed", testSecretsSealed}, {"wrong key", testWrongKey}, {"key change", testKeyChange}, {"key fence", testKeyFence}, {"reopen", testReopen},
 		{"incarnation", testIncarnation}, {"held readings", testHeldReadings}, {"held choices", testHeldChoices}, {"free jobs", testFreeJobs},
-		{"restart job", testRestartJob}, {"drop job", testDropJob}, {"release", testRelease}, {"unkept", testUnkept}, {"lost witnesses", testLostWitnesses},
+		{"restart job", testRestartJob}, {"drop job", testDropJob}, {"release", testRelease}, {"save many", testSaveMany}, {"void all orders", testVoidAllOrders},
+		{"lost witnesses", testLostWitnesses},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

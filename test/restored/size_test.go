@@ -85,14 +85,14 @@ func sizeOf(t *testing.T, url string, n int) (list, release uint64) {
 	t.Logf("%d machines and %d servers: list %s, %d MiB; release %s, %d MiB", n, n, listed, list>>20, took, release>>20)
 	for _, i := range []int{0, 499, 500, n - 1} {
 		node, err := s.Node(t.Context(), nil, id("node", i))
-		if err != nil || node.BootNumber != 3+metal.NumberStep {
+		if err != nil || node.BootNumber < 3+record.NumberStep {
 			t.Errorf("node %d: %+v %v", i, node, err)
 		}
 		if want := map[bool]metal.Power{true: metal.PowerOff, false: metal.PowerOn}[i%100 == 0]; node.PowerState != want {
 			t.Errorf("node %d is %q, want %q", i, node.PowerState, want)
 		}
 		srv, err := s.Servers().Get(t.Context(), nil, id("server", i))
-		if err != nil || srv.Epoch != 5+metal.NumberStep {
+		if err != nil || srv.Epoch < 5+record.NumberStep {
 			t.Errorf("server %d: %+v %v", i, srv, err)
 		}
 	}
