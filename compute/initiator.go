@@ -134,6 +134,7 @@ func (s *Servers) holders(ctx context.Context, v *Volume, to map[string]bool) er
 			return err
 		}
 		to[Initiator(h, srv.ID)] = true
+		to[GuestInitiator(h.ID, srv.ID)] = true // a guest that was started before its host had a name of its own keeps this one
 	}
 	return nil
 }

@@ -194,6 +194,23 @@ func TestOneHolderOfAVolume(t *testing.T) {
 	}
 }
 
+// TestAChangedInitiatorCutsOffNoGuest: a host is given a name of its own while its guests run. Each guest is still logged in by the name that
+// it had at its start, and keeps it until it ends; its name on a former host goes.
+func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	running := compute.GuestInitiator(s.host.ID, s.server)
+	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
+	s.con.Config.Storage = excluding{g}
+	s.con = New(s.con.Config)
+	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{targetOfVolume + " " + running, targetOfVolume + " " + s.host.Inventory.InitiatorIQN}; !slices.Equal(g.let, want) {
+		t.Errorf("let in: %v, want %v", g.let, want)
+	}
+}
+
 // TestAHostThatTheServerLeftIsNotLetIn: the job that lets it in was held up while the server went elsewhere.
 func TestAHostThatTheServerLeftIsNotLetIn(t *testing.T) {
 	t.Parallel()
