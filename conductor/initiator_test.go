@@ -225,7 +225,7 @@ func TestOneServerInConflictHoldsNoHostUp(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	twin := *s.now(t)
-	twin.Record, twin.Num, twin.GuestName = record.Record{}, 0, "twin" // the record of its volume names the other server
+	twin.Record, twin.Num, twin.GuestName = record.Record{ID: "11111111-2222-4333-8444-555555555555"}, 0, "twin" // the record of its volume names the other server
 	s.tx(t, func(tx job.Tx) error { return s.store.Servers().Insert(tx, &twin) })
 	g := &gate{}
 	s.con.Config.Storage = excluding{g}
