@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -58,7 +59,10 @@ func (s *Server) HasVolumes() (some, only bool) {
 	return some, only && some
 }
 
-// Targets reads the targets of a server's volumes. problem.Conflict: the record of a volume names another server, or none.
+// ErrNotItsVolume: a server has a disk whose volume is not attached to it by the volume's record.
+var ErrNotItsVolume = errors.New("the volume is not attached to the server by its record")
+
+// Targets reads the targets of a server's volumes. Conflict, with ErrNotItsVolume: a record says that a volume is not this server's any more.
 func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 	var out []string
 	for _, d := range srv.Disks {
@@ -70,8 +74,7 @@ func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 			return nil, err
 		}
 		if v.ServerID != srv.ID {
-			return nil, problem.Conflictf("volume %s is not attached to server %s by its record, which says %s%s; take it off the server first: openstack server remove volume %[2]s %[1]s",
-				v.ID, srv.ID, v.Status, record.Because(v.ServerID))
+			return nil, problem.Conflictf("%w: volume %s, server %s; the record says %s%s; %s", ErrNotItsVolume, v.ID, srv.ID, v.Status, record.Because(v.ServerID), srv.commandsToResolve(d, v))
 		}
 		out = append(out, v.IQN)
 	}
@@ -79,10 +82,37 @@ func (s *Servers) Targets(ctx context.Context, srv *Server) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// StaleInitiators returns a predicate for the initiators that a target must not allow any more. An initiator is stale if it is the name of
-// one of salvor's guests or hosts, and by the records no server has a volume of the target there. During a planned move a server is at both
-// of its ends. Names that are not salvor's are never stale.
-func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(initiator string) bool, error) {
+// commandsToResolve names what ends the difference between a server's disk and its volume's record: the volume is taken off, or its record is set back.
+func (s *Server) commandsToResolve(d Disk, v *Volume) string {
+	back := "an administrator gives it back, if no other server has written to it: openstack volume set --state in-use " + v.ID
+	if v.ServerID != "" {
+		back = "take it off server " + v.ServerID + " first; then " + back
+	}
+	if off := s.commandToDetach(d); off != "" {
+		return off + "; or " + back
+	}
+	return back
+}
+
+// commandToDetach names the command that the server accepts for taking a volume off it; it is empty for the volume that the server boots from.
+func (s *Server) commandToDetach(d Disk) string {
+	detach := "openstack server remove volume " + s.ID + " " + d.VolumeID
+	_, err := Allow(s, DetachVolume, SoftOff, true)
+	switch {
+	case d.BootIndex == 0:
+		return ""
+	case err == nil:
+		return "take it off the server: " + detach
+	case s.Task == NoTask && s.InSession():
+		return "end the server's rescue and take the volume off: salvor server unrescue " + s.ID + "; " + detach
+	}
+	return "take it off the server when that is active or stopped: " + detach
+}
+
+// StaleInitiators gives what tells whether an initiator is to be taken off a target: it is the name of a guest or a host of ours, and no server
+// has a volume of the target there by the records. While a planned move goes on, a server is at both of its ends. Names that are not ours stay.
+// What it gives is for one goroutine.
+func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(initiator string) (bool, error), error) {
 	volumes, err := s.store.Volumes().List(ctx, nil, VolumeFilter{IQN: target}, record.Page{})
 	if err != nil {
 		return nil, err
@@ -104,12 +134,43 @@ func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(init
 	for _, h := range hosts {
 		ours[h.Inventory.InitiatorIQN] = h.Inventory.InitiatorIQN != ""
 	}
-	return func(name string) bool {
-		return !stays[name] && (ours[name] || strings.HasPrefix(name, guestInitiators) || strings.HasPrefix(name, qemuInitiators))
+	return func(name string) (bool, error) {
+		if stays[name] {
+			return false, nil
+		}
+		known, read := ours[name]
+		if !read {
+			var err error
+			if known, err = s.isGuestInitiator(ctx, hosts, name); err != nil {
+				return false, err
+			}
+			ours[name] = known
+		}
+		return known, nil
 	}, nil
 }
 
-// addCurrentInitiators adds the initiators by which the server of a volume may be logged in to it.
+// isGuestInitiator tells whether a name is that of a guest whose server or host this database knows. Guests of another salvor, and QEMU's own
+// guests, have names of the same form.
+func (s *Servers) isGuestInitiator(ctx context.Context, hosts []*Host, name string) (bool, error) {
+	serverID, ok := strings.CutPrefix(name, qemuInitiators)
+	if !ok {
+		var hostID string
+		if hostID, serverID, ok = strings.Cut(strings.TrimPrefix(name, guestInitiators), ":"); !ok || !strings.HasPrefix(name, guestInitiators) {
+			return false, nil
+		}
+		if slices.ContainsFunc(hosts, func(h *Host) bool { return h.ID == hostID }) {
+			return true, nil
+		}
+	}
+	if !record.IsUUID(serverID) {
+		return false, nil
+	}
+	_, err := s.store.Servers().Get(ctx, nil, serverID)
+	return err == nil, ignoreNotFound(err)
+}
+
+// addCurrentInitiators adds the names by which the server of a volume may be logged in to it.
 func (s *Servers) addCurrentInitiators(ctx context.Context, v *Volume, to map[string]bool) error {
 	srv, err := s.store.Servers().Get(ctx, nil, v.ServerID)
 	if err != nil {
@@ -136,6 +197,7 @@ func (s *Servers) addCurrentInitiators(ctx context.Context, v *Volume, to map[st
 			return err
 		}
 		to[Initiator(h, srv.ID)] = true
+		to[GuestInitiator(h.ID, srv.ID)] = true // a guest that was started before its host had a name of its own keeps this one
 	}
 	return nil
 }

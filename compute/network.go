@@ -117,6 +117,11 @@ func newVolumes(c *core) *Volumes {
 				return err
 			}
 		}
+		if ch.New != nil && ch.New.Status == VolumeInUse && ch.Old.Status != VolumeInUse && ch.New.ServerID == "" && ch.Old.ServerID == "" {
+			if err := c.giveBack(ctx, tx, ch.New); err != nil {
+				return err
+			}
+		}
 		free := ch.Old.Status == VolumeAvailable || ch.Old.Status == VolumeError
 		if ch.New == nil && !free {
 			return problem.Invalidf("Invalid volume: Volume status must be available or error, but volume %s is %s.", ch.Old.ID, ch.Old.Status)
@@ -132,10 +137,41 @@ func newVolumes(c *core) *Volumes {
 // refuseToFree refuses to set a volume free that a server still has as a disk: a second server could attach it and write to it.
 func (c *core) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
 	srv, err := c.store.Servers().Get(ctx, tx, v.ServerID)
-	if err != nil || srv.State == Deleted || !slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.VolumeID == v.ID }) {
+	if err != nil || srv.State == Deleted {
 		return ignoreNotFound(err)
 	}
-	return problem.Conflictf("volume %s is a disk of server %s: take it off there first: openstack volume set --state in-use %[1]s; openstack server remove volume %[2]s %[1]s", v.ID, srv.ID)
+	i := slices.IndexFunc(srv.Disks, func(d Disk) bool { return d.VolumeID == v.ID })
+	if i < 0 {
+		return nil
+	}
+	way := srv.commandToDetach(srv.Disks[i])
+	switch {
+	case way == "":
+		way = "the server boots from it, and only its deletion frees the volume: openstack server delete " + srv.ID
+	case v.Status != VolumeInUse:
+		way = "call it in use (openstack volume set --state in-use " + v.ID + "), then " + way
+	}
+	return problem.Conflictf("volume %s is a disk of server %s: %s", v.ID, srv.ID, way)
+}
+
+// giveBack attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
+func (c *core) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
+	all, err := c.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
+	if err != nil {
+		return err
+	}
+	for _, srv := range all {
+		for _, d := range srv.Disks {
+			switch {
+			case d.VolumeID != v.ID:
+			case v.ServerID != "":
+				return problem.Conflictf("volume %s is a disk of servers %s and %s; take it off one of them first: openstack server remove volume SERVER %[1]s", v.ID, v.ServerID, srv.ID)
+			default:
+				v.ServerID, v.Device, v.AttachedAt = srv.ID, d.Name, c.now()
+			}
+		}
+	}
+	return nil
 }
 
 func reach(v *Volume) [3]string { return [3]string{v.Portal, v.IQN, strconv.Itoa(v.LUN)} }

@@ -309,6 +309,61 @@ func TestAVolumeThatAServerHasIsNotCalledFree(t *testing.T) {
 	w.no(reset(compute.VolumeAvailable, ""))
 }
 
+// TestAResetVolumeIsGivenBack: a volume was called free while a server has it as a disk. What is printed for each state is accepted there, and
+// an administrator who calls the volume in use gives it back to the one server that has it.
+func TestAResetVolumeIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
+	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	s := w.server(alice, compute.Active)
+	set := func(id string, boot int, state compute.VMState, task compute.Task) {
+		w.tx(func(tx job.Tx) error {
+			return w.Servers.Edit(w.ctx, tx, id, func(s *compute.Server) {
+				s.State, s.Task = state, task
+				s.Disks = []compute.Disk{{Name: "vdb", VolumeID: vol.ID, BootIndex: boot}}
+			})
+		})
+	}
+	status := func(status compute.VolumeStatus) error {
+		_, err := w.Volumes.Update(w.ctx, vol.ID, admin.Asker, func(v *compute.Volume) error { v.Status = status; return nil })
+		return err
+	}
+	for _, c := range []struct {
+		boot   int
+		state  compute.VMState
+		task   compute.Task
+		detach string
+	}{
+		{-1, compute.Active, compute.NoTask, "take it off the server: openstack server remove volume "},
+		{-1, compute.Errored, compute.NoTask, "when that is active or stopped: openstack server remove volume "},
+		{-1, compute.Active, compute.HardReboot, "when that is active or stopped: openstack server remove volume "},
+		{0, compute.Active, compute.NoTask, ""},
+	} {
+		set(s.ID, c.boot, c.state, c.task)
+		now, err := w.Servers.Server(w.ctx, s.ID, admin)
+		w.no(err)
+		_, err = w.Servers.Targets(w.ctx, now)
+		w.want(err, problem.Conflict)
+		if text := err.Error(); !strings.Contains(text, c.detach) || c.detach == "" && strings.Contains(text, "remove volume") || !strings.Contains(text, "openstack volume set --state in-use "+vol.ID) {
+			t.Errorf("%+v: %s", c, text)
+		}
+	}
+	twin := w.server(alice, compute.Active)
+	set(twin.ID, -1, compute.Active, compute.NoTask)
+	w.want(status(compute.VolumeInUse), problem.Conflict)
+	w.tx(func(tx job.Tx) error {
+		return w.Servers.Edit(w.ctx, tx, twin.ID, func(s *compute.Server) { s.Disks = nil })
+	})
+	w.no(status(compute.VolumeInUse))
+	v, err := w.Volumes.Get(w.ctx, vol.ID)
+	w.no(err)
+	now, err := w.Servers.Server(w.ctx, s.ID, admin)
+	w.no(err)
+	if targets, err := w.Servers.Targets(w.ctx, now); err != nil || len(targets) != 1 || v.ServerID != s.ID || v.Device != "vdb" {
+		t.Errorf("targets %v, %v; volume %+v", targets, err, v)
+	}
+}
+
 func TestRebuildTakesTheNewImage(t *testing.T) {
 	w := newWorld(t)
 	other := &compute.Image{Name: "other", Visibility: "public", Status: compute.ImageActive, DiskFormat: "qcow2", Digest: digest,

@@ -110,6 +110,7 @@ type Config struct {
 type Conductor struct {
 	Config
 	drivers map[string]driver.HardwareType
+	targets targetLocks
 }
 
 // New makes a conductor.

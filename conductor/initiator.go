@@ -1,9 +1,12 @@
 package conductor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"salvor/compute"
@@ -41,10 +44,16 @@ func (c *Conductor) admitInitiators(ctx context.Context, g *guest) error {
 	return nil
 }
 
-// allowInitiator lets an initiator in to a target. A storage.Excluder first takes all stale initiators off the target. So a guest that still
-// writes elsewhere loses the volume before, whatever the fencing receipt says. It looks for them again after that: a target that allowed
-// ALL allows names only from then on, and the server may have moved meanwhile.
+// allowInitiator lets an initiator in to a target. Before that, a storage that can takes all those of ours off it that have nothing to do there by the
+// records: whatever a receipt says, a guest that writes elsewhere has lost the volume by then. After it they are looked for again: a target
+// that let everybody in does not any more, and a server may have gone elsewhere meanwhile. One at a time does this to a target: another that is let in
+// between the reading of the records and the exclusion would be taken off.
 func (c *Conductor) allowInitiator(ctx context.Context, target, initiator string) error {
+	unlock, err := c.targets.lock(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := c.excludeStale(ctx, target, ""); err != nil {
 		return err
 	}
@@ -54,8 +63,44 @@ func (c *Conductor) allowInitiator(ctx context.Context, target, initiator string
 	return c.excludeStale(ctx, target, initiator)
 }
 
-// excludeStale takes all stale initiators off a target. fresh is the initiator that was just let in; empty: there is none. problem.Conflict:
-// fresh is stale itself.
+// targetLocks has one lock for each target that is being changed.
+type targetLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{}
+}
+
+// lock waits until nobody else in this process holds the target. Unavailable: ctx has ended before.
+func (l *targetLocks) lock(ctx context.Context, target string) (unlock func(), err error) {
+	mine := make(chan struct{})
+	for {
+		l.mu.Lock()
+		theirs, taken := l.held[target]
+		if !taken {
+			if l.held == nil {
+				l.held = map[string]chan struct{}{}
+			}
+			l.held[target] = mine
+		}
+		l.mu.Unlock()
+		if !taken {
+			return func() { l.unlock(target, mine) }, nil
+		}
+		select {
+		case <-theirs:
+		case <-ctx.Done():
+			return nil, problem.Unavailablef("another job changes target %s: %w", target, ctx.Err())
+		}
+	}
+}
+
+func (l *targetLocks) unlock(target string, mine chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, target)
+	close(mine)
+}
+
+// excludeStale takes off a target whom the records do not name. Conflict: fresh, which has just been let in, is one of those.
 func (c *Conductor) excludeStale(ctx context.Context, target, fresh string) error {
 	x, ok := c.Storage.(storage.Excluder)
 	if !ok {
@@ -65,14 +110,25 @@ func (c *Conductor) excludeStale(ctx context.Context, target, fresh string) erro
 	if err != nil {
 		return err
 	}
-	if err := x.Exclude(ctx, target, isStale); err != nil {
-		return err
+	var unread error
+	goes := func(initiator string) bool {
+		out, err := isStale(initiator)
+		unread = cmp.Or(err, unread)
+		return out
 	}
-	if fresh != "" && isStale(fresh) {
-		return problem.Conflictf("no server has a volume of target %s there any more", target)
+	err = x.Exclude(ctx, target, goes)
+	gone := err == nil && fresh != "" && goes(fresh)
+	switch {
+	case err != nil || unread != nil:
+		return cmp.Or(err, unread)
+	case gone:
+		return problem.Conflictf("%w of target %s there any more", errNoVolumeThere, target)
 	}
 	return nil
 }
+
+// errNoVolumeThere: a server left, or lost its volume, while its host was let in to it.
+var errNoVolumeThere = errors.New("no server has a volume")
 
 // keepOut has an errand that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
 // fence took away is not given back by a user's command. The wait has the bound of the errand.
@@ -89,7 +145,8 @@ func (c *Conductor) keepOut(r *job.Run, g *guest, e errand, failed func(error) j
 	return job.Rest("host "+g.host.Name+", which is fenced, to be admitted", moveLook)
 }
 
-// letIn lets the servers that are on a host in to their volumes; one that cannot be does not hold the others up.
+// letIn lets the servers that are on a host in to their volumes. One that cannot be does not hold the others up, and one that has lost a volume
+// by the records, or the host, is left out. A storage that refuses is an error.
 func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
 	servers, err := c.Compute.Servers.On(ctx, h.ID)
 	if err != nil {
@@ -97,8 +154,13 @@ func (c *Conductor) letIn(ctx context.Context, h *compute.Host) error {
 	}
 	var first error
 	for _, s := range servers {
-		if err := c.admitInitiators(ctx, &guest{server: s, host: h}); err != nil && !problem.Is(err, problem.NotFound) && first == nil {
-			first = err
+		err := c.admitInitiators(ctx, &guest{server: s, host: h})
+		switch {
+		case problem.Is(err, problem.NotFound):
+		case errors.Is(err, compute.ErrNotItsVolume) || errors.Is(err, errNoVolumeThere):
+			c.Log.Warn("a server is not let in to its volumes again", "server", s.ID, "host", h.Name, "error", err)
+		default:
+			first = cmp.Or(first, err)
 		}
 	}
 	return first

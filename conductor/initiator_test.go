@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/storage"
 )
 
@@ -169,15 +171,17 @@ func (s *street) west(t *testing.T) *compute.Host {
 
 const targetOfVolume = "iqn.2026-11.test:v"
 
-// TestOneHolderOfAVolume: before a guest is defined, all stale initiators are off the target: those of the same server on another host, of
-// another server, and of another host. Names that are not salvor's stay.
+// TestOneHolderOfAVolume: before a guest is defined, every name of ours is off the target that has nothing to do there by the records: that of
+// the same server on another host, that of another server, and that of another host. Names that are not
+// ours stay: those of other programs, of QEMU guests that are not salvor's, and of another salvor.
 func TestOneHolderOfAVolume(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
 	west := s.west(t)
-	const stranger = "iqn.2001-04.com.example:backup"
+	const unknown = "11111111-2222-4333-8444-555555555555"
+	strangers := []string{"iqn.2001-04.com.example:backup", "iqn.2008-11.org.linux-kvm:" + unknown, "iqn.2008-11.org.linux-kvm:mailserver", compute.GuestInitiator(unknown, unknown)}
 	g := &gate{}
-	for _, name := range []string{stranger, west.Inventory.InitiatorIQN, compute.GuestInitiator("former", s.server), compute.GuestInitiator(s.host.ID, "deleted"), "iqn.2008-11.org.linux-kvm:" + s.server} {
+	for _, name := range append(slices.Clone(strangers), west.Inventory.InitiatorIQN, compute.GuestInitiator("former", s.server), compute.GuestInitiator(s.host.ID, "deleted"), "iqn.2008-11.org.linux-kvm:"+s.server) {
 		g.let = append(g.let, targetOfVolume+" "+name)
 	}
 	s.con.Config.Storage = excluding{g}
@@ -185,12 +189,113 @@ func TestOneHolderOfAVolume(t *testing.T) {
 	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{targetOfVolume + " " + stranger, targetOfVolume + " " + compute.Initiator(s.host, s.server)}; !slices.Equal(g.let, want) {
+	var want []string
+	for _, name := range append(strangers, compute.Initiator(s.host, s.server)) {
+		want = append(want, targetOfVolume+" "+name)
+	}
+	if !slices.Equal(g.let, want) {
 		t.Errorf("let in: %v, want %v", g.let, want)
 	}
 	g.mute = problem.Unavailablef("it does not answer")
 	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("admitted by a storage that takes nobody off: %v", err)
+	}
+}
+
+// TestAChangedInitiatorCutsOffNoGuest: a host is given a name of its own while its guests run. Each guest is still logged in by the name that
+// it had at its start, and keeps it until it ends; its name on a former host goes.
+func TestAChangedInitiatorCutsOffNoGuest(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	running := compute.GuestInitiator(s.host.ID, s.server)
+	g := &gate{let: []string{targetOfVolume + " " + running, targetOfVolume + " " + compute.GuestInitiator(s.others[0].host.ID, s.server)}}
+	s.con.Config.Storage = excluding{g}
+	s.con = New(s.con.Config)
+	if err := s.con.admitInitiators(t.Context(), &guest{server: s.now(t), host: s.host}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{targetOfVolume + " " + running, targetOfVolume + " " + s.host.Inventory.InitiatorIQN}; !slices.Equal(g.let, want) {
+		t.Errorf("let in: %v, want %v", g.let, want)
+	}
+}
+
+// TestOneServerInConflictHoldsNoHostUp: a host is readmitted; a volume of one of its servers is another's by now. The others are let in all the
+// same, and the readmission goes well. A storage that refuses is an error.
+func TestOneServerInConflictHoldsNoHostUp(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	twin := *s.now(t)
+	twin.Record, twin.Num, twin.GuestName = record.Record{ID: "11111111-2222-4333-8444-555555555555"}, 0, "twin" // the record of its volume names the other server
+	s.tx(t, func(tx job.Tx) error { return s.store.Servers().Insert(tx, &twin) })
+	g := &gate{}
+	s.con.Config.Storage = excluding{g}
+	s.con = New(s.con.Config)
+	if err := s.con.letIn(t.Context(), s.host); err != nil {
+		t.Error(err)
+	}
+	if want := []string{targetOfVolume + " " + compute.Initiator(s.host, s.server)}; !slices.Equal(g.let, want) {
+		t.Errorf("let in: %v, want %v", g.let, want)
+	}
+	g.broken = problem.Conflictf("tgtadm was not found")
+	if err := s.con.letIn(t.Context(), s.host); !problem.Is(err, problem.Conflict) {
+		t.Errorf("the storage refuses, and the readmission says %v", err)
+	}
+}
+
+// slowStorage is a storage that notes its calls, and whose first one waits a moment for another.
+type slowStorage struct {
+	*gate
+	calls chan string
+}
+
+func (s slowStorage) note(what string) {
+	s.calls <- what
+	for end := time.Now().Add(100 * time.Millisecond); len(s.calls) == 1 && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+}
+
+func (s slowStorage) Allow(context.Context, string, string) error { s.note("allow"); return nil }
+
+func (s slowStorage) Exclude(context.Context, string, func(string) bool) error {
+	s.note("exclude")
+	return nil
+}
+
+// TestOneJobAtATimeChangesATarget: a job that reads the records before another server has the volume, and excludes after that server was let
+// in, would take it off.
+func TestOneJobAtATimeChangesATarget(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t, yard{quarters: quarters{state: compute.Active, volumes: true}, others: 1})
+	storage := slowStorage{&gate{}, make(chan string, 6)}
+	s.con.Config.Storage = storage
+	s.con = New(s.con.Config)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if err := s.con.allowInitiator(t.Context(), targetOfVolume, compute.Initiator(s.host, s.server)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	close(storage.calls)
+	var calls []string
+	for c := range storage.calls {
+		calls = append(calls, c)
+	}
+	if want := []string{"exclude", "allow", "exclude", "exclude", "allow", "exclude"}; !slices.Equal(calls, want) {
+		t.Errorf("calls: %v, want %v", calls, want)
+	}
+	unlock, err := s.con.targets.lock(t.Context(), targetOfVolume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.con.allowInitiator(ended, targetOfVolume, "iqn.2026-11.test:late"); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("waiting for a target beyond its time says %v", err)
 	}
 }
 

@@ -101,8 +101,14 @@ func TestNames(t *testing.T) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
-	if err := s.Revoke(t.Context(), "iqn.2026-11.test:a"); !problem.Is(err, problem.Unavailable) {
-		t.Errorf("without tgtadm: %v", err)
+	for _, command := range []string{"/nowhere/tgtadm", "no-such-tgtadm"} { // no answer is worth waiting for
+		missing, err := New(Options{Command: command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := missing.Revoke(t.Context(), "iqn.2026-11.test:a"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "the storage tgt") {
+			t.Errorf("without %s: %v", command, err)
+		}
 	}
 	for _, bad := range []string{"", "..", "a/b", "../x", "a.raw"} {
 		if _, err := s.Export(t.Context(), bad, "iqn.2026-11.test:a"); !problem.Is(err, problem.Invalid) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,8 +86,8 @@ func (t *Tgt) run(ctx context.Context, args ...string) (string, error) {
 	}
 	out, complaint, err := storage.Output(cmd, maxOutput)
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return "", problem.Unavailablef("tgtadm was not found as %s: install the package tgt, or name it in [storage]tgt_command", t.opts.Command)
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist): // asking again cannot help
+		return "", problem.Conflictf("the storage tgt (-C %d) cannot be asked: tgtadm was not found as %s; install the package tgt, or name it in [storage]tgt_command", t.opts.Control, t.opts.Command)
 	case err != nil:
 		return "", problem.Unavailablef("tgtadm %s: %s (%w)", strings.Join(args, " "), strings.TrimPrefix(complaint, "tgtadm: "), err)
 	}
