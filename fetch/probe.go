@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// probeTime bounds the questions about one URL, their redirects included.
-	probeTime = 10 * time.Second
+	// probeTime bounds the questions about one URL, their redirects included, and once more the wait for their turn. It is less than
+	// the conductor waits, so that its first action sees who is silent.
+	probeTime = 8 * time.Second
 	// keptFound and keptMissing are how long an answer is taken from memory: a file that lacked may be there soon.
 	keptFound, keptMissing = time.Minute, 5 * time.Second
 	// maxProbes are in work at once; maxProbed URLs are remembered.
 	maxProbes, maxProbed = 32, 4096
 )
 
-// The errors of Prober.Ask that say nothing against who fetches by another way.
+// The errors of Prober.Ask that count for who fetches from elsewhere too. All others may be due to where we ask from, or to who we are.
 var (
-	// ErrPlace is an address to which the guard does not let.
-	ErrPlace = errors.New("salvor may not fetch from there")
-	// ErrRedirect is a redirect that Redirect does not follow.
+	// ErrMissing is a server that says that it has no such content.
+	ErrMissing = errors.New("it is not there")
+	// ErrRedirect is a redirect that no HTTP client follows to its end.
 	ErrRedirect = errors.New("its redirect is not followed")
-	// ErrTrust is a server that proves by no certificate that is trusted here.
-	ErrTrust = errors.New("its certificate is not trusted")
 )
 
 // Prober asks web servers whether they give what URLs name, by HEAD or one byte, and reads no content. It remembers the answers for
@@ -61,29 +60,33 @@ type answer struct {
 // NewProber makes a prober that goes where the guard lets.
 func NewProber(g Guard, now func() time.Time) *Prober {
 	client := Client(g)
-	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if err := Redirect(r, via); err != nil {
-			return fmt.Errorf("%w: %w", ErrRedirect, err)
-		}
-		return nil
-	}
-	client.Transport = marked{client.Transport}
-	return &Prober{client: client, now: now, slots: make(chan struct{}, maxProbes), byURL: map[string]*probe{}}
+	p := &Prober{client: client, now: now, slots: make(chan struct{}, maxProbes), byURL: map[string]*probe{}}
+	client.CheckRedirect = p.redirect
+	return p
 }
 
-// marked tells a refusal of the guard from other errors.
-type marked struct{ inner http.RoundTripper }
-
-func (m marked) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := m.inner.RoundTrip(r)
-	if problem.Is(err, problem.Forbidden) {
-		err = fmt.Errorf("%w: %w", ErrPlace, err)
+// redirect is Redirect, and tells what nobody follows from what others may follow: a longer way, or one away from TLS.
+func (p *Prober) redirect(r *http.Request, via []*http.Request) error {
+	err := Redirect(r, via)
+	if err == nil {
+		return nil
 	}
-	return resp, err
+	round := slices.ContainsFunc(via, func(v *http.Request) bool { return v.URL.String() == r.URL.String() })
+	if (round || r.URL.Scheme != "http" && r.URL.Scheme != "https") && !p.proxied(via[len(via)-1]) {
+		return problem.Invalidf("%w: %v", ErrRedirect, err)
+	}
+	return problem.Invalidf("%v: %w", ErrRedirect, err)
+}
+
+// proxied tells whether a proxy of ours may have written the answer to a request. Inside TLS it cannot.
+func (p *Prober) proxied(r *http.Request) bool {
+	by, err := p.client.Transport.(guarded).inner.Proxy(r)
+	return r.URL.Scheme == "http" && (err != nil || by != nil)
 }
 
 // Ask tells why a GET of the URL would give nothing: refused, not there, or no answer. It is nil where the server would give it, where
-// that cannot be known (5xx, 405), and where nothing is known when ctx ends. The error is Invalid and names no URL.
+// that cannot be known (5xx, 405; a URL with a user, whose password is not sent for a question), and where nothing is known when ctx
+// ends. The error is Invalid and names no URL.
 func (p *Prober) Ask(ctx context.Context, ref string) error { return p.ask(ctx, ref).err }
 
 // Version gives what changes when the content does; empty: the server does not tell.
@@ -96,11 +99,7 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 		p.mu.Unlock()
 		return answer{}
 	}
-	kept := keptFound
-	if e.err != nil {
-		kept = keptMissing
-	}
-	if !e.at.IsZero() && p.now().Sub(e.at) < kept {
+	if p.freshLocked(e) {
 		defer p.mu.Unlock()
 		return e.answer
 	}
@@ -116,7 +115,19 @@ func (p *Prober) ask(ctx context.Context, ref string) answer {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return e.answer // the former one where there is no newer
+	if !p.freshLocked(e) { // ctx ended before, or the question had no turn
+		return answer{}
+	}
+	return e.answer
+}
+
+// freshLocked tells whether the last answer still counts.
+func (p *Prober) freshLocked(e *probe) bool {
+	kept := keptFound
+	if e.err != nil {
+		kept = keptMissing
+	}
+	return !e.at.IsZero() && p.now().Sub(e.at) < kept
 }
 
 // entryLocked finds or makes the entry of a URL. A full table loses one that no question is about; nil: each has one.
@@ -143,20 +154,34 @@ func (p *Prober) entryLocked(ref string) *probe {
 
 // question goes on when the asker is gone: the next one has its answer.
 func (p *Prober) question(ref string, e *probe) {
-	p.slots <- struct{}{}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
-	got := p.look(ctx, ref)
-	cancel()
-	<-p.slots
+	got, asked := p.turn(ref)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.answer, e.at = got, p.now()
+	if asked {
+		e.answer, e.at = got, p.now()
+	}
 	close(e.done)
 	e.done = nil
 }
 
+// turn looks when there is a slot; false: there was none in time.
+func (p *Prober) turn(ref string) (answer, bool) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-time.After(probeTime):
+		return answer{}, false
+	}
+	defer func() { <-p.slots }()
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	return p.look(ctx, ref), true
+}
+
 // look asks by HEAD. Servers refuse HEAD where they would serve GET, as those of signed URLs do, so one byte decides.
 func (p *Prober) look(ctx context.Context, ref string) answer {
+	if u, err := url.Parse(ref); err == nil && u.User != nil {
+		return answer{} // without its user the server's word would count for nothing
+	}
 	resp, err := p.request(ctx, http.MethodHead, ref)
 	if err == nil && resp.StatusCode/100 != 2 {
 		resp, err = p.request(ctx, http.MethodGet, ref)
@@ -165,7 +190,13 @@ func (p *Prober) look(ctx context.Context, ref string) answer {
 		return answer{err: silence(err)}
 	}
 	switch code := resp.StatusCode; code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+	case http.StatusNotFound, http.StatusGone:
+		err := problem.Invalidf("the server answers %d %s: %w", code, http.StatusText(code), ErrMissing)
+		if p.proxied(resp.Request) {
+			err = problem.Invalidf("the server, or a proxy on the way, answers %d %s", code, http.StatusText(code))
+		}
+		return answer{err: err}
+	case http.StatusUnauthorized, http.StatusForbidden:
 		return answer{err: problem.Invalidf("the server answers %d %s", code, http.StatusText(code))}
 	case http.StatusOK, http.StatusPartialContent:
 		return answer{version: resp.Header.Get("ETag") + resp.Header.Get("Last-Modified")}
@@ -200,6 +231,8 @@ func silence(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	var timeout net.Error
 	switch {
+	case problem.Is(err, problem.Forbidden):
+		return problem.Invalidf("salvor may not fetch from there: %w", err)
 	case errors.As(err, &known):
 		return problem.Invalidf("%w", err)
 	case errors.As(err, &name) && name.IsNotFound:
@@ -207,7 +240,7 @@ func silence(err error) error {
 	case errors.As(err, &name):
 		return nil
 	case errors.As(err, &untrusted):
-		return problem.Invalidf("%w here", ErrTrust)
+		return problem.Invalidf("its certificate is not trusted here")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return problem.Invalidf("nothing listens there")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
