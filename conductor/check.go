@@ -18,8 +18,10 @@ import (
 // operation's first action.
 
 // Preflight gives every reason of the drivers why the operation cannot succeed. It asks no machine: what a BMC offers is taken
-// from the node's description of it. Web servers are asked for images until ctx ends.
+// from the node's description of it. Web servers are asked for images until ctx ends, for at most 10 s.
 func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal.Port, op metal.Operation) metal.Preflight {
+	ctx, cancel := context.WithTimeout(ctx, webTimeout)
+	defer cancel()
 	m, err := c.assemble(n, ports)
 	if err != nil {
 		return metal.Preflight{}
@@ -48,6 +50,9 @@ func (c *Conductor) Preflight(ctx context.Context, n *metal.Node, ports []*metal
 	p.steps()
 	return p.Preflight
 }
+
+// webTimeout is how long one check waits for web servers, for all of its images together.
+const webTimeout = 10 * time.Second
 
 // steps tells which steps the node does not have. Those that its agent may have are not judged: which it has is known when it runs.
 func (p *preflight) steps() {
@@ -218,8 +223,9 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 			return
 		}
 		if err := p.c.WebFile(p.ctx, file, by); err != nil {
-			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; correct the URL, or put the file there",
-				p.m.node.ID, what, driver.Said(bareURL(file)), err))
+			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
+			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
+				p.m.node.ID, what, driver.Said(bareURL(file)), problem.Quote(err.Error())))
 		}
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"salvor/driver"
 	"salvor/job"
@@ -255,5 +256,41 @@ func TestDoorAsksTheChecker(t *testing.T) {
 				t.Errorf("%d jobs", len(open))
 			}
 		})
+	}
+}
+
+// webBoot boots a kernel of a web server.
+type webBoot struct{ *bench }
+
+func (w webBoot) Plan(n *metal.Node, r driver.Ramdisk) (*metal.BootPlan, error) {
+	plan, err := w.bench.Plan(n, r)
+	plan.Kernel = "http://192.0.2.1/k"
+	return plan, err
+}
+
+// TestWordsOfWebServers: who is no administrator reads the same of each failure, and a check does not wait for ever.
+func TestWordsOfWebServers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.drivers["bench"].Boot["bench"] = webBoot{b}
+	told := map[string]bool{}
+	for _, words := range []string{"the server answers 404 Not Found", "nothing listens there", "the server does not answer"} {
+		b.con.WebFile = func(ctx context.Context, url string, _ Fetcher) error {
+			if end, ok := ctx.Deadline(); !ok || time.Until(end) > webTimeout {
+				t.Errorf("a question for %s is not bounded", url)
+			}
+			if url != "http://192.0.2.1/k" {
+				return nil
+			}
+			return problem.Invalidf("%s", words)
+		}
+		text := metal.ReasonTexts(b.con.Preflight(context.Background(), b.stored(t), []*metal.Port{{Address: "52:54:00:00:00:01"}}, metal.Operation{Kind: "rescue"}).Reasons)
+		if !strings.Contains(text, words) {
+			t.Errorf("administrators read %q", text)
+		}
+		told[problem.Redact(text)] = true
+	}
+	if len(told) != 1 {
+		t.Errorf("others read %v", told)
 	}
 }

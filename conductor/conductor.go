@@ -99,8 +99,8 @@ type Config struct {
 	Published json.RawMessage
 	// Readable tells why a file of this machine cannot be given to machines; nil: files are not looked at.
 	Readable func(file string) error
-	// WebFile tells why the fetcher would not get what an http or https URL names. It returns nil if the fetcher would get it, or if that
-	// is not known when ctx ends. If the function itself is nil, no URL is checked.
+	// WebFile tells why its fetcher would not get what an http or https URL names. It is nil where that cannot be known, from here or
+	// before ctx ends; nil: URLs are not asked for.
 	WebFile func(ctx context.Context, url string, by Fetcher) error
 	// FreeAddresses tells why a machine with these ports would get no address to boot by; nil: nobody knows.
 	FreeAddresses func(n *metal.Node, ports []*metal.Port) error

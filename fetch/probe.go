@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -16,26 +16,25 @@ import (
 )
 
 const (
-	// probeTime bounds the questions about one URL, their redirects included.
-	probeTime = 10 * time.Second
-	// foundTTL and missingTTL are the times for which a good and a bad answer are cached: a missing file may be there soon.
+	// probeTime bounds the questions about one URL, their redirects included, and once more the wait for their turn. It is less than
+	// the conductor waits, so that its first action sees who is silent.
+	probeTime = 8 * time.Second
+	// foundTTL and missingTTL are how long an answer is taken from memory: a file that lacked may be there soon.
 	foundTTL, missingTTL = time.Minute, 5 * time.Second
-	// maxProbes bounds the requests at a time, maxRemembered the URLs in the cache.
+	// maxProbes are in work at once; maxRemembered URLs are remembered.
 	maxProbes, maxRemembered = 32, 4096
 )
 
-// Errors of Prober.Ask that are no obstacle to a fetcher with another network, trust store or client.
+// The errors of Prober.Ask that count for who fetches from elsewhere too. All others may be due to where we ask from, or to who we are.
 var (
-	// ErrAddress is the refusal of an address by the guard.
-	ErrAddress = errors.New("salvor may not fetch from there")
-	// ErrRedirect is a redirect that Redirect refuses to follow.
+	// ErrMissing is a server that says that it has no such content.
+	ErrMissing = errors.New("it is not there")
+	// ErrRedirect is a redirect that no HTTP client follows to its end.
 	ErrRedirect = errors.New("its redirect is not followed")
-	// ErrTrust is a server certificate that this machine does not trust.
-	ErrTrust = errors.New("its certificate is not trusted")
 )
 
-// Prober asks web servers whether they serve URLs, by HEAD or by a GET of one byte, and reads no content. It caches the answers for a short
-// time, and concurrent callers with the same URL share one request.
+// Prober asks web servers whether they give what URLs name, by HEAD or one byte, and reads no content. It remembers the answers for
+// a short time, and all who ask for the same URL at once share one question.
 type Prober struct {
 	client *http.Client
 	now    func() time.Time
@@ -45,39 +44,43 @@ type Prober struct {
 	byURL map[string]*probe
 }
 
-// probe is the cache entry of a URL. Prober.mu guards its fields.
+// probe is what is known of a URL. Its fields are guarded by Prober.mu.
 type probe struct {
 	err  error         // nil where the server gives the content, or where that cannot be known
 	at   time.Time     // of the last answer; zero: there was none
-	done chan struct{} // closed when the running request ends; nil: no request runs
+	done chan struct{} // closed when the question in work ends; nil: none is
 }
 
-// NewProber returns a Prober that connects only to addresses that the guard allows.
+// NewProber makes a prober that goes where the guard lets.
 func NewProber(g Guard, now func() time.Time) *Prober {
 	client := Client(g)
-	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if err := Redirect(r, via); err != nil {
-			return fmt.Errorf("%w: %w", ErrRedirect, err)
-		}
+	p := &Prober{client: client, now: now, slots: make(chan struct{}, maxProbes), byURL: map[string]*probe{}}
+	client.CheckRedirect = p.redirect
+	return p
+}
+
+// redirect is Redirect, and tells what nobody follows from what others may follow: a longer way, or one away from TLS.
+func (p *Prober) redirect(r *http.Request, via []*http.Request) error {
+	err := Redirect(r, via)
+	if err == nil {
 		return nil
 	}
-	client.Transport = guardMarker{client.Transport}
-	return &Prober{client: client, now: now, slots: make(chan struct{}, maxProbes), byURL: map[string]*probe{}}
-}
-
-// guardMarker wraps refusals of the guard in ErrAddress, to tell them from other errors.
-type guardMarker struct{ inner http.RoundTripper }
-
-func (m guardMarker) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := m.inner.RoundTrip(r)
-	if problem.Is(err, problem.Forbidden) {
-		err = fmt.Errorf("%w: %w", ErrAddress, err)
+	round := slices.ContainsFunc(via, func(v *http.Request) bool { return v.URL.String() == r.URL.String() })
+	if (round || r.URL.Scheme != "http" && r.URL.Scheme != "https") && !p.proxied(via[len(via)-1]) {
+		return problem.Invalidf("%w: %v", ErrRedirect, err)
 	}
-	return resp, err
+	return problem.Invalidf("%v: %w", ErrRedirect, err)
 }
 
-// Ask tells why a GET of the URL would fail: the server refuses, has no such file, or does not answer. It returns nil if the server would
-// serve it, if that cannot be known (5xx, 405), and if ctx ends first. The error is problem.Invalid and contains no URL.
+// proxied tells whether a proxy of ours may have written the answer to a request. Inside TLS it cannot.
+func (p *Prober) proxied(r *http.Request) bool {
+	by, err := p.client.Transport.(guarded).inner.Proxy(r)
+	return r.URL.Scheme == "http" && (err != nil || by != nil)
+}
+
+// Ask tells why a GET of the URL would give nothing: refused, not there, or no answer. It is nil where the server would give it, where
+// that cannot be known (5xx, 405; a URL with a user, whose password is not sent for a question), and where nothing is known when ctx
+// ends. The error is Invalid and names no URL.
 func (p *Prober) Ask(ctx context.Context, ref string) error {
 	p.mu.Lock()
 	e := p.entryLocked(ref)
@@ -85,11 +88,7 @@ func (p *Prober) Ask(ctx context.Context, ref string) error {
 		p.mu.Unlock()
 		return nil
 	}
-	kept := foundTTL
-	if e.err != nil {
-		kept = missingTTL
-	}
-	if !e.at.IsZero() && p.now().Sub(e.at) < kept {
+	if p.freshLocked(e) {
 		defer p.mu.Unlock()
 		return e.err
 	}
@@ -105,10 +104,22 @@ func (p *Prober) Ask(ctx context.Context, ref string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return e.err // of the former answer, if ctx ended first
+	if !p.freshLocked(e) { // ctx ended before, or the question had no turn
+		return nil
+	}
+	return e.err
 }
 
-// entryLocked finds or makes the entry of a URL. A full cache evicts the oldest entry without a running request; nil: all entries have one.
+// freshLocked tells whether the last answer still counts.
+func (p *Prober) freshLocked(e *probe) bool {
+	kept := foundTTL
+	if e.err != nil {
+		kept = missingTTL
+	}
+	return !e.at.IsZero() && p.now().Sub(e.at) < kept
+}
+
+// entryLocked finds or makes the entry of a URL. A full table loses one that no question is about; nil: each has one.
 func (p *Prober) entryLocked(ref string) *probe {
 	if e := p.byURL[ref]; e != nil {
 		return e
@@ -130,22 +141,36 @@ func (p *Prober) entryLocked(ref string) *probe {
 	return e
 }
 
-// question requests the URL and stores the answer. It does not end with its caller's context: the next caller uses the answer.
+// question goes on when the asker is gone: the next one has its answer.
 func (p *Prober) question(ref string, e *probe) {
-	p.slots <- struct{}{}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
-	got := p.look(ctx, ref)
-	cancel()
-	<-p.slots
+	asked, err := p.turn(ref)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.err, e.at = got, p.now()
+	if asked {
+		e.err, e.at = err, p.now()
+	}
 	close(e.done)
 	e.done = nil
 }
 
-// look asks by HEAD. Some servers refuse HEAD where they serve GET, for example those of signed URLs, so it then asks for one byte by GET.
+// turn looks when there is a slot; false: there was none in time.
+func (p *Prober) turn(ref string) (asked bool, err error) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-time.After(probeTime):
+		return false, nil
+	}
+	defer func() { <-p.slots }()
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	return true, p.look(ctx, ref)
+}
+
+// look asks by HEAD. Servers refuse HEAD where they would serve GET, as those of signed URLs do, so one byte decides.
 func (p *Prober) look(ctx context.Context, ref string) error {
+	if u, err := url.Parse(ref); err == nil && u.User != nil {
+		return nil // without its user the server's word would count for nothing
+	}
 	resp, err := p.request(ctx, http.MethodHead, ref)
 	if err == nil && resp.StatusCode/100 != 2 {
 		resp, err = p.request(ctx, http.MethodGet, ref)
@@ -154,7 +179,13 @@ func (p *Prober) look(ctx context.Context, ref string) error {
 		return connectionError(err)
 	}
 	switch code := resp.StatusCode; code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone:
+	case http.StatusNotFound, http.StatusGone:
+		err := problem.Invalidf("the server answers %d %s: %w", code, http.StatusText(code), ErrMissing)
+		if p.proxied(resp.Request) {
+			err = problem.Invalidf("the server, or a proxy on the way, answers %d %s", code, http.StatusText(code))
+		}
+		return err
+	case http.StatusUnauthorized, http.StatusForbidden:
 		return problem.Invalidf("the server answers %d %s", code, http.StatusText(code))
 	}
 	return nil
@@ -176,8 +207,7 @@ func (p *Prober) request(ctx context.Context, method, ref string) (*http.Respons
 	return resp, nil
 }
 
-// connectionError says why there was no answer, without the URL. It returns nil for a failure of the name server, which proves nothing about
-// the image.
+// connectionError says why there was no answer, without the URL. A name server that fails says nothing of the image: nil.
 func connectionError(err error) error {
 	var wrapped *url.Error
 	for errors.As(err, &wrapped) {
@@ -188,6 +218,8 @@ func connectionError(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	var timeout net.Error
 	switch {
+	case problem.Is(err, problem.Forbidden):
+		return problem.Invalidf("salvor may not fetch from there: %w", err)
 	case errors.As(err, &known):
 		return problem.Invalidf("%w", err)
 	case errors.As(err, &name) && name.IsNotFound:
@@ -195,7 +227,7 @@ func connectionError(err error) error {
 	case errors.As(err, &name):
 		return nil
 	case errors.As(err, &untrusted):
-		return problem.Invalidf("%w here", ErrTrust)
+		return problem.Invalidf("its certificate is not trusted here")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return problem.Invalidf("nothing listens there")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

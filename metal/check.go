@@ -52,15 +52,15 @@ type Checker interface {
 	Preflight(ctx context.Context, n *Node, ports []*Port, op Operation) Preflight
 }
 
-// webPatience is how long a request waits for web servers, for all operations and images together.
-const webPatience = 2 * time.Second
+// webTimeout is how long a request waits for web servers, for all operations and images together.
+const webTimeout = 2 * time.Second
 
 // boundedChecker bounds the time of all calls of a checker together.
 func boundedChecker(ctx context.Context, by Checker) (Checker, context.CancelFunc) {
 	if by == nil {
 		return nil, func() {}
 	}
-	ctx, cancel := context.WithTimeout(ctx, webPatience)
+	ctx, cancel := context.WithTimeout(ctx, webTimeout)
 	return bounded{by, ctx}, cancel
 }
 

@@ -123,18 +123,16 @@ func (k *checkers) of(one metal.LiveConductor) *conductor.Conductor {
 	return k.made[text]
 }
 
-// webFile asks web servers for images. Agents and firmware use other networks and trust stores than this process, so its guard and its
-// trust store refuse only what this process itself fetches.
+// webFile asks web servers for images. Our routes, names, proxies, keys and trust store say nothing of what an agent or a firmware
+// reaches: only a server that has no such file, or leads where no agent follows, refuses for all.
 func (p *program) webFile() func(context.Context, string, conductor.Fetcher) error {
 	prober := fetch.NewProber(p.guard(p.cfg.Fetch.Networks), time.Now)
 	return func(ctx context.Context, url string, by conductor.Fetcher) error {
 		err := prober.Ask(ctx, url)
-		switch {
-		case by != conductor.FetchedByUs && (errors.Is(err, fetch.ErrAddress) || errors.Is(err, fetch.ErrTrust)),
-			by == conductor.FetchedByFirmware && errors.Is(err, fetch.ErrRedirect):
-			return nil
+		if by == conductor.FetchedByUs || errors.Is(err, fetch.ErrMissing) || by == conductor.FetchedByAgent && errors.Is(err, fetch.ErrRedirect) {
+			return err
 		}
-		return err
+		return nil
 	}
 }
 
