@@ -79,10 +79,9 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	for _, m := range going {
 		out[m.ServerID] = Clean{Do: CleanWait, Epoch: m.Epoch}
-		if m.ReceiptID != "" && m.State == MoveAttached {
-			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for. The epoch is below
-			// the one of the end of the move, so that this answers not for that.
-			epoch := m.SourceEpoch + 1
+		// The epoch is below the one of the end of the move, so that this answers not for that.
+		if epoch := m.SourceEpoch + 1; m.ReceiptID != "" && m.State == MoveAttached && epoch < m.Epoch {
+			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for.
 			c := Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
 			if out[m.ServerID], err = s.ofHistory(ctx, m, c); err != nil {
 				return nil, err

@@ -106,9 +106,9 @@ func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g GuestReport) (bool
 }
 
 // answersFor tells whether a receipt proves that a guest of its host is off. Either the boot that reported the guest was fenced and
-// has not spoken since, or the host was proven off after another boot reported it.
+// has not spoken since, or the host was proven off after another boot reported it. A former receipt answers for no guest.
 func (r *Receipt) answersFor(g GuestReport) bool {
-	return !r.Doubted() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
+	return r.Proves() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
 }
 
 // heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides

@@ -219,8 +219,7 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Serv
 
 // ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
 // one of the lost history. It marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a
-// clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt is no reason to end the guests of a host that
-// speaks. For the same reason no host stays forced down.
+// clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt proves nothing until its host is proven off again.
 func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
 	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
 	if err != nil {
