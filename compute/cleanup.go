@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -104,7 +105,9 @@ func (s *Hosts) ofHistory(ctx context.Context, m *Move, c Clean) (Clean, error) 
 	}
 	for _, g := range reports {
 		if g.Incarnation != m.Incarnation || g.Epoch >= c.Epoch {
-			return Clean{Do: CleanAsk}, nil
+			text := fmt.Sprintf("a guest of server %[1]s on host %[2]s is not what move %[3]s left there: it is not ended. If it may go, switch it off and run on that host: virsh undefine %[1]s; its disks stay",
+				m.ServerID, m.SourceID, m.ID)
+			return Clean{Do: CleanAsk}, s.noteOnce(ctx, m.SourceID, m.ServerID, c.Epoch, text)
 		}
 	}
 	return c, nil
@@ -294,7 +297,8 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 		case ask == nil:
 			continue
 		case ask.Do == CleanGuest:
-			if err := s.noteStale(ctx, hostID, id, ask.Epoch); err != nil {
+			text := fmt.Sprintf("a former guest of server %s runs on host %s, below epoch %d: it is ended there, its disks stay", id, hostID, ask.Epoch)
+			if err := s.noteOnce(ctx, hostID, id, ask.Epoch, text); err != nil {
 				return err
 			}
 		}

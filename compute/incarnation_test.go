@@ -59,6 +59,10 @@ func TestAGuestOfALostHistoryIsNotCleanedUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.renew(w.host, "boot-1", guests(c.guest)).Clean[s.ID]
+			w.renew(w.host, "boot-1", guests(c.guest))
+			if got.Do == compute.CleanAsk && strings.Count(w.timeline(s.ID), "virsh undefine "+s.ID) != 1 {
+				t.Errorf("an operator is told %q", w.timeline(s.ID))
+			}
 			if got.Do != c.want {
 				t.Fatalf("it is told %+v, want %q", got, c.want)
 			}
@@ -267,5 +271,28 @@ func TestAMoveThatContinuesKeepsItsBound(t *testing.T) {
 				t.Errorf("the host cleaned up, the move is %+v %v", m, err)
 			}
 		})
+	}
+}
+
+// TestAReleaseFreesHostsWithAgents: they are not forced down any more, by nobody. A node of a cluster stays so: its receipt is closed only
+// when that is taken back.
+func TestAReleaseFreesHostsWithAgents(t *testing.T) {
+	w := newWorld(t)
+	node := w.join("node-b")
+	w.tx(func(tx job.Tx) error {
+		h, err := w.store.Hosts().Get(w.ctx, tx, node.ID)
+		w.no(err)
+		h.Kind = compute.GanetiHost
+		return w.store.Hosts().Save(tx, h)
+	})
+	for _, h := range []*compute.Host{w.host, node} {
+		w.no(w.forceDown(h, true))
+	}
+	w.release()
+	if h := w.hostRow(w.host); h.ForcedDown || h.ForcedDownBy != "" {
+		t.Errorf("the host with an agent is forced down: %v, by %q", h.ForcedDown, h.ForcedDownBy)
+	}
+	if h := w.hostRow(node); !h.ForcedDown || h.ForcedDownBy == "" {
+		t.Errorf("the node of a cluster is forced down: %v, by %q", h.ForcedDown, h.ForcedDownBy)
 	}
 }

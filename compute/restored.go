@@ -99,7 +99,7 @@ func (h *HeldGuests) Unknown() []HeldGuest {
 func (h *HeldGuests) ForcedDown() (out []HeldGuest) {
 	for _, id := range slices.Sorted(maps.Keys(h.Hosts)) {
 		host := h.Hosts[id]
-		if !host.ForcedDown {
+		if !host.ForcedDown || host.Kind != AgentHost {
 			continue
 		}
 		d := record.Difference{Subject: HostSubject(id), Name: host.Name, What: "liveness", Recorded: "forced down",
@@ -220,21 +220,22 @@ func (s *Servers) ReleaseServers(ctx context.Context, tx job.Tx, servers []*Serv
 // ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
 // one of the lost history. It marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a
 // clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt proves nothing until its host is proven off again.
+// For the same reason no host with an agent stays forced down. The nodes of a cluster do: taking that back is what closes their receipts.
 func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
 	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
 	if err != nil {
 		return err
 	}
 	for _, h := range hosts {
-		was := h.ForcedDown
+		freed := h.ForcedDown && h.Kind == AgentHost
 		h.Fences += epochStep
-		if was {
-			h.ForcedDown, h.Unseen = false, true
+		if freed {
+			h.ForcedDown, h.ForcedDownBy, h.Unseen = false, "", true
 		}
 		if err := s.saveHost(tx, h); err != nil {
 			return err
 		}
-		if !was {
+		if !freed {
 			continue
 		}
 		if err := s.noteHost(tx, h.ID, record.Asker{}, "the restored database was released: the host is not forced down any more"); err != nil {
@@ -242,30 +243,40 @@ func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) erro
 		}
 	}
 	for _, f := range []MoveFilter{{Open: true}, {Uncleaned: true}, {State: MoveFailed}} { // failed moves may be cleaned up again
-		moves, err := s.store.Moves().List(ctx, tx, f, record.Page{})
+		read := func(p record.Page) ([]*Move, error) { return s.store.Moves().List(ctx, tx, f, p) }
+		err := record.EachPage(read, func(m *Move) string { return m.ID }, func(moves []*Move) error {
+			return s.store.Unkept(tx, func() error { return s.releaseMoves(tx, moves, former) })
+		})
 		if err != nil {
 			return err
 		}
-		for _, m := range moves {
-			if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
-				continue
-			}
-			m.Incarnation = former
-			if err := s.saveMove(tx, m); err != nil {
-				return err
-			}
-		}
 	}
-	receipts, err := s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, record.Page{})
-	if err != nil {
-		return err
+	read := func(p record.Page) ([]*Receipt, error) {
+		return s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, p)
 	}
-	for _, r := range receipts {
-		if r.Incarnation != "" {
+	return record.EachPage(read, func(r *Receipt) string { return r.ID }, func(receipts []*Receipt) error {
+		return s.store.Unkept(tx, func() error {
+			for _, r := range receipts {
+				if r.Former() {
+					continue
+				}
+				r.Incarnation = former
+				if err := s.saveReceipt(tx, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func (s *Hosts) releaseMoves(tx job.Tx, moves []*Move, former string) error {
+	for _, m := range moves {
+		if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
 			continue
 		}
-		r.Incarnation = former
-		if err := s.saveReceipt(tx, r); err != nil {
+		m.Incarnation = former
+		if err := s.saveMove(tx, m); err != nil {
 			return err
 		}
 	}

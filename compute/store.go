@@ -11,6 +11,9 @@ import (
 
 // Store is all that a store must do for servers. A nil tx reads outside of any transaction.
 type Store interface {
+	// Unkept runs save. Records that are saved in it are not put back if the transaction comes to nothing, so the store does not keep
+	// them.
+	Unkept(tx job.Tx, save func() error) error
 	Servers() record.Table[Server, ServerFilter]
 	// ServerByNum finds a server by its number, deleted ones too; problem.NotFound if there is none.
 	ServerByNum(ctx context.Context, tx job.Tx, num int64) (*Server, error)
