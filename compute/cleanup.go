@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -79,10 +80,9 @@ func (s *Hosts) owed(ctx context.Context, hostID string) (map[string]Clean, erro
 	}
 	for _, m := range going {
 		out[m.ServerID] = Clean{Do: CleanWait, Epoch: m.Epoch}
-		if m.ReceiptID != "" && m.State == MoveAttached {
-			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for. The epoch is below
-			// the one of the end of the move, so that this answers not for that.
-			epoch := m.SourceEpoch + 1
+		// The epoch is below the one of the end of the move, so that this answers not for that.
+		if epoch := m.SourceEpoch + 1; m.ReceiptID != "" && m.State == MoveAttached && epoch < m.Epoch {
+			// There is no way back, and its guest here must not run beside the new one; its disks may still be asked for.
 			c := Clean{Do: CleanGuest, Epoch: epoch, Spec: &Spec{ServerID: m.ServerID, Epoch: epoch}}
 			if out[m.ServerID], err = s.limitToIncarnation(ctx, m, c); err != nil {
 				return nil, err
@@ -105,7 +105,9 @@ func (s *Hosts) limitToIncarnation(ctx context.Context, m *Move, c Clean) (Clean
 	}
 	for _, g := range reports {
 		if g.Incarnation != m.Incarnation || g.Epoch >= c.Epoch {
-			return Clean{Do: CleanAsk}, nil
+			text := fmt.Sprintf("a guest of server %[1]s on host %[2]s is not what move %[3]s left there: it is not ended. If it may go, switch it off and run on that host: virsh undefine %[1]s; its disks stay",
+				m.ServerID, m.SourceID, m.ID)
+			return Clean{Do: CleanAsk}, s.noteOnce(ctx, m.SourceID, m.ServerID, c.Epoch, text)
 		}
 	}
 	return c, nil
@@ -295,7 +297,8 @@ func (s *Hosts) judgeStrays(ctx context.Context, hostID string, ours, staying ma
 		case ask == nil:
 			continue
 		case ask.Do == CleanGuest:
-			if err := s.noteStale(ctx, hostID, id, ask.Epoch); err != nil {
+			text := fmt.Sprintf("a former guest of server %s runs on host %s, below epoch %d: it is ended there, its disks stay", id, hostID, ask.Epoch)
+			if err := s.noteOnce(ctx, hostID, id, ask.Epoch, text); err != nil {
 				return err
 			}
 		}

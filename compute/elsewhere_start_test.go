@@ -8,6 +8,7 @@ import (
 	"salvor/compute"
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 	"salvor/rescue"
 )
 
@@ -92,5 +93,50 @@ func TestAGuestElsewhereIsNotStartedByItself(t *testing.T) {
 		if power == compute.PowerCrashed && len(w.jobs(s.ID)) != 1 {
 			t.Errorf("%s at its host: without the guest elsewhere it is not started again", power)
 		}
+	}
+}
+
+// TestADeadDestinationHoldsNoServer: the destination of a live migration died, and its last list told the paused guest that was arriving.
+// The migration failed and the server runs on at its source, where its owner may do everything with it. Any other guest holds it.
+func TestADeadDestinationHoldsNoServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		power  compute.Power
+		change func(*compute.Move)
+		late   bool // the guest is told after the move has failed
+		held   bool
+	}{
+		"paused":        {power: compute.PowerPaused},
+		"running":       {power: compute.PowerOn, held: true},
+		"unknown":       {power: compute.PowerUnknown, held: true},
+		"handed over":   {power: compute.PowerPaused, change: func(m *compute.Move) { m.Clean = compute.CleanGuest }, held: true},
+		"an evacuation": {power: compute.PowerPaused, change: func(m *compute.Move) { m.Kind = compute.Evacuation }, held: true},
+		"paused since":  {power: compute.PowerPaused, late: true, held: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s, there := w.server(alice, compute.Active), w.join("host-b")
+			m := &compute.Move{Record: record.Record{ID: newID(), CreatedAt: w.now()}, ServerID: s.ID, SourceID: w.host.ID, DestID: there.ID,
+				Kind: compute.LiveMigration, State: compute.MoveFailed}
+			arrives := runs(s, s.Epoch)
+			arrives.Power = c.power
+			w.pass(time.Minute)
+			if !c.late {
+				w.renew(there, "boot-1", guests(arrives))
+			}
+			w.pass(time.Minute)
+			if m.EndedAt = w.now(); c.change != nil {
+				c.change(m)
+			}
+			w.tx(func(tx job.Tx) error { return w.store.Moves().Insert(tx, m) })
+			w.pass(time.Minute)
+			if c.late {
+				w.renew(there, "boot-1", guests(arrives))
+			}
+			w.pass(time.Hour)
+			_, err := w.Servers.Act(w.ctx, s.ID, compute.Act{Action: compute.Reboot}, alice)
+			if problem.Is(err, problem.Conflict) != c.held {
+				t.Errorf("its owner reboots it: %v", err)
+			}
+		})
 	}
 }

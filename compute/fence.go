@@ -62,7 +62,8 @@ type Receipt struct {
 	// a boot, stored up to heardEvery late.
 	OtherBootID  string
 	OtherHeardAt time.Time
-	// Incarnation is the former incarnation of the database that gave the receipt; empty: the current one.
+	// Incarnation is the former incarnation of the database that gave the receipt; empty: the current one, or the host was proven off
+	// again since.
 	Incarnation string
 }
 
@@ -87,6 +88,13 @@ func (r *Receipt) LastHeardAt() time.Time {
 // Doubted tells whether the boot that was fenced spoke after that, and has not told that none of its guests runs: nothing is attached
 // elsewhere by such a receipt.
 func (r *Receipt) Doubted() bool { return !r.HeardAt.IsZero() && !r.Has(Acknowledged) }
+
+// Former tells whether it is of a former incarnation of the database. In the lost history the host may have been admitted again, and
+// its guests may run. So the receipt proves nothing until the host is proven off again.
+func (r *Receipt) Former() bool { return r.Incarnation != "" }
+
+// Proves tells whether it proves the fenced boot off.
+func (r *Receipt) Proves() bool { return !r.Former() && !r.Doubted() }
 
 // Open tells whether servers may be moved by it.
 func (r *Receipt) Open() bool { return r.ClosedAt.IsZero() }

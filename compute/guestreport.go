@@ -106,9 +106,9 @@ func (s *Hosts) answeredFor(ctx context.Context, tx job.Tx, g GuestReport) (bool
 }
 
 // answersFor tells whether a receipt proves that a guest of its host is off. Either the boot that reported the guest was fenced and
-// has not spoken since, or the host was proven off after another boot reported it.
+// has not spoken since, or the host was proven off after another boot reported it. A former receipt answers for no guest.
 func (r *Receipt) answersFor(g GuestReport) bool {
-	return !r.Doubted() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
+	return r.Proves() && (r.BootID == g.BootID || r.otherBootOff(g.SeenAt))
 }
 
 // heldBy tells in words which guest holds a move of a server: one that any host or cluster tells, and that is not proven off. besides
@@ -342,7 +342,8 @@ func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin b
 }
 
 // guestMayBeAt lists the hosts at which a reported guest is no second copy of the server. These are its own host and the other nodes of its
-// cluster, which runs an instance once. They are also both ends of planned moves that ended just now: their newest reports may be older.
+// cluster, which runs an instance once. They are also both ends of planned moves that ended just now, whose newest reports may be older, and
+// destinations that died while a planned move that failed brought a guest there.
 func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *Server, reports []GuestReport) ([]string, error) {
 	out := []string{srv.HostID}
 	home, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
@@ -363,8 +364,18 @@ func (s *Servers) guestMayBeAt(ctx context.Context, tx job.Tx, srv *Server, repo
 		if m.planned() && !m.EndedAt.IsZero() && s.now().Sub(m.EndedAt) < young {
 			out = append(out, m.SourceID, m.DestID)
 		}
+		if slices.ContainsFunc(reports, m.leftHalf) {
+			out = append(out, m.DestID)
+		}
 	}
 	return out, err
+}
+
+// leftHalf tells whether a report is of a guest that a planned move was bringing to its destination when it failed, before it handed the
+// server over. Such a guest is paused, has not got all of its memory, and does not run by itself.
+func (m *Move) leftHalf(g GuestReport) bool {
+	return m.planned() && m.State == MoveFailed && m.Clean == "" && g.HostID == m.DestID && g.Power == PowerPaused &&
+		!g.SeenAt.Before(m.CreatedAt) && !g.SeenAt.After(m.EndedAt)
 }
 
 // holdAttach is hold of a move that goes on: it is asked again, within the bounds of its action.
@@ -376,8 +387,8 @@ func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *Move, receipt *R
 	return err
 }
 
-// noteStale writes once down that a host is told to end a guest that runs beside its server.
-func (s *Hosts) noteStale(ctx context.Context, hostID, serverID string, epoch int64) error {
+// noteOnce writes once down, on a host and a server, what becomes of a guest there that a clean-up of that epoch is about.
+func (s *Hosts) noteOnce(ctx context.Context, hostID, serverID string, epoch int64, text string) error {
 	noted := false
 	s.leases.with(hostID, func(h *held) {
 		if noted = h.ending[serverID] == epoch; !noted {
@@ -392,7 +403,6 @@ func (s *Hosts) noteStale(ctx context.Context, hostID, serverID string, epoch in
 		return nil
 	}
 	return s.jobs.Do(ctx, func(tx job.Tx) error {
-		text := fmt.Sprintf("a former guest of server %s runs on host %s, below epoch %d: it is ended there, its disks stay", serverID, hostID, epoch)
 		for _, subject := range []job.Subject{HostSubject(hostID), Subject(serverID)} {
 			if err := s.jobs.Append(tx, job.Event{Subject: subject, Type: "contact", Severity: "warning", Text: text}); err != nil {
 				return err

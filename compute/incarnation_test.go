@@ -7,6 +7,7 @@ import (
 
 	"salvor/compute"
 	"salvor/job"
+	"salvor/problem"
 )
 
 // release releases the database as after a restore: what hosts told before is compared and carried out.
@@ -61,6 +62,10 @@ func TestAGuestOfALostHistoryIsNotCleanedUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.renew(w.host, "boot-1", guests(c.guest)).Clean[s.ID]
+			w.renew(w.host, "boot-1", guests(c.guest))
+			if got.Do == compute.CleanAsk && strings.Count(w.timeline(s.ID), "virsh undefine "+s.ID) != 1 {
+				t.Errorf("an operator is told %q", w.timeline(s.ID))
+			}
 			if got.Do != c.want {
 				t.Fatalf("it is told %+v, want %q", got, c.want)
 			}
@@ -167,5 +172,163 @@ func TestTwoReleasesOfOneBackup(t *testing.T) {
 	w.release()
 	if again, fenced := restore(5, 2); again <= epoch || fenced <= fences {
 		t.Errorf("epoch %d and fence %d after %d and %d of an earlier release", again, fenced, epoch, fences)
+	}
+}
+
+// TestAReleasedReceiptStartsNothingElsewhere: by the backup host-a is fenced. In the lost history it was admitted again, and a server runs
+// there under a boot that nobody knows. While the host is silent after the release, its old receipt lets nothing start elsewhere. Only a
+// proof from after the release does.
+func TestAReleasedReceiptStartsNothingElsewhere(t *testing.T) {
+	w := newWorld(t)
+	s, later := w.server(alice, compute.Active), w.server(alice, compute.Active)
+	there := w.join("host-b")
+	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch), runs(later, later.Epoch)))
+	w.pass(time.Minute)
+	receipt, err := w.fence(w.host, compute.StorageRevoked, compute.Attested)
+	w.no(err)
+	moveID, err := w.begin(s.ID, receipt)
+	w.no(err)
+	w.renew(there, "boot-1")
+	w.claim(moveID)
+	w.release()
+	w.pass(time.Minute)
+	read := func() *compute.Receipt {
+		t.Helper()
+		r, err := w.Hosts.Receipt(w.ctx, nil, w.host.ID)
+		w.no(err)
+		return r
+	}
+	if ok, err := w.Hosts.Suffices(w.ctx, nil, read()); err != nil || ok {
+		t.Fatalf("the former receipt suffices: %v %v", ok, err)
+	}
+	if err := w.attach(moveID); !problem.Is(err, problem.Unavailable) || !strings.Contains(err.Error(), "salvor fence "+w.host.ID) {
+		t.Fatalf("the move that continues is told %v", err)
+	}
+	_, err = w.begin(later.ID, read())
+	w.refuses(err, "salvor fence "+w.host.ID)
+	_, err = w.ensure(w.host)
+	w.refuses(err, "salvor fence")
+
+	_, err = w.fence(w.host, compute.StorageRevoked)
+	w.refuses(err, "no cut of its power")
+	w.want(w.store.Do(w.ctx, func(tx job.Tx) error {
+		old := []compute.Proof{{Evidence: compute.PowerCut, Text: "from before the release", At: w.now().Add(-24 * time.Hour)}}
+		_, err := w.Hosts.GiveReceipt(w.ctx, tx, w.host.ID, old, "root", "")
+		return err
+	}), problem.Conflict)
+	again, err := w.fence(w.host, compute.PowerCut)
+	w.no(err)
+	if r := read(); r.ID != again.ID || r.ID != receipt.ID || r.Incarnation != "" || len(r.Proofs) != 1 || !r.Has(compute.PowerCut) {
+		t.Fatalf("the host is proven off again, its receipt is %+v", r)
+	}
+	if ok, err := w.Hosts.Suffices(w.ctx, nil, read()); err != nil || !ok {
+		t.Fatalf("the new proof does not suffice: %v %v", ok, err)
+	}
+	w.no(w.attach(moveID))
+	_, err = w.begin(later.ID, read())
+	w.no(err)
+}
+
+// TestAReleasedReceiptNeedsWhatItsGroupRequires: what the lost history may have undone is proven again, all of it.
+func TestAReleasedReceiptNeedsWhatItsGroupRequires(t *testing.T) {
+	w := newWorld(t)
+	w.group(compute.HostGroup{Require: []compute.Evidence{compute.PowerCut, compute.StorageRevoked}})
+	_, err := w.fence(w.host, compute.PowerCut, compute.StorageRevoked)
+	w.no(err)
+	w.release()
+	w.pass(time.Minute)
+	_, err = w.fence(w.host, compute.PowerCut)
+	w.refuses(err, "requires evidence of")
+	_, err = w.fence(w.host, compute.PowerCut, compute.StorageRevoked)
+	w.no(err)
+}
+
+// TestAMoveThatContinuesKeepsItsBound: a move that was open at the release gets new epochs. Its clean-up ends no guest that was given
+// to its source in the lost history, whatever epochs the move gets.
+func TestAMoveThatContinuesKeepsItsBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		claimed, released bool // before the release; after it, and claimed again
+	}{
+		"claimed before the release":            {claimed: true},
+		"claimed after it":                      {},
+		"destination changed after the release": {claimed: true, released: true},
+		"claimed twice after the release":       {released: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.server(alice, compute.Active)
+			there := w.join("host-b")
+			claim := func(moveID string) {
+				w.renew(there, "boot-1")
+				w.claim(moveID)
+			}
+			w.pass(time.Minute)
+			receipt, err := w.fence(w.host, compute.PowerCut)
+			w.no(err)
+			moveID, err := w.begin(s.ID, receipt)
+			w.no(err)
+			if c.claimed {
+				claim(moveID)
+			}
+			was, err := w.store.Moves().Get(w.ctx, nil, moveID)
+			w.no(err)
+			w.release()
+			w.pass(time.Minute)
+			_, err = w.fence(w.host, compute.PowerCut)
+			w.no(err)
+			claim(moveID)
+			if c.released {
+				w.tx(func(tx job.Tx) error { return w.Servers.ReleaseMove(w.ctx, tx, moveID, "it is full") })
+				claim(moveID)
+			}
+			w.no(w.attach(moveID))
+			told := func(epoch int64) compute.Clean {
+				t.Helper()
+				w.pass(10 * time.Second)
+				return w.renew(w.host, "boot-2", guests(runs(s, epoch))).Clean[s.ID]
+			}
+			// In the lost history the server came back under a higher epoch than the move had.
+			if got := told(was.Epoch + 1); got.Do == compute.CleanGuest || got.Do == compute.CleanDisk {
+				t.Errorf("while it goes on, the host is told %+v", got)
+			}
+			w.tx(func(tx job.Tx) error {
+				return w.Servers.FinishMove(w.ctx, tx, moveID, func(s *compute.Server) { s.Settle(compute.PowerOn) })
+			})
+			w.pass(2 * time.Minute)
+			if got := told(was.Epoch + 1); got.Do != compute.CleanAsk {
+				t.Errorf("of a guest of the lost history the host is told %+v", got)
+			}
+			got := told(s.Epoch)
+			if got.Do != compute.CleanDisk || got.Epoch != was.Epoch || got.Incarnation != "first" {
+				t.Errorf("of the guest that the move left the host is told %+v, want epoch %d", got, was.Epoch)
+			}
+			w.renew(w.host, "boot-2", func(r *compute.Renewal) { r.Cleaned = []compute.Cleaned{{ServerID: s.ID, Epoch: got.Epoch}} })
+			if m, err := w.store.Moves().Get(w.ctx, nil, moveID); err != nil || m.State != compute.MoveCompleted {
+				t.Errorf("the host cleaned up, the move is %+v %v", m, err)
+			}
+		})
+	}
+}
+
+// TestAReleaseFreesHostsWithAgents: they are not forced down any more, by nobody. A node of a cluster stays so: its receipt is closed only
+// when that is taken back.
+func TestAReleaseFreesHostsWithAgents(t *testing.T) {
+	w := newWorld(t)
+	node := w.join("node-b")
+	w.tx(func(tx job.Tx) error {
+		h, err := w.store.Hosts().Get(w.ctx, tx, node.ID)
+		w.no(err)
+		h.Kind = compute.GanetiHost
+		return w.store.Hosts().Save(tx, h)
+	})
+	for _, h := range []*compute.Host{w.host, node} {
+		w.no(w.forceDown(h, true))
+	}
+	w.release()
+	if h := w.hostRow(w.host); h.ForcedDown || h.ForcedDownBy != "" {
+		t.Errorf("the host with an agent is forced down: %v, by %q", h.ForcedDown, h.ForcedDownBy)
+	}
+	if h := w.hostRow(node); !h.ForcedDown || h.ForcedDownBy == "" {
+		t.Errorf("the node of a cluster is forced down: %v, by %q", h.ForcedDown, h.ForcedDownBy)
 	}
 }

@@ -50,7 +50,7 @@ type held struct {
 	// ours are the guests with our mark that it told last while it was held, in its boot oursBoot; nil: they are not known.
 	ours     map[string]bool
 	oursBoot string
-	// ending are the guests that it is told to end because they run beside their server, with the epoch that was noted.
+	// ending are the guests of which noteOnce told, with the epoch that was noted.
 	ending map[string]int64
 	// endedAt is when its guests may have been ended last, by us or by its own silence; zero: they were not.
 	endedAt time.Time

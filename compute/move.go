@@ -142,7 +142,7 @@ type Move struct {
 	Kind              MoveKind
 	State             MoveState
 	Disposition       Disposition
-	// SourceEpoch is the server's epoch on the source, Epoch the one that the move gave it.
+	// SourceEpoch is the server's epoch on the source, Epoch the one that the move gave it; see takeEpoch.
 	SourceEpoch, Epoch int64
 	// Incarnation is the former incarnation of the database that gave both epochs; empty: the current one.
 	Incarnation string

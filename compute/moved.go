@@ -50,11 +50,20 @@ func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a Mov
 	if err := s.rehost(ctx, tx, srv, h.ID); err != nil {
 		return nil, err
 	}
-	m.Epoch = srv.Epoch
+	m.takeEpoch(srv.Epoch)
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return nil, err
 	}
 	return h, s.note(tx, srv.ID, record.Asker{}, "contact", "goes to host "+orID(h))
+}
+
+// takeEpoch notes the epoch that a move gave its server. One of a former incarnation keeps the epoch that it had at the release: the
+// clean-up of its source ends older guests of that incarnation, and the lost history may have given later epochs to guests there.
+func (m *Move) takeEpoch(epoch int64) {
+	if m.Incarnation != "" {
+		epoch = min(epoch, max(m.Epoch, m.SourceEpoch+1))
+	}
+	m.Epoch = epoch
 }
 
 // ReleaseMove takes the destination of a move back, because of why, so that another one is claimed.
@@ -67,7 +76,7 @@ func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string
 	if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
 		return err
 	}
-	m.Epoch = srv.Epoch
+	m.takeEpoch(srv.Epoch)
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return err
 	}
@@ -145,13 +154,18 @@ func (s *Servers) AttachMove(ctx context.Context, tx job.Tx, moveID string) erro
 	return s.store.Moves().Save(tx, m)
 }
 
-// useFor holds the receipt of a move that is about to attach. Unavailable while the boot that was fenced speaks, and may have guests.
+// useFor holds the receipt of a move that is about to attach. Unavailable while the boot that was fenced speaks, and may have guests,
+// and while the receipt is a former one.
 func (s *Servers) useFor(ctx context.Context, tx job.Tx, m *Move) (*Receipt, error) {
 	if err := s.store.UseReceipt(tx, m.ReceiptID); err != nil {
 		return nil, err
 	}
 	receipt, err := s.store.Receipts().Get(ctx, tx, m.ReceiptID)
-	if err == nil && receipt.Doubted() {
+	switch {
+	case err != nil:
+	case receipt.Former():
+		err = problem.Unavailablef("server %s waits: %s", m.ServerID, receipt.formerly(receipt.HostID))
+	case receipt.Doubted():
 		err = problem.Unavailablef("the former host of server %s spoke after it was fenced, and has not told that its guests are stopped", m.ServerID)
 	}
 	return receipt, err

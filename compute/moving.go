@@ -37,6 +37,9 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 			return nil, err
 		}
 		m.ReceiptID = receipt.ID
+		if receipt.Former() {
+			return nil, problem.Conflictf("%s", receipt.formerly(receipt.HostID))
+		}
 	}
 	if srv.HostID == "" || srv.Task == Deleting || srv.State == Deleted {
 		return nil, problem.Conflictf("server %s is on no host, or is being deleted: there is nothing to move", srv.ID)

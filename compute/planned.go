@@ -165,6 +165,7 @@ func (s *Servers) giveUpThere(ctx context.Context, tx job.Tx, srv *Server, m *Mo
 		return ignoreNotFound(err)
 	}
 	back := *m
+	back.Incarnation = "" // its epochs are of today
 	back.Record, back.Num = record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, 0
 	back.SourceID, back.DestID, back.PlanID, back.State, back.Clean = m.DestID, m.SourceID, "", MoveDone, CleanGuest
 	back.SourceEpoch, back.Epoch, back.EndedAt, back.Words = srv.Epoch, srv.Epoch+1, s.now(), "what came of move "+m.ID+" is thrown away"
@@ -197,7 +198,8 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 	if err != nil {
 		return err
 	}
-	m.State, m.Epoch = MoveAttached, srv.Epoch
+	m.State = MoveAttached
+	m.takeEpoch(srv.Epoch)
 	if err := s.store.Moves().Save(tx, m); err != nil {
 		return err
 	}
@@ -357,6 +359,7 @@ func (s *Servers) FollowMove(ctx context.Context, tx job.Tx, moveID, destID stri
 	if err := s.followTo(ctx, tx, srv, destID); err != nil {
 		return err
 	}
-	m.DestID, m.State, m.Epoch = destID, MoveAttached, srv.Epoch
+	m.DestID, m.State = destID, MoveAttached
+	m.takeEpoch(srv.Epoch)
 	return s.store.Moves().Save(tx, m)
 }

@@ -31,12 +31,16 @@ func (s *Hosts) Receipts(ctx context.Context, f ReceiptFilter, p record.Page) ([
 	return s.store.Receipts().List(ctx, nil, f, p)
 }
 
-// GiveReceipt writes the receipt of a host that was fenced by these proofs. One that is open is returned as it is. problem.Conflict
+// GiveReceipt writes the receipt of a host that was fenced by these proofs. One that is open is returned, with the proofs that it
+// needs besides; a former one needs all proofs anew. problem.Conflict
 // says what the host's group requires and is missing, or which proof a word of the host speaks against. tx is run again after
 // record.ErrChanged.
 func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proofs []Proof, by, words string) (*Receipt, error) {
 	r, err := s.Receipt(ctx, tx, hostID)
 	if err == nil {
+		if r.Former() {
+			return r, s.proveAnew(ctx, tx, r, proofs, by, words)
+		}
 		return r, s.proveAgain(ctx, tx, r, proofs)
 	}
 	if !problem.Is(err, problem.NotFound) {
@@ -64,11 +68,45 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	}
 	// What the host says next is looked at in the store, whether or not this is committed.
 	s.leases.with(hostID, func(k *held) { k.fenced = true })
+	return r, s.noteFenced(tx, hostID, "fenced", proofs, by)
+}
+
+func (s *Hosts) noteFenced(tx job.Tx, hostID, what string, proofs []Proof, by string) error {
 	var said []string
 	for _, p := range proofs {
 		said = append(said, string(p.Evidence)+" ("+p.Text+")")
 	}
-	return r, s.noteHost(tx, hostID, record.Asker{User: by}, "fenced: "+strings.Join(said, "; "))
+	return s.noteHost(tx, hostID, record.Asker{User: by}, what+": "+strings.Join(said, "; "))
+}
+
+// proveAnew puts proofs from after the release in place of those of a former receipt. One of them must show that the machine itself
+// was off, because nobody knows the boot that ran last. problem.Conflict says what is missing.
+func (s *Hosts) proveAnew(ctx context.Context, tx job.Tx, r *Receipt, proofs []Proof, by, words string) error {
+	h, err := s.store.Hosts().Get(ctx, tx, r.HostID)
+	if err != nil {
+		return err
+	}
+	if err := s.believe(ctx, h, proofs); err != nil {
+		return err
+	}
+	// The release saved the receipt, so it is not older than that.
+	fresh := slices.DeleteFunc(slices.Clone(proofs), func(p Proof) bool { return !p.At.After(r.UpdatedAt) })
+	if !slices.ContainsFunc(fresh, Proof.endsAllBoots) {
+		return problem.Conflictf("%s, and no cut of its power and no attestation is newer than that", r.formerly(orID(h)))
+	}
+	if fresh, err = s.complete(ctx, tx, h, fresh); err != nil {
+		return err
+	}
+	r.Proofs, r.Incarnation, r.HeardAt, r.By, r.Words = fresh, "", time.Time{}, by, words
+	if err := s.saveReceipt(tx, r); err != nil {
+		return err
+	}
+	return s.noteFenced(tx, h.ID, "fenced again after the release of the restored database", fresh, by)
+}
+
+// formerly says of a former receipt why it proves nothing, and what to do.
+func (r *Receipt) formerly(host string) string {
+	return fmt.Sprintf("host %[1]s was fenced before the database was restored, and may have been admitted again since: it is not proven off. Run: salvor fence %[1]s", host)
 }
 
 // proveAgain adds proofs to an open receipt that all boots which spoke since are off. problem.Conflict: one of them spoke after the
@@ -96,9 +134,9 @@ func (s *Hosts) proveAgain(ctx context.Context, tx job.Tx, r *Receipt, proofs []
 }
 
 // Suffices tells whether an open receipt proves every reported guest of its host off. The fenced boot must not have spoken again,
-// and no other boot may have reported a guest that is not proven off since.
+// and no other boot may have reported a guest that is not proven off since. A former receipt does not suffice.
 func (s *Hosts) Suffices(ctx context.Context, tx job.Tx, r *Receipt) (bool, error) {
-	if r.Doubted() {
+	if !r.Proves() {
 		return false, nil
 	}
 	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{HostID: r.HostID})
@@ -180,12 +218,12 @@ func lacking(g *HostGroup, proofs []Proof) (out []Evidence) {
 	return out
 }
 
-// EnsureReceipt gives the open receipt of a host, or one by what is known now: an operator's word that it is down once its lease has
+// EnsureReceipt gives the open receipt of a host, unless that is a former one, or one by what is known now: an operator's word that it is down once its lease has
 // lapsed, its own acknowledgement, or the lapse of a self-fence. Else problem.Conflict says what is missing. The host must have been
 // read in tx, which is run again after record.ErrChanged.
 func (s *Hosts) EnsureReceipt(ctx context.Context, tx job.Tx, h *Host) (*Receipt, error) {
 	r, err := s.Receipt(ctx, tx, h.ID)
-	if err == nil || !problem.Is(err, problem.NotFound) {
+	if err == nil && !r.Former() || err != nil && !problem.Is(err, problem.NotFound) {
 		return r, err
 	}
 	proofs, why, err := s.evidence(ctx, h)

@@ -100,7 +100,7 @@ func (h *HeldGuests) Unknown() []HeldGuest {
 func (h *HeldGuests) ForcedDown() (out []HeldGuest) {
 	for _, id := range slices.Sorted(maps.Keys(h.Hosts)) {
 		host := h.Hosts[id]
-		if !host.ForcedDown {
+		if !host.ForcedDown || host.Kind != AgentHost {
 			continue
 		}
 		d := record.Difference{Subject: HostSubject(id), Name: host.Name, What: "liveness", Recorded: "forced down",
@@ -221,23 +221,23 @@ func (s *Servers) releaseServers(tx job.Tx, servers []*Server, differs map[strin
 
 // ReleaseHosts raises the number of fences of all hosts, those that were removed as lost too, so far that no receipt has the number of
 // one of the lost history. It marks what the release leaves open of hosts with the incarnation of the database that ends: moves with a
-// clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt is no reason to end the guests of a host that
-// speaks. For the same reason no host stays forced down.
+// clean-up and receipts. From then on a clean-up ends guests of that incarnation only, and a receipt proves nothing until its host is proven off again.
+// For the same reason no host with an agent stays forced down. The nodes of a cluster do: taking that back is what closes their receipts.
 func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) error {
 	hosts, err := s.store.Hosts().List(ctx, tx, HostFilter{WithLost: true}, record.Page{})
 	if err != nil {
 		return err
 	}
 	for _, h := range hosts {
-		was := h.ForcedDown
+		freed := h.ForcedDown && h.Kind == AgentHost
 		h.Fences = record.NumberAfterRelease(h.Fences, s.now())
-		if was {
-			h.ForcedDown, h.Unseen = false, true
+		if freed {
+			h.ForcedDown, h.ForcedDownBy, h.Unseen = false, "", true
 		}
 		if err := s.saveHost(tx, h); err != nil {
 			return err
 		}
-		if !was {
+		if !freed {
 			continue
 		}
 		if err := s.noteHost(tx, h.ID, record.Asker{}, "the restored database was released: the host is not forced down any more"); err != nil {
@@ -245,30 +245,38 @@ func (s *Hosts) ReleaseHosts(ctx context.Context, tx job.Tx, former string) erro
 		}
 	}
 	for _, f := range []MoveFilter{{Open: true}, {Uncleaned: true}, {State: MoveFailed}} { // failed moves may be cleaned up again
-		moves, err := s.store.Moves().List(ctx, tx, f, record.Page{})
+		read := func(p record.Page) ([]*Move, error) { return s.store.Moves().List(ctx, tx, f, p) }
+		err := record.EachPage(read, func(m *Move) string { return m.ID }, func(moves []*Move) error {
+			return s.releaseMoves(tx, moves, former)
+		})
 		if err != nil {
 			return err
 		}
-		for _, m := range moves {
-			if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
+	}
+	read := func(p record.Page) ([]*Receipt, error) {
+		return s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, p)
+	}
+	return record.EachPage(read, func(r *Receipt) string { return r.ID }, func(receipts []*Receipt) error {
+		for _, r := range receipts {
+			if r.Former() {
 				continue
 			}
-			m.Incarnation = former
-			if err := s.saveMove(tx, m); err != nil {
+			r.Incarnation = former
+			if err := s.saveReceipt(tx, r); err != nil {
 				return err
 			}
 		}
-	}
-	receipts, err := s.store.Receipts().List(ctx, tx, ReceiptFilter{Open: true}, record.Page{})
-	if err != nil {
-		return err
-	}
-	for _, r := range receipts {
-		if r.Incarnation != "" {
+		return nil
+	})
+}
+
+func (s *Hosts) releaseMoves(tx job.Tx, moves []*Move, former string) error {
+	for _, m := range moves {
+		if m.Incarnation != "" || m.State == MoveFailed && m.Clean == "" {
 			continue
 		}
-		r.Incarnation = former
-		if err := s.saveReceipt(tx, r); err != nil {
+		m.Incarnation = former
+		if err := s.saveMove(tx, m); err != nil {
 			return err
 		}
 	}

@@ -213,7 +213,11 @@ func (s *ServerSituation) moved(w *record.Why) bool {
 	if m.Words != "" {
 		w.Notes = append(w.Notes, m.Words)
 	}
-	if s.Operator && s.Fenced != nil && s.Fenced.Doubted() {
+	switch {
+	case !s.Operator || s.Fenced == nil || s.Fenced.Proves():
+	case s.Fenced.Former():
+		w.Block("the host that it leaves was fenced before the database was restored: nothing is attached elsewhere by that proof", s.fenceHost())
+	default:
 		w.Block("the host that it leaves spoke again since it was fenced: nothing is attached elsewhere by that proof", s.fenceHost())
 	}
 	return true

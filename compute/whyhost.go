@@ -128,8 +128,12 @@ func (s *HostSituation) fenced(w *record.Why) {
 		how = append(how, string(proof.Evidence))
 	}
 	w.Notes = append(w.Notes, "it is proven off by "+strings.Join(how, " and "))
-	if r.Doubted() {
-		w.Block("it spoke again since: nothing more is attached elsewhere by that proof")
+	if !r.Proves() {
+		if r.Former() {
+			w.Block("that was before the database was restored: nothing is attached elsewhere by that proof")
+		} else {
+			w.Block("it spoke again since: nothing more is attached elsewhere by that proof")
+		}
 		if w.Job == nil {
 			w.Next = append(w.Next, fence(h))
 		}

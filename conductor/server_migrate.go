@@ -347,7 +347,7 @@ func (c *Conductor) provenOff(ctx context.Context, h *compute.Host) (bool, error
 	if problem.Is(err, problem.NotFound) {
 		return false, nil // it was closed at this very moment
 	}
-	return err == nil && !receipt.Doubted(), err
+	return err == nil && receipt.Proves(), err
 }
 
 // receiptOf is the id of the receipt of a source that was fenced while its server was on the way; empty: it lives, and gives its disks up itself.
@@ -358,6 +358,9 @@ func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, err
 	receipt, err := c.Compute.Hosts.Receipt(ctx, nil, h.ID)
 	if err != nil {
 		return "", present(err)
+	}
+	if receipt.Former() {
+		return "", problem.Unavailablef("host %[1]s was fenced before the database was restored; prove it off again: salvor fence %[1]s", h.Name)
 	}
 	return receipt.ID, nil
 }

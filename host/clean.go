@@ -126,11 +126,16 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 		return err
 	case g != nil && !g.Ours:
 		return problem.Conflictf("clean up server %s: the guest of its UUID is none of salvor's", server)
+	case g != nil && c.Incarnation != "" && g.Incarnation != c.Incarnation:
+		// Epochs of two incarnations cannot be compared. What runs nowhere may lose its definition, but not its disks or its memory.
+		if off := g.Power == compute.PowerOff || g.Power == compute.PowerCrashed; !off || c.Do != string(compute.CleanGuest) {
+			return problem.Conflictf("clean up server %[1]s: the epoch of its guest here is of incarnation %.12[2]q of the database, and not of %.12[3]q. "+
+				"If the guest may go, switch it off and run on this host: virsh undefine %[1]s", server, g.Incarnation, c.Incarnation)
+		}
 	case g != nil && g.Epoch >= c.Epoch:
 		return problem.Conflictf("clean up server %s: its guest here is of epoch %d, and not below %d", server, g.Epoch, c.Epoch)
-	case g != nil && c.Incarnation != "" && g.Incarnation != c.Incarnation:
-		return problem.Conflictf("clean up server %s: the epoch of its guest here is of incarnation %.12q of the database, and not of %.12q", server, g.Incarnation, c.Incarnation)
-	case g != nil:
+	}
+	if g != nil {
 		if err := a.Hypervisor.Remove(ctx, server); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -113,6 +114,38 @@ func TestCleanUp(t *testing.T) {
 			stale := &compute.Order{ID: uuid.NewString(), HostID: l.ID(), BootID: "boot-1", ServerID: l.id, Epoch: 1, Verb: compute.SetPower, Args: encode(compute.Args{Power: compute.PowerOn})}
 			if r, _ := l.perform(t.Context(), task{order: stale}); !c.ask && r.ErrorKind != problem.Conflict.String() {
 				t.Errorf("an order of the former owner: %+v", r)
+			}
+		})
+	}
+}
+
+// TestACleanUpRemovesADefinitionOfAnotherIncarnation: only if nothing runs, and only the definition. Else the word says what to do.
+func TestACleanUpRemovesADefinitionOfAnotherIncarnation(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		power   compute.Power
+		do      compute.CleanUp
+		removed bool
+	}{
+		"off":            {compute.PowerOff, compute.CleanGuest, true},
+		"crashed":        {compute.PowerCrashed, compute.CleanGuest, true},
+		"off, its disks": {compute.PowerOff, compute.CleanDisk, false},
+		"running":        {compute.PowerOn, compute.CleanGuest, false},
+		"paused":         {compute.PowerPaused, compute.CleanGuest, false},
+		"saved":          {compute.PowerSaved, compute.CleanGuest, false},
+		"unknown":        {compute.PowerUnknown, compute.CleanGuest, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := loseServer(t, w, newGuests())
+			l.g.set(compute.Guest{ID: l.id, Ours: true, Epoch: 5, Power: c.power})
+			word := l.word(c.do, 2)
+			word.Incarnation = "former"
+			err := l.clean(t.Context(), l.id, word)
+			if (err == nil) != c.removed || l.hasGuest() == c.removed || !fileExists(l.own) {
+				t.Fatalf("%v; guest %v, disk %v", err, l.hasGuest(), fileExists(l.own))
+			}
+			if err != nil && !strings.Contains(err.Error(), "virsh undefine "+l.id) {
+				t.Errorf("%q does not say what to do", err)
 			}
 		})
 	}
