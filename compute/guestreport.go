@@ -168,9 +168,9 @@ func (g GuestReport) leftAlone(current string) string {
 	case current:
 		return ""
 	case "":
-		return "its mark names no incarnation of the database, so salvor does not end it by itself"
+		return "its mark names no incarnation of the database, so nothing ends it by itself"
 	}
-	return fmt.Sprintf("its epoch is of incarnation %.12s of the database, which is %.12s now, so salvor does not end it by itself", g.Incarnation, current)
+	return fmt.Sprintf("its epoch is of incarnation %.12s of the database, which is %.12s now, so nothing ends it by itself", g.Incarnation, current)
 }
 
 func (g GuestReport) power() string {

@@ -75,11 +75,11 @@ func (s ServerSituation) Why() record.Why {
 }
 
 // accepts lists the actions of the Compute API that the server's state admits now. An open operation excludes all actions that need a job,
-// except a deletion.
+// except a deletion. A guest of it elsewhere excludes all actions that start or continue it.
 func (s *ServerSituation) accepts() (out []string) {
 	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
 	for _, r := range Rules {
-		if slices.Contains(out, string(r.Action)) || r.Manner == MustOff || works && r.Job != "" && r.Action != Delete {
+		if slices.Contains(out, string(r.Action)) || r.Manner == MustOff || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.runsGuest() {
 			continue
 		}
 		_, err := Allow(s.Server, r.Action, SoftOff, s.Operator)
@@ -164,14 +164,22 @@ func (s *ServerSituation) rest(w *record.Why) {
 			w.Next = append(w.Next, record.Command{Run: "salvor server set " + srv.label() + " --state error", For: "end that task; then reboot, unrescue or delete it"})
 		}
 	case srv.State == Errored && srv.Rescue != nil && srv.Rescue.State.Open():
-		w.Block(srv.failure(), record.Command{Run: "salvor server unrescue " + srv.label(), For: "boot its own system"})
+		w.Block(srv.failure(), s.starting(record.Command{Run: "salvor server unrescue " + srv.label(), For: "boot its own system"})...)
 	case srv.State == Errored && srv.LaunchedAt.IsZero():
 		w.Block(srv.failure(), drop)
 	case srv.State == Errored:
-		w.Block(srv.failure(), hard, drop)
+		w.Block(srv.failure(), append(s.starting(hard), drop)...)
 	case srv.Fault != nil:
 		w.Trouble = append(w.Trouble, srv.failure())
 	}
+}
+
+// starting is a command that starts or continues the server, unless that is refused because a guest of it runs elsewhere.
+func (s *ServerSituation) starting(c record.Command) []record.Command {
+	if len(s.Elsewhere) > 0 {
+		return nil
+	}
+	return []record.Command{c}
 }
 
 func (s *Server) failure() string {
@@ -194,9 +202,9 @@ func (s *ServerSituation) session(w *record.Why) {
 	switch {
 	case w.Job != nil || s.Server.State == Errored || s.Server.Task != NoTask:
 	case r.State == rescue.Failed:
-		w.Block("its rescue session failed", back)
+		w.Block("its rescue session failed", s.starting(back)...)
 	default:
-		w.Next = append(w.Next, back)
+		w.Next = append(w.Next, s.starting(back)...)
 	}
 }
 
@@ -226,6 +234,9 @@ func (s *ServerSituation) moved(w *record.Why) bool {
 // elsewhere is a server of which a guest runs where it should not.
 func (s *ServerSituation) elsewhere(w *record.Why) {
 	if !s.Operator {
+		if len(s.Elsewhere) > 0 {
+			w.Block("it may run already on another host; an administrator has to look")
+		}
 		return
 	}
 	for i, words := range s.Elsewhere {

@@ -201,18 +201,17 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-// TestOutOfError advises by what the server in ERROR is: never there, in rescue, or broken.
+// TestOutOfError advises what "why" advises for the server in ERROR, and where that says nothing, to ask it.
 func TestOutOfError(t *testing.T) {
-	for _, c := range []struct{ launched, sessions, want string }{
-		{`null`, `404 {}`, "it never ran: salvor server delete " + sampleUUID},
-		{`"2026-11-22T00:00:00"`, `{"id": "` + sampleUUID + `"}`, "salvor server unrescue " + sampleUUID + " to leave the rescue"},
-		{`"2026-11-22T00:00:00"`, `403 {}`, "if it is in rescue, else salvor server set " + sampleUUID + " --state active"},
+	for _, c := range []struct{ why, want string }{
+		{`{"next": [{"run": "salvor server unrescue web1", "for": "boot its own system"}, {"run": "salvor server delete web1", "for": "give it up"}]}`,
+			"what next: salvor server unrescue web1  # boot its own system\n       or: salvor server delete web1  # give it up"},
+		{`403 {}`, "what next: salvor why server:" + sampleUUID},
 	} {
-		server := strings.Replace(sampleServer, `"ACTIVE"`, `"ERROR", "OS-SRV-USG:launched_at": `+c.launched, 1)
 		_, errs, status := salvor(t, &fakeAPI{answers: map[string][]string{
-			"GET /compute/v2.1/servers/" + sampleUUID:              {server},
+			"GET /compute/v2.1/servers/" + sampleUUID:              {strings.Replace(sampleServer, `"ACTIVE"`, `"ERROR"`, 1)},
 			"POST /compute/v2.1/servers/" + sampleUUID + "/action": {"202 "},
-			"GET /salvor/v1/rescue-sessions/" + sampleUUID:         {c.sessions},
+			"GET /salvor/v1/servers/" + sampleUUID + "/why":        {c.why},
 		}}, "", "server", "start", sampleUUID, "--wait")
 		if status != statusFailed || !strings.Contains(errs, c.want) {
 			t.Errorf("want %q: status %d, stderr:\n%s", c.want, status, errs)
