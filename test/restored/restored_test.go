@@ -451,7 +451,9 @@ func TestRestoredStandby(t *testing.T) {
 			w.proxy.free()
 			w.lose()
 			if restarts {
-				w.server.Stop()
+				w.server.Stop() // which writes its witnesses
+			} else {
+				w.awaitHeartbeats(2) // a loss that is shorter is not noticed
 			}
 			w.proxy.counted()
 			pair.Primary.Kill()
@@ -461,6 +463,40 @@ func TestRestoredStandby(t *testing.T) {
 			}
 			w.decide(w.held("went-back"))
 		})
+	}
+}
+
+// awaitHeartbeats waits until the conductor has renewed its lease n times.
+func (w *world) awaitHeartbeats(n int) {
+	w.Helper()
+	last := ""
+	for i := 0; i <= n; {
+		program.Until(w, "a heartbeat of the conductor", within, func() error {
+			var out struct {
+				Conductors []struct {
+					UpdatedAt string `json:"updated_at"`
+				} `json:"conductors"`
+			}
+			r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, w.server.URL+"/v1/conductors?detail=true", nil)
+			if err != nil {
+				return err
+			}
+			r.Header.Set("X-OpenStack-Ironic-API-Version", "1.82")
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
+				return err
+			}
+			if len(out.Conductors) != 1 || out.Conductors[0].UpdatedAt == last {
+				return fmt.Errorf("%+v", out)
+			}
+			last = out.Conductors[0].UpdatedAt
+			return nil
+		})
+		i++
 	}
 }
 
