@@ -247,13 +247,13 @@ func (w *remedyWalk) remedies(n *metal.Node) (out []string) {
 	return append(out, commandsPrinted(strings.Join(texts, "\n"))...)
 }
 
-// working runs a control plane with its API and its conductor in this process.
-func working(t *testing.T) *remedyWalk {
+// working runs a control plane with its API and its conductor in this process, with more settings of [conductor].
+func working(t *testing.T, settings ...string) *remedyWalk {
 	t.Helper()
 	if shm, err := os.Stat("/dev/shm"); err == nil && shm.IsDir() {
 		t.Setenv("TMPDIR", "/dev/shm") // hundreds of nodes are made
 	}
-	p := standing(t, "[conductor]\nsync_power_state_interval = 0\n")
+	p := standing(t, "[conductor]\nsync_power_state_interval = 0\n"+strings.Join(settings, "\n")+"\n")
 	main, _, err := p.handlers()
 	if err != nil {
 		t.Fatal(err)
