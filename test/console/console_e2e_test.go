@@ -40,6 +40,7 @@ func testRescue(t *testing.T, w *world, b *browser, id string) {
 	p := newPage(t, b, 1280, 1000)
 	p.dark(false)
 	p.open(w.url())
+	p.until(`document.getElementById("live").dataset.state === "live"`) // the list is drawn anew until then
 	p.click("link", "rack1-01")
 	p.until(`document.querySelector("h1")?.innerText === "rack1-01"`)
 	p.until(`document.querySelector("svg.states .live")?.dataset.state === "active"`)

@@ -5,8 +5,10 @@ package console
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -156,15 +158,21 @@ func (p *page) press(n thing) error {
 	if err := p.b.call(p.session, "DOM.scrollIntoViewIfNeeded", object{"backendNodeId": n.Backend}, nil); err != nil {
 		return err
 	}
-	var got struct {
+	var boxes [2]struct {
 		Model struct {
 			Content []float64 `json:"content"`
 		} `json:"model"`
 	}
-	if err := p.b.call(p.session, "DOM.getBoxModel", object{"backendNodeId": n.Backend}, &got); err != nil {
-		return err
+	for i := range boxes {
+		if err := p.b.call(p.session, "DOM.getBoxModel", object{"backendNodeId": n.Backend}, &boxes[i]); err != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	c := got.Model.Content
+	c := boxes[0].Model.Content
+	if !slices.Equal(c, boxes[1].Model.Content) {
+		return errors.New("it moves")
+	}
 	at := object{"x": (c[0] + c[4]) / 2, "y": (c[1] + c[5]) / 2, "button": "left", "clickCount": 1}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
 		at["type"] = kind
