@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -148,20 +149,30 @@ func (d *Neutron) Networks(ctx context.Context, n *metal.Node, on []*metal.Port)
 
 // bindsTenant tells whether a tenant's port is bound to the machine.
 func (d *Neutron) bindsTenant(ctx context.Context, n *metal.Node, on []*metal.Port) (bool, error) {
-	for _, p := range on {
-		id := tenantVIF(p)
-		if id == "" {
-			continue
-		}
-		v, err := d.cloud.get(ctx, id)
-		if problem.Is(err, problem.NotFound) {
-			continue
-		}
-		if err != nil || v.HostID == n.ID {
-			return err == nil, err
-		}
+	for _, err := range d.boundVIFs(ctx, n, on) {
+		return err == nil, err
 	}
 	return false, nil
+}
+
+// boundVIFs reads the tenants' ports of the machine one by one, and yields the id of each that is bound to it. A VIF that has gone to another
+// machine, or that is gone, is left out.
+func (d *Neutron) boundVIFs(ctx context.Context, n *metal.Node, on []*metal.Port) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, p := range on {
+			id := tenantVIF(p)
+			if id == "" {
+				continue
+			}
+			v, err := d.cloud.get(ctx, id)
+			if problem.Is(err, problem.NotFound) || err == nil && v.HostID != n.ID {
+				continue
+			}
+			if !yield(id, err) {
+				return
+			}
+		}
+	}
 }
 
 func said(err error, op string, net driver.Net, n *metal.Node) error {
@@ -281,16 +292,8 @@ func (d *Neutron) bindTenant(ctx context.Context, n *metal.Node, on []*metal.Por
 
 // unbindTenant frees what is bound to this node; a VIF that has gone to another machine stays there.
 func (d *Neutron) unbindTenant(ctx context.Context, n *metal.Node, on []*metal.Port) error {
-	for _, p := range on {
-		id := tenantVIF(p)
-		if id == "" {
-			continue
-		}
-		v, err := d.cloud.get(ctx, id)
-		if problem.Is(err, problem.NotFound) {
-			continue
-		}
-		if err == nil && v.HostID == n.ID {
+	for id, err := range d.boundVIFs(ctx, n, on) {
+		if err == nil {
 			err = d.cloud.unbind(ctx, id)
 		}
 		if err != nil {
