@@ -1,9 +1,9 @@
 package conductor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -225,7 +225,7 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 		if err := p.c.WebFile(p.ctx, file, by); err != nil {
 			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
 			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
-				p.m.node.ID, what, driver.Said(bareURL(file)), problem.Quote(err.Error())))
+				p.m.node.ID, what, driver.Said(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
 		}
 		return
 	}
@@ -236,15 +236,6 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
 			p.m.node.ID, what, driver.Said(file), err))
 	}
-}
-
-// bareURL is a URL without user, password and query, of which any may be a secret.
-func bareURL(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "(not a URL)"
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // check is the first action of an operation that works on a machine: what cannot succeed fails while the machine is as it was.

@@ -79,14 +79,14 @@ func (c *commits) end(t *transaction, err error) {
 	}
 }
 
-// hang tells whether a commit has run for commitTime, and none has ended well since it began.
-func (c *commits) hang() bool {
+// hangs tells whether a commit has run for commitTime, and none has ended well since it began.
+func (c *commits) hangs() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hangs()
+	return c.hangsLocked()
 }
 
-func (c *commits) hangs() bool {
+func (c *commits) hangsLocked() bool {
 	for _, began := range c.began {
 		if time.Since(began) >= commitTime && began.After(c.success) {
 			return true
@@ -101,7 +101,7 @@ func (c *commits) refuse() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.hangs():
+	case !c.hangsLocked():
 		c.tried = time.Time{}
 		return false
 	case c.tried.IsZero(): // it has just begun: those who wait already have waited long enough
@@ -159,7 +159,7 @@ func (t *transaction) acquireSlot(ctx context.Context, within time.Duration) err
 		case <-timer.C:
 			return unavailable("it confirms no changes now; nothing was changed", errNoCommit)
 		case <-look.C:
-			if t.request && t.engine.commits.hang() {
+			if t.request && t.engine.commits.hangs() {
 				return unavailable("it confirms no changes now; nothing was changed", errHangs)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -209,7 +208,7 @@ func newCluster(t *testing.T, settings string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{TB: t, dir: dir, etcd: freeAddress(t)}
+	c := &cluster{TB: t, dir: dir, etcd: program.FreeAddress(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", c.log())
@@ -228,12 +227,12 @@ func newCluster(t *testing.T, settings string) *cluster {
 			t.Fatal(err)
 		}
 	}
-	peer := "http://" + freeAddress(t)
+	peer := "http://" + program.FreeAddress(t)
 	etcd := c.launch("etcd", "etcd", "--data-dir", dir+"/etcd", "--listen-client-urls", "http://"+c.etcd, "--advertise-client-urls", "http://"+c.etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
 	t.Cleanup(func() { end(etcd) })
 	for i := range 3 {
-		n := &patroniNode{name: fmt.Sprint("n", i), rest: freeAddress(t), postgres: freeAddress(t)}
+		n := &patroniNode{name: fmt.Sprint("n", i), rest: program.FreeAddress(t), postgres: program.FreeAddress(t)}
 		data := filepath.Join(dir, n.name)
 		text := fmt.Sprintf(`scope: salvor
 name: %[1]s
@@ -261,16 +260,6 @@ postgresql:
 		c.start(n)
 	}
 	return c
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (c *cluster) launch(name, program string, args ...string) *exec.Cmd {
