@@ -12,8 +12,7 @@ import (
 // has looked; one that was to be detached stays where it is.
 func TestADroppedAttachFreesNoVolume(t *testing.T) {
 	w := newWorld(t)
-	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
-	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	vol := w.volume()
 	s := w.server(alice, compute.Active)
 	drop := func(status compute.VolumeStatus, owner string, disks int) {
 		t.Helper()

@@ -35,6 +35,8 @@ func TestAGuestElsewhereHoldsStarts(t *testing.T) {
 		"unrescue":          {compute.Active, compute.Act{Action: compute.Unrescue}, session, false},
 		"Cyclades unrescue": {compute.Active, compute.Act{Action: compute.Unrescue, MustBeOff: true}, session, false},
 		"rebuild":           {compute.Stopped, compute.Act{Action: compute.Rebuild, Rebuild: &compute.RebuildArgs{}}, nil, false},
+		"attach a volume":   {compute.Active, compute.Act{Action: compute.AttachVolume}, nil, false},
+		"detach a volume":   {compute.Active, compute.Act{Action: compute.DetachVolume}, nil, false},
 		"stop":              {compute.Active, compute.Act{Action: compute.Stop}, nil, true},
 		"delete":            {compute.Active, compute.Act{Action: compute.Delete}, nil, true},
 	} {
@@ -44,6 +46,12 @@ func TestAGuestElsewhereHoldsStarts(t *testing.T) {
 			other := w.join("host-b")
 			if a := c.act.Rebuild; a != nil {
 				a.ImageID = w.image.ID
+			}
+			switch c.act.Action {
+			case compute.AttachVolume:
+				c.act.VolumeID = w.volume().ID
+			case compute.DetachVolume:
+				c.act.VolumeID = w.attached(s).ID
 			}
 			if c.change != nil {
 				w.tx(func(tx job.Tx) error { return w.Servers.Edit(w.ctx, tx, s.ID, c.change) })

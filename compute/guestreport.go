@@ -316,22 +316,10 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return err
 }
 
-// holdStart refuses an action that may start or continue a server at its host while another host reports a guest of it that is not proven
-// off. Only the error for an administrator names hosts and boots. problem.Conflict.
+// holdStart refuses an action that may start, continue or change the disks of a server at its host while another host reports a guest of it
+// that is not proven off. Only the error for an administrator names hosts and boots. problem.Conflict.
 func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
-	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: srv.ID})
-	if err != nil {
-		return err
-	}
-	reports = slices.DeleteFunc(reports, func(g GuestReport) bool { return g.HostID == srv.HostID })
-	if len(reports) == 0 {
-		return nil
-	}
-	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
-	if err != nil {
-		return err
-	}
-	by, hosts, err := s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
+	by, hosts, err := s.guestElsewhere(ctx, tx, srv)
 	switch {
 	case err != nil || by == "":
 		return err
@@ -339,6 +327,20 @@ func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin b
 		return problem.Conflictf("server %s may run already on another host, so it is neither started nor changed. Ask an administrator to run: salvor why server:%s", srv.ID, srv.ID)
 	}
 	return problem.Conflictf("%s", heldMove(srv.ID, by, hosts))
+}
+
+// guestElsewhere is heldBy for a server that stays at its host.
+func (s *Servers) guestElsewhere(ctx context.Context, tx job.Tx, srv *Server) (words string, hosts []string, err error) {
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: srv.ID})
+	reports = slices.DeleteFunc(reports, func(g GuestReport) bool { return g.HostID == srv.HostID })
+	if err != nil || len(reports) == 0 {
+		return "", nil, err
+	}
+	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
 }
 
 // guestMayBeAt lists the hosts at which a reported guest is no second copy of the server. These are its own host and the other nodes of its

@@ -17,42 +17,35 @@ func (s *Hosts) Lost(ctx context.Context, h *Host) (bool, error) {
 	return err == nil && s.now().Sub(s.leases.newest(stored[h.ID], h.ID).RenewedAt) >= Suspect, err
 }
 
-// GoneWithout ends a server as Gone does, without its host, which is Lost: should that come back, it destroys what it has of it. Of a
-// host that is not fenced nobody knows whether it still writes: the volumes are given to nobody before an operator has looked.
+// GoneWithout ends a server as Gone does, without its host, which is Lost: should that come back, it destroys what it has of it. Unless a
+// receipt proves the host off, nobody knows whether it still writes, so the volumes are in error.
 func (s *Servers) GoneWithout(ctx context.Context, tx job.Tx, id string) error {
 	srv, err := s.store.Servers().Get(ctx, tx, id)
 	if err != nil || srv.State == Deleted {
 		return err
 	}
 	host, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
-	if err != nil && !problem.Is(err, problem.NotFound) {
+	if problem.Is(err, problem.NotFound) {
+		return s.Gone(ctx, tx, id)
+	}
+	if err != nil {
 		return err
 	}
-	if host != nil {
-		if err := s.leaveBehind(ctx, tx, srv); err != nil {
-			return err
-		}
-	}
-	if err := s.Gone(ctx, tx, id); err != nil || host == nil || host.Fenced {
+	if err := s.leaveBehind(ctx, tx, srv); err != nil {
 		return err
 	}
-	for _, d := range srv.Disks {
-		if d.VolumeID == "" {
-			continue
-		}
-		v, err := s.store.Volumes().Get(ctx, tx, d.VolumeID)
-		if problem.Is(err, problem.NotFound) || err == nil && v.Status != VolumeAvailable {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		v.Status = VolumeError
-		if err := s.store.Volumes().Save(tx, v); err != nil {
-			return err
-		}
+	receipt, err := s.hosts.Receipt(ctx, tx, host.ID)
+	if problem.Is(err, problem.NotFound) {
+		return s.gone(ctx, tx, id, false)
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	by, _, err := s.hosts.heldBy(ctx, tx, id, receipt)
+	if err != nil {
+		return err
+	}
+	return s.gone(ctx, tx, id, receipt.Proves() && by == "")
 }
 
 // leaveBehind writes the record by which a host that comes back destroys what it has of a deleted server, its disks too.

@@ -48,8 +48,7 @@ func TestNoOrderOutlivesItsJob(t *testing.T) {
 func TestAResetLeavesNoVolumeBehind(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
-	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
-	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	vol := w.volume()
 	reset := func(want compute.VolumeStatus, owner string, disks int) {
 		t.Helper()
 		w.run(w.jobs(s.ID)[0], job.Waiting)

@@ -169,7 +169,7 @@ func TestARestoreThatIsGivenUp(t *testing.T) {
 }
 
 // TestQuarantineInPages: salvor asks the host for a page. The page is the same from an agent of the former release, which answers with
-// all disks in any order.
+// all disks in any order. A disk is restored to no server of which another host reports a guest.
 func TestQuarantineInPages(t *testing.T) {
 	for name, pages := range map[string]bool{"an agent that knows pages": true, "an agent of the former release": false} {
 		t.Run(name, func(t *testing.T) {
@@ -209,6 +209,11 @@ func TestQuarantineInPages(t *testing.T) {
 			w.want(err, problem.Invalid)
 			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "f", s.ID, admin)
 			w.want(err, problem.NotFound)
+			other := w.join("host-b")
+			w.renew(other, "boot-1", guests(runs(s, s.Epoch)))
+			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
+			w.refuses(err, "may run already", "host-b")
+			w.renew(other, "boot-1", guests())
 			_, _, err = w.Servers.RestoreDisk(w.ctx, w.host.ID, "d", s.ID, admin)
 			w.no(err)
 			var args compute.RestoreDiskArgs

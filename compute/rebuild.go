@@ -127,8 +127,27 @@ func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *step, a *Rebu
 	return checkWords(srv)
 }
 
-// Gone ends a server: it is Deleted; its place, addresses and volumes are given back.
+// Gone ends a server that its host has removed: it is Deleted; its place, addresses and volumes are given back. While another host
+// reports a guest of it that is not proven off, the volumes are in error.
 func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	by, _, err := s.guestElsewhere(ctx, tx, srv)
+	if err != nil {
+		return err
+	}
+	return s.gone(ctx, tx, id, by == "")
+}
+
+// gone ends a server. Its volumes are available if all guests of it are off. Else they are in error, so that nobody gets them before an
+// operator has looked.
+func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) error {
+	freed := VolumeAvailable
+	if !off {
+		freed = VolumeError
+	}
 	var was Server
 	_, err := s.edit(ctx, tx, id, func(srv *Server) {
 		was = *srv
@@ -143,7 +162,7 @@ func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
 		if d.VolumeID == "" {
 			continue
 		}
-		if err := s.setVolume(ctx, tx, id, d.VolumeID, VolumeAvailable); err != nil {
+		if err := s.setVolume(ctx, tx, id, d.VolumeID, freed); err != nil {
 			return err
 		}
 	}

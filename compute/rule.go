@@ -79,9 +79,9 @@ var Rules = []Rule{
 	{Action: Delete, States: alive, Anytime: true, Task: Deleting, Job: JobDelete, Wanted: PowerOff},
 }
 
-// runsGuest tells whether the action may start or continue a guest, or change the disk that the server boots from.
+// runsGuest tells whether the action may start or continue a guest, or changes its disks.
 func (r *Rule) runsGuest() bool {
-	return slices.Contains([]Action{Start, Reboot, RebootHard, Unpause, Resume, Rescue, Unrescue, Rebuild}, r.Action)
+	return slices.Contains([]Action{Start, Reboot, RebootHard, Unpause, Resume, Rescue, Unrescue, Rebuild, AttachVolume, DetachVolume}, r.Action)
 }
 
 // Manner of the act.

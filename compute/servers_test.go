@@ -247,8 +247,7 @@ func TestUsersChangeWordsOnly(t *testing.T) {
 
 func TestVolumesComeAndGo(t *testing.T) {
 	w := newWorld(t)
-	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
-	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	vol := w.volume()
 	s := w.server(alice, compute.Active)
 	w.act(s.ID, compute.Act{Action: compute.AttachVolume, VolumeID: vol.ID, Device: "/dev/vdc"}, alice)
 	w.fail(s.ID)
@@ -283,8 +282,7 @@ func TestVolumesComeAndGo(t *testing.T) {
 // TestAVolumeThatAServerHasIsNotCalledFree: otherwise a second server could attach it and write to it. The printed remedy is accepted.
 func TestAVolumeThatAServerHasIsNotCalledFree(t *testing.T) {
 	w := newWorld(t)
-	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
-	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	vol := w.volume()
 	s := w.server(alice, compute.Active)
 	w.act(s.ID, compute.Act{Action: compute.AttachVolume, VolumeID: vol.ID}, alice)
 	w.endJobs(s.ID)
@@ -313,8 +311,7 @@ func TestAVolumeThatAServerHasIsNotCalledFree(t *testing.T) {
 // an administrator who calls the volume in use gives it back to the one server that has it.
 func TestAResetVolumeIsGivenBack(t *testing.T) {
 	w := newWorld(t)
-	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 1, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
-	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
+	vol := w.volume()
 	s := w.server(alice, compute.Active)
 	set := func(id string, boot int, state compute.VMState, task compute.Task) {
 		w.tx(func(tx job.Tx) error {

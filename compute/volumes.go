@@ -32,8 +32,8 @@ func (c *core) reserve(tx job.Tx, v *Volume, status VolumeStatus, serverID, devi
 }
 
 // release gives a volume back.
-func (c *core) release(tx job.Tx, v *Volume) error {
-	v.Status, v.ServerID, v.Device, v.AttachedAt = VolumeAvailable, "", "", time.Time{}
+func (c *core) release(tx job.Tx, v *Volume, status VolumeStatus) error {
+	v.Status, v.ServerID, v.Device, v.AttachedAt = status, "", "", time.Time{}
 	return c.store.Volumes().Save(tx, v)
 }
 
@@ -56,8 +56,8 @@ func (s *Servers) setVolume(ctx context.Context, tx job.Tx, serverID, id string,
 	if err != nil || v.ServerID != serverID || v.Status == status {
 		return ignoreNotFound(err)
 	}
-	if status == VolumeAvailable {
-		return s.release(tx, v)
+	if status == VolumeAvailable || status == VolumeError {
+		return s.release(tx, v, status)
 	}
 	v.Status = status
 	if status == VolumeInUse {
@@ -232,10 +232,5 @@ func (s *Servers) volumesReset(ctx context.Context, tx job.Tx, srv *Server, j *j
 		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeInUse)
 	}
 	srv.dropVolume(a.VolumeID)
-	v, err := s.store.Volumes().Get(ctx, tx, a.VolumeID)
-	if err != nil || v.ServerID != srv.ID {
-		return ignoreNotFound(err)
-	}
-	v.Status, v.ServerID, v.Device, v.AttachedAt = VolumeError, "", "", time.Time{}
-	return s.store.Volumes().Save(tx, v)
+	return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeError)
 }
