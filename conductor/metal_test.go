@@ -36,6 +36,7 @@ type depot struct {
 	targets  map[string][]string
 	leaves   map[string]bool // initiators that storage lets in
 	refuse   error           // of the next Ask
+	full     bool            // no Ask is accepted
 	breaks   map[hypervisor.Verb]string
 
 	store    *store.Store
@@ -267,6 +268,9 @@ func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hyperviso
 	m, err := y.of(id)
 	if err == nil {
 		err, y.refuse = y.refuse, nil
+	}
+	if err == nil && y.full {
+		err = problem.RetryAfter(time.Second, problem.Unavailablef("too many nodes are deployed"))
 	}
 	if err != nil {
 		return err
@@ -504,6 +508,20 @@ func TestMetalRescueIsBounded(t *testing.T) {
 	y.act(t, compute.Act{Action: compute.Rescue, Password: &wanted})
 	y.work(t)
 	if s := y.now(t); s.State != compute.Errored || !strings.Contains(s.Fault.Message, "stays in state") {
+		t.Fatalf("%s, fault %v", s.State, s.Fault)
+	}
+}
+
+// TestAFullEndpointIsAskedAgain: an endpoint that has no room for more work is asked again for as long as that work may take. Its words tell
+// why the server has failed then.
+func TestAFullEndpointIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	y := newDepot(t, begin{none: true})
+	y.con.NodeTimeout = 5 * time.Millisecond
+	y.full = true
+	y.create(t, true)
+	y.work(t)
+	if s := y.now(t); s.State != compute.Errored || !strings.Contains(s.Fault.Message, "too many nodes are deployed") {
 		t.Fatalf("%s, fault %v", s.State, s.Fault)
 	}
 }

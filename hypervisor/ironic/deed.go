@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -50,7 +51,11 @@ func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hype
 		}
 		request.ConfigDrive = drive
 	}
-	return e.api.Provision(ctx, id, request)
+	err := e.api.Provision(ctx, id, request)
+	if client.StatusOf(err) == http.StatusServiceUnavailable { // all of its workers are busy, or as many nodes are deployed or cleaned as may be
+		err = problem.RetryAfter(time.Second, err)
+	}
+	return err
 }
 
 // packed makes the form of a config drive that every endpoint takes: an ISO image, gzipped, in base64.

@@ -105,9 +105,16 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
+	x.say["PUT /v1/nodes/n1/states/provision"] = text(503, `{"error_message":"{\"faultstring\":\"too many nodes are deployed\"}"}`)
+	if err := e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) <= 0 {
+		t.Errorf("no room: %v, again after %s", err, problem.RetryAfterOf(err))
+	}
 	s.Close()
 	if err := e.Claim(t.Context(), "n1", "s1"); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("no endpoint: %v", err)
+	}
+	if err := e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) != 0 {
+		t.Errorf("no endpoint is asked to deploy: %v, again after %s", err, problem.RetryAfterOf(err))
 	}
 	for _, bad := range []Config{{URL: "ftp://x"}, {URL: "http://x", Login: "magic"}, {URL: "http://x", CA: "none"}} {
 		if _, err := New(bad); !problem.Is(err, problem.Invalid) {
