@@ -49,6 +49,7 @@ func newOrigin(t *testing.T) *origin {
 // An ISO of a kernel that lies on a mirror: one transfer whoever asks, and what the
 // mirror has now, not what it had.
 func TestImageOfDownloads(t *testing.T) {
+	needLoaders(t)
 	s, o := newSite(t), newOrigin(t)
 	s.plans.node.Plan.Ramdisk = o.URL + "/ramdisk?sig=hidden"
 	var wg sync.WaitGroup

@@ -65,6 +65,7 @@ func lines(t testing.TB, srv *Server, p *plans, record, configured string) map[s
 
 func lineServer(t testing.TB) (*Server, *plans) {
 	t.Helper()
+	needLoaders(t)
 	dir := t.TempDir()
 	p := &plans{node: testNode()}
 	p.node.Plan.Kernel, p.node.Plan.Ramdisk = filepath.Join(dir, "kernel"), filepath.Join(dir, "ramdisk")
