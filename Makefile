@@ -15,7 +15,7 @@ build: ## build bin/salvor and bin/salvor-agent, static
 	@said=$$($(GO) build -ldflags '-s -w' -o bin/ ./cmd/salvor ./cmd/salvor-agent 2>&1) || { echo "$$said"; exit 1; }
 
 check: lint build ## lint and unit tests without root and Debian packages; it ends with the packages whose tests it left out
-	$(GO) test -short $(UNIT)
+	$(GO) test -p $(AT_ONCE) -short $(UNIT)
 	@missing=$$(test/install.sh --missing unit); [ -z "$$missing" ] || echo "check: left out the tests that need the Debian packages $$missing"
 
 test: packages lint build test-unit test-race demos ## lint, unit tests with all sweeps, the race detector, one rescue of a machine and one of a server: the README's command
@@ -54,11 +54,14 @@ tidy-check:
 
 check test-unit test-race test-stories mutants e2e interop chaos soak flaky bench fleet overload strangers: export SALVOR_BIN = $(CURDIR)/bin
 
+# Many tests wait more than they compute, so twice as many packages are tested at once as there are processors.
+AT_ONCE := $(shell echo $$((2 * $$(nproc))))
+
 # Packages of test/ run the real binary or a whole simulated world; they are stories, not unit tests.
 UNIT = $(shell $(GO) list ./... | grep -v '^salvor/test/')
 
 test-unit: build ## unit and property tests, and every crash, repetition and failure of every action of every operation
-	$(GO) test -count 1 -timeout 15m $(UNIT)
+	$(GO) test -p $(AT_ONCE) -count 1 -timeout 15m $(UNIT)
 
 # SQLite is C, translated, and works in memory of its own: to watch each of its accesses would make most of the time, and could find nothing of ours.
 RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/lib=-race=false

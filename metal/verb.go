@@ -49,7 +49,7 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 	case n.Protected && (v == Delete || v == Rebuild):
 		return t, problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)
 	case n.Retired && v == Provide:
-		return t, problem.Invalidf("Node %s is retired: it can not be provided; set retired to false first", n.ID)
+		return t, problem.Invalidf("Node %s is retired: it can not be provided; first run: salvor node set %[1]s --retired=false", n.ID)
 	case n.Maintenance && maintenanceForbids(v):
 		return t, problem.Invalidf("The %s operation can't be performed on node %s because it's in maintenance mode.", v, n.ID)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,18 +12,6 @@ import (
 	"salvor/problem"
 	"salvor/test/debian"
 )
-
-// extract has a program that shares no code with us write the tree of an image to a directory.
-func extract(t *testing.T, image string, options ...string) string {
-	t.Helper()
-	xorriso := debian.Program(t, "xorriso", "xorriso")
-	to := filepath.Join(t.TempDir(), "tree")
-	args := append(options, "-osirrox", "on", "-indev", image, "-extract", "/", to)
-	if out, err := exec.Command(xorriso, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return to
-}
 
 func TestDataISOReadsBack(t *testing.T) {
 	want := map[string]string{
@@ -55,8 +42,8 @@ func TestDataISOReadsBack(t *testing.T) {
 	if got := string(bytes.TrimRight(b[0x8028:0x8048], " ")); got != "config-2" {
 		t.Errorf("label %q", got)
 	}
-	joliet := extract(t, image, "-read_fs", "norock")
-	plain := extract(t, image, "-read_fs", "ecma119", "-ecma119_map", "lowercase")
+	joliet := debian.ExtractISO(t, image, "-read_fs", "norock")
+	plain := debian.ExtractISO(t, image, "-read_fs", "ecma119", "-ecma119_map", "lowercase")
 	for name, text := range want {
 		got, err := os.ReadFile(filepath.Join(joliet, name))
 		if err != nil || string(got) != text {

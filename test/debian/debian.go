@@ -2,8 +2,11 @@
 package debian
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -37,4 +40,24 @@ func missing(t testing.TB, what, debianPackage string) {
 		t.Skipf("%s is missing: the Debian package %s brings it", what, debianPackage)
 	}
 	t.Fatalf("%s is missing: install the Debian package %s, or run make packages", what, debianPackage)
+}
+
+// ExtractISO writes the tree of an ISO image to a new directory with xorriso, which shares no code with us, and returns the directory.
+func ExtractISO(t testing.TB, image string, options ...string) string {
+	t.Helper()
+	xorriso := Program(t, "xorriso", "xorriso")
+	to := filepath.Join(t.TempDir(), "tree")
+	t.Cleanup(func() { // directories of images may not be written to, so only root can remove what is in them
+		_ = filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return err
+		})
+	})
+	args := append(slices.Clone(options), "-osirrox", "on", "-indev", image, "-extract", "/", to)
+	if out, err := exec.Command(xorriso, args...).CombinedOutput(); err != nil {
+		t.Fatalf("xorriso: %v: %s", err, out)
+	}
+	return to
 }
