@@ -30,20 +30,22 @@ const boundLog = time.Minute
 // shown a credential, an agent's token or the path of a boot file, or its TLS client has a certificate that a listener takes.
 // Proven connections and those of trusted proxies do not count against a source or a listener. At a bound the oldest idle
 // unproven connection is closed, so strangers displace each other and nobody else. A source that has proven a request lately is
-// known: its new connections count against the source, but strangers of other sources do not close them.
+// known: strangers of other sources do not close its new connections. The new connections of all known sources have a bound of
+// their own, as high as that of strangers, so clients that have authenticated once cannot use up the open files either.
 type Connections struct {
 	config ConnectionConfig
 
-	mu      sync.Mutex
-	all     int
-	sources map[netip.Addr]*places
-	known   map[netip.Addr]time.Time // by source: when a request of it was proven last
+	mu        sync.Mutex
+	listeners []*boundedListener
+	all       int
+	sources   map[netip.Addr]*places
+	known     map[netip.Addr]time.Time // by source: when a request of it was proven last
 }
 
 // ConnectionConfig are the bounds; 0 is no bound.
 type ConnectionConfig struct {
 	PerSource int // unproven, of one IPv4 address or one /64 of IPv6
-	PerDoor   int // unproven, of one listener
+	PerDoor   int // unproven, of one listener, of known sources and of others each
 	All       int // of all listeners but reserved ones, so that descriptors are left for those, the database and BMCs
 	Proxies   []netip.Prefix
 	Log       *slog.Logger
@@ -85,20 +87,40 @@ func (p *places) victim(now time.Time) *bounded {
 	return out
 }
 
-// victim chooses the connection of a listener that a newer one of the given source displaces; nil: there is none. If all are younger than
+// victim chooses the connection among these that a newer one of the given source displaces; nil: there is none. If all are younger than
 // displaceAfter, it is one of the source that has the most. So a source with few connections gets in and has time for its request.
-func (c *Connections) victim(l *boundedListener, source netip.Addr, now time.Time) *bounded {
-	if b := l.places.oldest(now); b != nil {
+func (c *Connections) victim(p *places, source netip.Addr, now time.Time) *bounded {
+	if b := p.oldest(now); b != nil {
 		return b
 	}
 	var out *bounded
 	most := c.unproven(source)
-	for _, l := range []*list.List{&l.places.idle, &l.places.active} {
+	for _, l := range []*list.List{&p.idle, &p.active} {
 		for e, i := l.Front(), 0; e != nil && i < maxCompared; e, i = e.Next(), i+1 {
 			b := e.Value.(*bounded)
 			if n := c.unproven(b.source); n > most || n == most && out != nil && b.since.Before(out.since) {
 				out, most = b, n
 			}
+		}
+	}
+	return out
+}
+
+// fullest gives the places of the listener that has the most unproven connections, not counting reserved ones. A connection of a source
+// that is not known displaces none of known sources, and one of a known source displaces them only where there are no others.
+func (c *Connections) fullest(known bool) *places {
+	out := &places{}
+	for _, l := range c.listeners {
+		if !l.reserved && l.strangers.len() > out.len() {
+			out = &l.strangers
+		}
+	}
+	if !known || out.len() > 0 {
+		return out
+	}
+	for _, l := range c.listeners {
+		if !l.reserved && l.knownSources.len() > out.len() {
+			out = &l.knownSources
 		}
 	}
 	return out
@@ -139,7 +161,11 @@ func (c *Connections) rememberSource(source netip.Addr, now time.Time) {
 
 // Listener bounds what l accepts. Where it is reserved, its connections do not count among all.
 func (c *Connections) Listener(l net.Listener, name string, reserved bool) net.Listener {
-	return &boundedListener{Listener: l, of: c, name: name, reserved: reserved}
+	bounded := &boundedListener{Listener: l, of: c, name: name, reserved: reserved}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listeners = append(c.listeners, bounded)
+	return bounded
 }
 
 type boundedListener struct {
@@ -147,9 +173,19 @@ type boundedListener struct {
 	of       *Connections
 	name     string
 	reserved bool
-	places   places
-	closed   int       // since it was logged; of.mu guards both
-	logged   time.Time // when
+
+	// of.mu guards the rest.
+	strangers, knownSources places
+	closed                  int       // since it was logged
+	logged                  time.Time // when
+}
+
+// placesFor are those among which b counts.
+func (l *boundedListener) placesFor(b *bounded) *places {
+	if b.known {
+		return &l.knownSources
+	}
+	return &l.strangers
 }
 
 // Accept gives the next connection that has a place.
@@ -195,11 +231,11 @@ func (c *Connections) enter(b *bounded) bool {
 	case exempt:
 	case c.config.PerSource > 0 && c.unproven(b.source) >= c.config.PerSource:
 		full, out = true, c.sources[b.source].victim(now)
-	case !b.known && c.config.PerDoor > 0 && l.places.len() >= c.config.PerDoor:
-		full, out = true, c.victim(l, b.source, now)
+	case c.config.PerDoor > 0 && l.placesFor(b).len() >= c.config.PerDoor:
+		full, out = true, c.victim(l.placesFor(b), b.source, now)
 	}
 	if !full && !l.reserved && c.config.All > 0 && c.all >= c.config.All {
-		full, out = true, c.victim(l, b.source, now)
+		full, out = true, c.victim(c.fullest(b.known), b.source, now)
 	}
 	if full {
 		l.closed++
@@ -248,12 +284,9 @@ func (c *Connections) place(b *bounded, active bool, now time.Time) {
 	}
 }
 
-// countedIn lists the places that count b: those of its source and, unless its source is known, those of its listener.
-func (b *bounded) countedIn(source *places) []*places {
-	if b.known {
-		return []*places{source}
-	}
-	return []*places{source, &b.listener.places}
+// countedIn are the places that count b: those of its source and those of its listener.
+func (b *bounded) countedIn(source *places) [2]*places {
+	return [2]*places{source, b.listener.placesFor(b)}
 }
 
 func (c *Connections) displace(b *bounded) {

@@ -297,3 +297,44 @@ func stuck(t *testing.T, c net.Conn) {
 		t.Fatalf("%q, %v: want the server to wait for the body", line, err)
 	}
 }
+
+// TestKnownSourcesAreBoundedTogether: sources that have authenticated lately cannot hold more connections of a listener than strangers do. One
+// of them with few connections is still served.
+func TestKnownSourcesAreBoundedTogether(t *testing.T) {
+	at, _ := listen(t, api.ConnectionConfig{PerSource: 1000, PerDoor: 20}, false)
+	var flood []net.Conn
+	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
+		c := dialed(t, from, at)
+		if got := asks(t, c, "right"); got != http.StatusOK {
+			t.Fatalf("%s: %d", from, got)
+		}
+		c.Close()
+	}
+	for i := range 90 {
+		c := dialed(t, []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}[i%3], at)
+		asks(t, c, "") // the listener has accepted it
+		flood = append(flood, c)
+	}
+	if got := asks(t, dialed(t, "127.0.0.5", at), "right"); got != http.StatusOK {
+		t.Errorf("a known source that has one connection: %d", got)
+	}
+	awaitOpen(t, flood, 20)
+}
+
+// TestAnotherListenerHasNoRoom: if one listener holds all connections of the process, the next client of another listener displaces one there.
+func TestAnotherListenerHasNoRoom(t *testing.T) {
+	c := api.NewConnections(api.ConnectionConfig{All: 10})
+	full, other := listenWithin(t, c, "full", false), listenWithin(t, c, "other", false)
+	var flood []net.Conn
+	for range 10 {
+		conn := dialed(t, "127.0.0.2", full)
+		asks(t, conn, "")
+		flood = append(flood, conn)
+	}
+	for i, from := range []string{"127.0.0.3", "127.0.0.4", "127.0.0.3"} { // the third is of a known source
+		if got := asks(t, dialed(t, from, other), "right"); got != http.StatusOK {
+			t.Errorf("client %d of the other listener: %d", i, got)
+		}
+	}
+	awaitOpen(t, flood, 7)
+}

@@ -347,6 +347,28 @@ func (w *world) typed() {
 	w.cli.Run(w, "db", "restored", "--release", "--dry-run")
 }
 
+// declareLost types the command that "salvor db restored" prints for each witness that contradicts the database. The hold stays.
+func (w *world) declareLost() {
+	w.Helper()
+	lines := regexp.MustCompile(`(?m)^  if it is wrong, run: salvor (db restored --witness-lost) (.+)$`).FindAllStringSubmatch(w.cli.Run(w, "db", "restored"), -1)
+	if len(lines) == 0 {
+		w.Fatal("no witness contradicts the restored backup")
+	}
+	for _, line := range lines {
+		words, declared := append(strings.Fields(line[1]), line[2]), line[2]+" was declared lost at "
+		if out := w.cli.Run(w, append(words, "--dry-run")...); !strings.Contains(out, line[2]) {
+			w.Errorf("what would be declared lost for %q:\n%s", line[2], out)
+		}
+		if out := w.cli.Run(w, "db", "restored"); strings.Contains(out, declared) {
+			w.Errorf("a dry run declares a witness lost:\n%s", out)
+		}
+		w.cli.Run(w, words...)
+		if out := w.cli.Run(w, "db", "restored"); !strings.Contains(out, declared) || !strings.HasPrefix(out, "held since ") {
+			w.Errorf("after %q:\n%s", line[0], out)
+		}
+	}
+}
+
 // decide chooses for each job and releases, and proves the right end of each machine.
 func (w *world) decide(r native.Restored) {
 	w.Helper()
@@ -435,7 +457,9 @@ func TestRestoredBackup(t *testing.T) {
 		t.Errorf("open jobs of the file:\n%s", out)
 	}
 	w.server.Start(t)
-	w.decide(w.held("backup"))
+	r := w.held("backup")
+	w.declareLost()
+	w.decide(r)
 }
 
 // TestRestoredStandby: the sender of a primary freezes while work is open, so its asynchronous standby misses the end of that work. The
