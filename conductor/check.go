@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,8 +55,7 @@ const webTimeout = 10 * time.Second
 
 // steps tells which steps the node does not have. Those that its agent may have are not judged: which it has is known when it runs.
 func (p *preflight) steps() {
-	asked := slices.ContainsFunc(p.op.Steps, func(l metal.StepList) bool { return l.Of == "" })
-	if len(p.op.Steps) == 0 || p.op.Kind == "deploy" && !p.NeedsRamdisk && !asked { // templates alone bring nothing there
+	if len(p.op.Steps) == 0 {
 		return
 	}
 	offered, err := p.c.driverSteps(p.ctx, p.op.Kind, p.m)
@@ -73,7 +71,7 @@ func (p *preflight) steps() {
 			if err == nil && (p.op.Kind != "deploy" || s.Priority > 0) {
 				err = found.checkArgs()
 			}
-			if err != nil && p.m.heedsAgents() && p.m.agentHasSteps(s.Interface) {
+			if err != nil && (list.DisableRamdisk || p.op.DisableRamdisk) && p.m.heedsAgents() && p.m.agentHasSteps(s.Interface) {
 				err = problem.Invalidf("%w; the ramdisk may have it: leave disable_ramdisk out", err)
 			}
 			if err != nil && list.Of != "" {

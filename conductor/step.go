@@ -112,7 +112,13 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 	if err != nil {
 		return job.From(err)
 	}
-	if settled != nil || len(asked) == 0 && r.Memo[roadNote] != byRamdisk {
+	var templates []metal.Step
+	if r.Kind == "deploy" {
+		if templates, err = c.templateSteps(ctx, m.node); err != nil {
+			return job.From(err)
+		}
+	}
+	if settled != nil || len(asked)+len(templates) == 0 && r.Memo[roadNote] != byRamdisk {
 		return job.Done()
 	}
 	var list course
@@ -124,10 +130,6 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 	case "provide":
 		list.Chores = ranked(offered)
 	case "deploy":
-		templates, err := c.templateSteps(ctx, m.node)
-		if err != nil {
-			return job.From(err)
-		}
 		if list.Chores, err = merged(offered, templates, asked); err != nil {
 			return job.Fail(err)
 		}

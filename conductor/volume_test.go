@@ -3,6 +3,7 @@ package conductor
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -251,4 +252,53 @@ func TestTeardownDropsTheLesseesConnectors(t *testing.T) {
 	if err != nil || len(connectors) != 1 || connectors[0].Lessee != "" {
 		t.Errorf("after the instance: %v, %v", connectors, err)
 	}
+}
+
+// TestTemplatesOfADeploymentWithoutARamdisk: the steps of the chosen deploy templates run, or they refuse the deployment if nothing there has
+// them.
+func TestTemplatesOfADeploymentWithoutARamdisk(t *testing.T) {
+	t.Parallel()
+	b := newVolumeBench(t, metal.Available)
+	change(t, b, func(n *metal.Node) {
+		n.Traits, n.InstanceInfo = []string{"CUSTOM_T"}, metal.Object{"traits": []any{"CUSTOM_T"}}
+	})
+	template := func(steps ...metal.Step) {
+		t.Helper()
+		err := b.store.Do(context.Background(), func(tx job.Tx) error {
+			all, err := b.store.DeployTemplates().List(context.Background(), tx, metal.DeployTemplateFilter{}, record.Page{Limit: 10})
+			for _, old := range all {
+				err = b.store.DeployTemplates().Delete(tx, old)
+			}
+			if err != nil {
+				return err
+			}
+			return b.store.DeployTemplates().Insert(tx, &metal.DeployTemplate{Record: record.Record{ID: "6f3c1a52-9f0f-4d5e-8d8e-1f2f3c4d5e63", CreatedAt: time.Now()}, Name: "CUSTOM_T", Steps: steps})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func() string {
+		t.Helper()
+		n, err := b.store.Node(context.Background(), nil, b.node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons, err := b.nodes.Check(context.Background(), n, metal.Operation{Kind: "deploy"}, b.con)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(reasons)
+	}
+	template(metal.Step{Interface: "bios", Step: "apply_configuration", Args: metal.Object{}, Priority: 90})
+	if why := refused(); !strings.Contains(why, "deploy template CUSTOM_T: ") || strings.Contains(why, "disable_ramdisk") {
+		t.Errorf("a step that the machine does not have: %s", why)
+	}
+	template(metal.Step{Interface: "power", Step: "hold", Args: metal.Object{}, Priority: 90})
+	if why := refused(); strings.Contains(why, "CUSTOM_T") {
+		t.Errorf("a step that every node has: %s", why)
+	}
+	b.run(t)
+	b.start(t, metal.Deploy)
+	b.pokes(t, metal.DeployHold)
 }
