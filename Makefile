@@ -70,10 +70,10 @@ RACE := -race -gcflags=modernc.org/libc=-race=false -gcflags=modernc.org/sqlite/
 SHARING := ./agent/... ./api/... ./boot/net ./client ./compute ./conductor ./driver/... ./fetch ./host ./hypervisor/... ./job/... ./keyring ./sim/... ./store
 
 test-race: build ## unit tests under the race detector, where goroutines share memory
-	CGO_ENABLED=1 $(GO) test $(RACE) -short -count 1 -timeout 20m $(SHARING)
+	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -short -count 1 -timeout 20m $(SHARING)
 
 test-stories: build ## the stories of test/, and the rest of the unit tests, under the race detector
-	CGO_ENABLED=1 $(GO) test $(RACE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
+	CGO_ENABLED=1 $(GO) test $(RACE) -p $(AT_ONCE) -count 1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(SHARING)))
 
 flaky: build ## each test ROUNDS=30 times at low priority with GOMAXPROCS=1, 20 test programs at once; PACKAGES="./job ./host" chooses
 	test/flaky.sh
