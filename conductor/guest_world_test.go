@@ -164,12 +164,19 @@ func (h *house) tx(t *testing.T, fn func(job.Tx) error) {
 }
 
 // poke plays the agent of the host once: it carries its open orders out and tells of it.
-func (h *house) poke() {
-	ctx := context.Background()
-	orders, err := h.store.OpenOrders(ctx, h.host.ID)
+func (h *house) poke() { h.answer(h.openOrders()) }
+
+func (h *house) openOrders() []compute.Order {
+	orders, err := h.store.OpenOrders(context.Background(), h.host.ID)
 	if err != nil {
-		return
+		return nil // the next poke reads them
 	}
+	return orders
+}
+
+// answer carries these orders out.
+func (h *house) answer(orders []compute.Order) {
+	ctx := context.Background()
 	for _, o := range orders {
 		result, err := h.carry(ctx, &o)
 		if err != nil {

@@ -31,6 +31,7 @@ func (h *house) lead(t *testing.T) *job.Job {
 func (h *house) standsAt(t *testing.T, action string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		open := h.openOrders() // before the job is read: none of them is of a later action
 		j := h.lead(t)
 		switch {
 		case j == nil:
@@ -38,7 +39,7 @@ func (h *house) standsAt(t *testing.T, action string) {
 		case j.Action == action && (j.State == job.Waiting || j.WaitFor != ""):
 			return
 		case j.Action != action:
-			h.poke()
+			h.answer(open)
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%s stands at %q, %s", j.Kind, j.Action, j.State)
@@ -129,6 +130,10 @@ func TestAbortOfAMove(t *testing.T) {
 			stop := s.conduct(t)
 			defer stop()
 			for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+				var open [][]compute.Order // before the job is read: none of them is of a later action
+				for _, o := range s.others {
+					open = append(open, o.openOrders())
+				}
 				j := s.lead(t)
 				if j == nil || time.Now().After(end) {
 					t.Fatalf("%+v: %s", j, s.whereabouts(t))
@@ -136,8 +141,10 @@ func TestAbortOfAMove(t *testing.T) {
 				if j.Action == action && j.WaitFor != "" {
 					break
 				}
-				if j.Action != action {
-					s.pokeAll()
+				for i, o := range s.others {
+					if j.Action != action {
+						o.answer(open[i])
+					}
 				}
 			}
 			began := time.Now()
