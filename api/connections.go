@@ -45,7 +45,7 @@ type Connections struct {
 // ConnectionConfig are the bounds; 0 is no bound.
 type ConnectionConfig struct {
 	PerSource int // unproven, of one IPv4 address or one /64 of IPv6
-	PerDoor   int // unproven, of one listener, of known sources and of others each
+	PerDoor   int // unproven, of one listener; known sources and others are counted separately
 	All       int // of all listeners but reserved ones, so that descriptors are left for those, the database and BMCs
 	Proxies   []netip.Prefix
 	Log       *slog.Logger
@@ -106,24 +106,39 @@ func (c *Connections) victim(p *places, source netip.Addr, now time.Time) *bound
 	return out
 }
 
-// fullest gives the places of the listener that has the most unproven connections, not counting reserved ones. A connection of a source
-// that is not known displaces none of known sources, and one of a known source displaces them only where there are no others.
-func (c *Connections) fullest(known bool) *places {
-	out := &places{}
+// victimAnywhere chooses the connection that a newer one of the given source displaces when the process may have no more; nil: there is none.
+// It is the one that has been idle longest on any listener, else one of the source that has the most. Strangers are displaced first. Only a
+// connection of a known source displaces others of known sources.
+func (c *Connections) victimAnywhere(source netip.Addr, known bool, now time.Time) *bounded {
+	var strangers, knownSources []*places
 	for _, l := range c.listeners {
-		if !l.reserved && l.strangers.len() > out.len() {
-			out = &l.strangers
+		if !l.reserved {
+			strangers, knownSources = append(strangers, &l.strangers), append(knownSources, &l.knownSources)
 		}
 	}
-	if !known || out.len() > 0 {
+	if b := c.victimAmong(strangers, source, now); b != nil || !known {
+		return b
+	}
+	return c.victimAmong(knownSources, source, now)
+}
+
+func (c *Connections) victimAmong(all []*places, source netip.Addr, now time.Time) *bounded {
+	var out *bounded
+	for _, p := range all {
+		if b := p.oldest(now); b != nil && (out == nil || b.since.Before(out.since)) {
+			out = b
+		}
+	}
+	if out != nil {
 		return out
 	}
-	for _, l := range c.listeners {
-		if !l.reserved && l.knownSources.len() > out.len() {
-			out = &l.knownSources
+	slices.SortFunc(all, func(p, q *places) int { return q.len() - p.len() })
+	for _, p := range all {
+		if b := c.victim(p, source, now); b != nil {
+			return b
 		}
 	}
-	return out
+	return nil
 }
 
 // unproven counts the unproven connections of a source.
@@ -234,15 +249,15 @@ func (c *Connections) enter(b *bounded) bool {
 	case c.config.PerDoor > 0 && l.placesFor(b).len() >= c.config.PerDoor:
 		full, out = true, c.victim(l.placesFor(b), b.source, now)
 	}
-	if !full && !l.reserved && c.config.All > 0 && c.all >= c.config.All {
-		full, out = true, c.victim(c.fullest(b.known), b.source, now)
+	if !l.reserved && c.config.All > 0 && c.all >= c.config.All && (!full || out != nil && out.listener.reserved) {
+		full, out = true, c.victimAnywhere(b.source, b.known, now)
 	}
 	if full {
-		l.closed++
-		if now.Sub(l.logged) >= boundLog && c.config.Log != nil {
-			c.config.Log.Warn("closing connections of clients that have not authenticated: too many are open", "door", l.name, "source", b.source, "closed", l.closed)
-			l.closed, l.logged = 0, now
+		closes := b
+		if out != nil {
+			closes = out
 		}
+		c.noteClosed(closes, now)
 	}
 	if full && out == nil {
 		c.mu.Unlock()
@@ -261,6 +276,16 @@ func (c *Connections) enter(b *bounded) bool {
 		_ = out.Conn.Close()
 	}
 	return true
+}
+
+// noteClosed logs, once in boundLog for each listener, that connections are closed.
+func (c *Connections) noteClosed(b *bounded, now time.Time) {
+	l := b.listener
+	l.closed++
+	if now.Sub(l.logged) >= boundLog && c.config.Log != nil {
+		c.config.Log.Warn("closing connections of clients that have not authenticated: too many are open", "door", l.name, "source", b.source, "closed", l.closed)
+		l.closed, l.logged = 0, now
+	}
 }
 
 // place puts an unproven connection among the newest idle or active ones.

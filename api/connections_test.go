@@ -321,20 +321,57 @@ func TestKnownSourcesAreBoundedTogether(t *testing.T) {
 	awaitOpen(t, flood, 20)
 }
 
-// TestAnotherListenerHasNoRoom: if one listener holds all connections of the process, the next client of another listener displaces one there.
-func TestAnotherListenerHasNoRoom(t *testing.T) {
-	c := api.NewConnections(api.ConnectionConfig{All: 10})
-	full, other := listenWithin(t, c, "full", false), listenWithin(t, c, "other", false)
-	var flood []net.Conn
-	for range 10 {
-		conn := dialed(t, "127.0.0.2", full)
-		asks(t, conn, "")
-		flood = append(flood, conn)
+// TestNoRoomInTheProcess: if all connections of the process are taken, the next client of another listener displaces the one that has been
+// idle longest on any listener, else one of the source that has the most. A stranger displaces no connection of a known source.
+func TestNoRoomInTheProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		known  bool // the flood comes from a source that has authenticated
+		idle   bool // it has been idle for some time
+		before bool // the newcomer has a connection that has not authenticated yet
+		token  string
+		want   int
+	}{
+		"young strangers":                             {token: "right", want: http.StatusOK},
+		"idle strangers":                              {idle: true, token: "right", want: http.StatusOK},
+		"idle strangers, and a second connection":     {idle: true, before: true, token: "right", want: http.StatusOK},
+		"a known source, and a newcomer":              {known: true, idle: true, token: "right", want: 0},
+		"a known source, and another known source":    {known: true, idle: true, before: true, token: "right", want: http.StatusOK},
+		"a young known source, and another known one": {known: true, before: true, token: "right", want: http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bounds := api.NewConnections(api.ConnectionConfig{All: 10})
+			full, other := listenWithin(t, bounds, "full", false), listenWithin(t, bounds, "other", false)
+			if c.known {
+				first := dialed(t, "127.0.0.2", full)
+				asks(t, first, "right")
+				first.Close()
+			}
+			places := 10
+			if c.before {
+				first := dialed(t, "127.0.0.3", other)
+				if c.known {
+					asks(t, first, "right") // proven: it counts among all, and cannot be displaced
+				} else {
+					asks(t, first, "")
+				}
+				places--
+			}
+			var flood []net.Conn
+			for range places {
+				conn := dialed(t, "127.0.0.2", full)
+				asks(t, conn, "")
+				flood = append(flood, conn)
+			}
+			if c.idle {
+				time.Sleep(2100 * time.Millisecond) // displaceAfter; no event tells that it has passed
+			}
+			if got := asks(t, dialed(t, "127.0.0.3", other), c.token); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+			if c.want == http.StatusOK && (c.known || !c.before) { // else the newcomer's other connection has been idle longest
+				awaitOpen(t, flood, places-1)
+			}
+		})
 	}
-	for i, from := range []string{"127.0.0.3", "127.0.0.4", "127.0.0.3"} { // the third is of a known source
-		if got := asks(t, dialed(t, from, other), "right"); got != http.StatusOK {
-			t.Errorf("client %d of the other listener: %d", i, got)
-		}
-	}
-	awaitOpen(t, flood, 7)
 }

@@ -52,8 +52,8 @@ func (s *Servers) Act(ctx context.Context, id string, a Act, who Who) (*Server, 
 		if st.rule, err = Allow(srv, a.Action, a.manner(), who.Admin); err != nil {
 			return err
 		}
-		if st.rule.runsGuest() {
-			if err := s.holdStart(ctx, tx, srv, who.Admin); err != nil {
+		if st.rule.needsOneGuest() {
+			if err := s.holdChange(ctx, tx, srv, who.Admin); err != nil {
 				return err
 			}
 		}

@@ -316,9 +316,9 @@ func (s *Servers) hold(ctx context.Context, tx job.Tx, serverID string, receipt 
 	return err
 }
 
-// holdStart refuses an action that may start, continue or change the disks of a server at its host while another host reports a guest of it
+// holdChange refuses an action that may start, continue or change the disks of a server at its host while another host reports a guest of it
 // that is not proven off. Only the error for an administrator names hosts and boots. problem.Conflict.
-func (s *Servers) holdStart(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
+func (s *Servers) holdChange(ctx context.Context, tx job.Tx, srv *Server, admin bool) error {
 	by, hosts, err := s.guestElsewhere(ctx, tx, srv)
 	switch {
 	case err != nil || by == "":

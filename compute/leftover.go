@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"slices"
 
 	"salvor/job"
 	"salvor/problem"
@@ -41,7 +42,16 @@ func (s *Servers) GoneWithout(ctx context.Context, tx job.Tx, id string) error {
 	if err != nil {
 		return err
 	}
-	by, _, err := s.hosts.heldBy(ctx, tx, id, receipt)
+	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{ServerID: id})
+	if err != nil {
+		return err
+	}
+	besides, err := s.guestMayBeAt(ctx, tx, srv, reports)
+	if err != nil {
+		return err
+	}
+	besides = slices.DeleteFunc(besides, func(at string) bool { return at == srv.HostID }) // its other boots count
+	by, _, err := s.hosts.heldBy(ctx, tx, id, receipt, besides...)
 	if err != nil {
 		return err
 	}

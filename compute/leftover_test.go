@@ -1,6 +1,7 @@
 package compute_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,17 @@ func TestAVolumeOfADeletedServerIsFreeOnceNobodyWrites(t *testing.T) {
 			w.pass(time.Minute)
 			w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 		}, left, compute.VolumeError},
+		"an operator reset the volume to error": {func(w *world, s *compute.Server) {
+			_, err := w.Volumes.Update(w.ctx, w.read(s.ID).Disks[1].VolumeID, admin.Asker, func(v *compute.Volume) error { v.Status = compute.VolumeError; return nil })
+			w.no(err)
+		}, left, compute.VolumeError},
+		"it was detached while another host reports a guest": {func(w *world, s *compute.Server) {
+			vol := w.read(s.ID).Disks[1].VolumeID
+			w.act(s.ID, compute.Act{Action: compute.DetachVolume, VolumeID: vol}, alice)
+			w.endJobs(s.ID)
+			w.renew(w.join("host-b"), "boot-1", guests(runs(s, s.Epoch)))
+			w.tx(func(tx job.Tx) error { return w.Servers.Detached(w.ctx, tx, s.ID, compute.VolumeArgs{VolumeID: vol}) })
+		}, removed, compute.VolumeError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -76,6 +88,9 @@ func TestAVolumeOfADeletedServerIsFreeOnceNobodyWrites(t *testing.T) {
 			w.no(err)
 			if v.Status != c.want || v.ServerID != "" || v.Device != "" {
 				t.Errorf("volume %s of %q at %q, want %s of nobody", v.Status, v.ServerID, v.Device, c.want)
+			}
+			if told := strings.Contains(w.timeline(s.ID), "its volumes are in error"); told != (c.want == compute.VolumeError) {
+				t.Errorf("told %t:\n%s", told, w.timeline(s.ID))
 			}
 		})
 	}

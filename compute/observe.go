@@ -140,7 +140,7 @@ func (s *Server) inReadySession() bool { return s.InSession() && s.Rescue.State 
 // errBusy ends a look at a server on which somebody works by now.
 var errBusy = errors.New("busy")
 
-// orBusy turns the refusal of holdStart into errBusy, so the next observation tries again.
+// orBusy turns the refusal of holdChange into errBusy, so the next observation tries again.
 func orBusy(err error) error {
 	if problem.Is(err, problem.Conflict) {
 		return errBusy
@@ -174,7 +174,7 @@ func (s *Servers) mend(ctx context.Context, seen *Server, g *Guest, kind HostKin
 				return cmp.Or(err, errBusy) // nothing is begun there any more
 			}
 			if v.mend == PowerOn {
-				if err := s.holdStart(ctx, tx, srv, true); err != nil {
+				if err := s.holdChange(ctx, tx, srv, true); err != nil {
 					return orBusy(err)
 				}
 			}

@@ -208,7 +208,7 @@ func (s *Servers) beginRestore(ctx context.Context, tx job.Tx, srv *Server, d *Q
 	if srv.State != Stopped || srv.Task != NoTask || srv.Power == PowerOn || srv.InSession() || srv.HostID == "" {
 		return nil, problem.Conflictf("server %s is %s: a disk is restored to a server that is stopped, not in rescue, and that nobody works on; %s", srv.ID, cmp.Or(string(srv.Task), string(srv.State)), srv.commandToStop())
 	}
-	if err := s.holdStart(ctx, tx, srv, who.Admin); err != nil {
+	if err := s.holdChange(ctx, tx, srv, who.Admin); err != nil {
 		return nil, err
 	}
 	h, err := s.store.Hosts().Get(ctx, tx, srv.HostID)

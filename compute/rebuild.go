@@ -141,13 +141,8 @@ func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
 	return s.gone(ctx, tx, id, by == "")
 }
 
-// gone ends a server. Its volumes are available if all guests of it are off. Else they are in error, so that nobody gets them before an
-// operator has looked.
+// gone ends a server. off: all guests of it are off, so its volumes are available.
 func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) error {
-	freed := VolumeAvailable
-	if !off {
-		freed = VolumeError
-	}
 	var was Server
 	_, err := s.edit(ctx, tx, id, func(srv *Server) {
 		was = *srv
@@ -162,7 +157,12 @@ func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) erro
 		if d.VolumeID == "" {
 			continue
 		}
-		if err := s.setVolume(ctx, tx, id, d.VolumeID, freed); err != nil {
+		if err := s.setVolume(ctx, tx, id, d.VolumeID, freed(off)); err != nil {
+			return err
+		}
+	}
+	if !off && slices.ContainsFunc(was.Disks, func(d Disk) bool { return d.VolumeID != "" }) {
+		if err := s.noteUnfreed(tx, id); err != nil {
 			return err
 		}
 	}

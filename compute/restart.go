@@ -55,7 +55,7 @@ func (s *Servers) restart(ctx context.Context, tx job.Tx, srv *Server, due time.
 	if err != nil || host.Fenced || host.ForcedDown {
 		return cmp.Or(err, errBusy)
 	}
-	if err := s.holdStart(ctx, tx, srv, true); err != nil {
+	if err := s.holdChange(ctx, tx, srv, true); err != nil {
 		return orBusy(err)
 	}
 	j, err := newJob(srv.ID, JobReconcile, PowerArgs{Power: PowerOn, Why: why, Crashed: true}, nil, record.Asker{})

@@ -79,8 +79,8 @@ var Rules = []Rule{
 	{Action: Delete, States: alive, Anytime: true, Task: Deleting, Job: JobDelete, Wanted: PowerOff},
 }
 
-// runsGuest tells whether the action may start or continue a guest, or changes its disks.
-func (r *Rule) runsGuest() bool {
+// needsOneGuest tells whether the action may start or continue a guest, or change its disks.
+func (r *Rule) needsOneGuest() bool {
 	return slices.Contains([]Action{Start, Reboot, RebootHard, Unpause, Resume, Rescue, Unrescue, Rebuild, AttachVolume, DetachVolume}, r.Action)
 }
 

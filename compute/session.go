@@ -219,7 +219,7 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil {
 			return err
 		}
-		if err := s.holdStart(ctx, tx, srv, true); err != nil {
+		if err := s.holdChange(ctx, tx, srv, true); err != nil {
 			if problem.Is(err, problem.Conflict) {
 				return nil // a later sweep tries again, and `salvor why` shows the guest
 			}

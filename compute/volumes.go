@@ -11,6 +11,7 @@ import (
 
 	"salvor/job"
 	"salvor/problem"
+	"salvor/record"
 )
 
 // volume reads one that who may see.
@@ -50,10 +51,25 @@ func (s *Servers) takeVolumes(ctx context.Context, tx job.Tx, srv *Server) error
 	return nil
 }
 
+// freed is the status of a volume that its server gives back: available if all guests of the server are off. Else it is in error, so that
+// nobody gets it before an operator has looked.
+func freed(off bool) VolumeStatus {
+	if off {
+		return VolumeAvailable
+	}
+	return VolumeError
+}
+
+// noteUnfreed tells why volumes that a server gave back are in error.
+func (s *Servers) noteUnfreed(tx job.Tx, id string) error {
+	text := "its volumes are in error: a guest of it may still write to them. Once all guests are off: openstack volume set --state available VOLUME"
+	return s.note(tx, id, record.Asker{}, "contact", text)
+}
+
 // setVolume writes the status of a volume of this server; one that is gone or another's is left alone.
 func (s *Servers) setVolume(ctx context.Context, tx job.Tx, serverID, id string, status VolumeStatus) error {
 	v, err := s.store.Volumes().Get(ctx, tx, id)
-	if err != nil || v.ServerID != serverID || v.Status == status {
+	if err != nil || v.ServerID != serverID || v.Status == status && status != VolumeError { // one that an operator reset to error keeps its server
 		return ignoreNotFound(err)
 	}
 	if status == VolumeAvailable || status == VolumeError {
@@ -181,10 +197,24 @@ func (s *Servers) Attached(ctx context.Context, tx job.Tx, id string, a VolumeAr
 	return s.Finish(ctx, tx, id, func(*Server) {})
 }
 
-// Detached ends JobDetach well, or an attachment that came to nothing.
+// Detached ends JobDetach well, or an attachment that came to nothing. The volume is in error while another host reports a guest of the
+// server that is not proven off.
 func (s *Servers) Detached(ctx context.Context, tx job.Tx, id string, a VolumeArgs) error {
-	if err := s.setVolume(ctx, tx, id, a.VolumeID, VolumeAvailable); err != nil {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
 		return err
+	}
+	by, _, err := s.guestElsewhere(ctx, tx, srv)
+	if err != nil {
+		return err
+	}
+	if err := s.setVolume(ctx, tx, id, a.VolumeID, freed(by == "")); err != nil {
+		return err
+	}
+	if by != "" {
+		if err := s.noteUnfreed(tx, id); err != nil {
+			return err
+		}
 	}
 	return s.Finish(ctx, tx, id, func(srv *Server) { srv.dropVolume(a.VolumeID) })
 }

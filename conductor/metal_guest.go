@@ -122,8 +122,8 @@ func (c *Conductor) lookFor(r *job.Run, word, what string, bound time.Duration, 
 	return job.Pause(next, what)
 }
 
-// fromNode is job.From for what an endpoint says: a machine that is locked is asked for again for a while, and an endpoint that has no room for
-// more work for as long as that work may take.
+// fromNode is job.From for what an endpoint says. It asks a locked machine again for lockPatience, and an endpoint that has no room for more
+// work for metalPatience.
 func (c *Conductor) fromNode(r *job.Run, g *rig, err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
 		return c.lookFor(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)

@@ -36,7 +36,7 @@ type depot struct {
 	targets  map[string][]string
 	leaves   map[string]bool // initiators that storage lets in
 	refuse   error           // of the next Ask
-	full     bool            // no Ask is accepted
+	full     int             // so many times no Ask is accepted
 	breaks   map[hypervisor.Verb]string
 
 	store    *store.Store
@@ -269,7 +269,8 @@ func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hyperviso
 	if err == nil {
 		err, y.refuse = y.refuse, nil
 	}
-	if err == nil && y.full {
+	if err == nil && y.full > 0 {
+		y.full--
 		err = problem.RetryAfter(time.Second, problem.Unavailablef("too many nodes are deployed"))
 	}
 	if err != nil {
@@ -516,13 +517,19 @@ func TestMetalRescueIsBounded(t *testing.T) {
 // why the server has failed then.
 func TestAFullEndpointIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	y := newDepot(t, begin{none: true})
-	y.con.NodeTimeout = 5 * time.Millisecond
-	y.full = true
-	y.create(t, true)
-	y.work(t)
-	if s := y.now(t); s.State != compute.Errored || !strings.Contains(s.Fault.Message, "too many nodes are deployed") {
-		t.Fatalf("%s, fault %v", s.State, s.Fault)
+	for refusals, want := range map[int]compute.VMState{2: compute.Active, 1 << 30: compute.Errored} {
+		y := newDepot(t, begin{none: true})
+		if y.full = refusals; want == compute.Errored {
+			y.con.NodeTimeout = 5 * time.Millisecond
+		}
+		y.create(t, true)
+		y.work(t)
+		if s := y.now(t); s.State != want || want == compute.Errored && !strings.Contains(s.Fault.Message, "too many nodes are deployed") {
+			t.Errorf("%d refusals: %s, fault %v", refusals, s.State, s.Fault)
+		}
+		if refusals == 2 && y.full != 0 {
+			t.Errorf("%d refusals are left", y.full)
+		}
 	}
 }
 

@@ -290,7 +290,7 @@ func TestTemplatesOfADeploymentWithoutARamdisk(t *testing.T) {
 		}
 		return fmt.Sprint(reasons)
 	}
-	template(metal.Step{Interface: "bios", Step: "apply_configuration", Args: metal.Object{}, Priority: 90})
+	template(metal.Step{Interface: "deploy", Step: "inject_files", Args: metal.Object{}, Priority: 90})
 	if why := refused(); !strings.Contains(why, "deploy template CUSTOM_T: ") || strings.Contains(why, "disable_ramdisk") {
 		t.Errorf("a step that the machine does not have: %s", why)
 	}

@@ -86,7 +86,7 @@ var guardOptions = []Option{
 	option("limits", "connections", "1024", integer(0, 100000), func(c *Config) *int { return &c.Limits.Connections },
 		"How many connections a source address (or a /64 of IPv6) may hold on all listeners together that have authenticated no request. At this number the oldest idle one is closed. Connections of hosts, of clients that have authenticated and of trusted_proxies do not count. 0: no bound."),
 	option("limits", "all_connections", "4096", integer(0, 100000), func(c *Config) *int { return &c.Limits.AllConnections },
-		"The same of all source addresses on one listener; never more than an eighth of the process's open files (ulimit -n). Sources that have authenticated a request in the last ten minutes count apart, to the same number. 0: that eighth alone."),
+		"The same of all source addresses on one listener; never more than an eighth of the process's open files (ulimit -n). 0: that eighth alone. Sources that have authenticated a request in the last ten minutes are counted separately, to the same number."),
 	option("limits", "trusted_proxies", "", prefixes, func(c *Config) *[]netip.Prefix { return &c.Limits.Proxies },
 		"Proxies in front of the API whose X-Forwarded-For is believed when sources are told apart."),
 }

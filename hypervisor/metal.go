@@ -130,8 +130,8 @@ type Metal interface {
 	ClearTargets(ctx context.Context, id string, volumes []string) error
 	// Validate tells what it lacks to be deployed; problem.Conflict with the reasons.
 	Validate(ctx context.Context, id string, volumes bool) error
-	// Ask begins a change of its provision state. An endpoint that has no room for more work now gives problem.Unavailable with
-	// problem.RetryAfter; then nothing has begun.
+	// Ask begins a change of its provision state. If the endpoint has no room for more work now, nothing has begun, and the error is
+	// problem.Unavailable with problem.RetryAfter. So is that of Switch.
 	Ask(ctx context.Context, id string, v Verb, w Wish) error
 	// Switch begins a change of its power; soft asks its system, which has within for it.
 	Switch(ctx context.Context, id string, to compute.Power, soft bool, within time.Duration) error

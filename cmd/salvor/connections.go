@@ -9,8 +9,8 @@ import (
 	"salvor/config"
 )
 
-// newConnections shares the open files of the process out: an eighth of them for the strangers of each listener, three quarters
-// for all connections. What is left is for hosts, the database, BMCs, agents and files.
+// newConnections shares the open files of the process out: an eighth of them for the strangers of each listener, another eighth for known
+// sources, and three quarters for all connections. What is left is for hosts, the database, BMCs, agents and files.
 func newConnections(c config.Limits, log *slog.Logger) *api.Connections {
 	files := 1024
 	var limit unix.Rlimit

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -51,9 +52,15 @@ func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hype
 		}
 		request.ConfigDrive = drive
 	}
-	err := e.api.Provision(ctx, id, request)
-	if client.StatusOf(err) == http.StatusServiceUnavailable { // all of its workers are busy, or as many nodes are deployed or cleaned as may be
-		err = problem.RetryAfter(time.Second, err)
+	return full(e.api.Provision(ctx, id, request))
+}
+
+// full marks the refusal of an endpoint whose workers are all busy, or that already deploys or cleans as many nodes as it may. A 503 without
+// a reason is that of a proxy whose endpoint does not answer.
+func full(err error) error {
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable && refused.Message != http.StatusText(refused.Status) {
+		return problem.RetryAfter(time.Second, err)
 	}
 	return err
 }
@@ -91,7 +98,7 @@ func (e *Endpoint) Switch(ctx context.Context, id string, to compute.Power, soft
 		seconds := max(1, int(within/time.Second))
 		r.Target, r.Timeout = "soft power off", &seconds
 	}
-	return e.api.SetPower(ctx, id, r)
+	return full(e.api.SetPower(ctx, id, r))
 }
 
 // Validate is hypervisor.Metal's.

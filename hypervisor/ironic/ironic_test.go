@@ -106,14 +106,23 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	x.say["PUT /v1/nodes/n1/states/provision"] = text(503, `{"error_message":"{\"faultstring\":\"too many nodes are deployed\"}"}`)
-	if err := e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) <= 0 {
-		t.Errorf("no room: %v, again after %s", err, problem.RetryAfterOf(err))
+	x.say["PUT /v1/nodes/n1/states/power"] = x.say["PUT /v1/nodes/n1/states/provision"]
+	ask := func() error { return e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}) }
+	turn := func() error { return e.Switch(t.Context(), "n1", compute.PowerOff, false, 0) }
+	for name, do := range map[string]func() error{"deploy": ask, "power": turn} {
+		if err := do(); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) <= 0 {
+			t.Errorf("no room, %s: %v, again after %s", name, err, problem.RetryAfterOf(err))
+		}
+	}
+	x.say["PUT /v1/nodes/n1/states/provision"] = text(503, "<html><body><h1>503 Service Unavailable</h1>No server is available to handle this request.</body></html>")
+	if err := ask(); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) != 0 {
+		t.Errorf("a proxy without a server: %v, again after %s", err, problem.RetryAfterOf(err))
 	}
 	s.Close()
 	if err := e.Claim(t.Context(), "n1", "s1"); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("no endpoint: %v", err)
 	}
-	if err := e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) != 0 {
+	if err := ask(); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) != 0 {
 		t.Errorf("no endpoint is asked to deploy: %v, again after %s", err, problem.RetryAfterOf(err))
 	}
 	for _, bad := range []Config{{URL: "ftp://x"}, {URL: "http://x", Login: "magic"}, {URL: "http://x", CA: "none"}} {
