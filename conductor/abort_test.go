@@ -1,6 +1,8 @@
 package conductor
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -329,5 +331,39 @@ func TestMendedCredentialsPassDuringTheFirstTry(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// busyMedia is a BMC that cannot insert the medium now, and may later.
+type busyMedia struct{ *bench }
+
+func (busyMedia) PrepareRamdisk(context.Context, *metal.Node) error {
+	return problem.Unavailablef("the virtual drive is busy")
+}
+
+// TestTheAddressOfAChangedMachineStays: once an action of a job has succeeded, its retries go on with the same BMC. Otherwise the first machine
+// would be left half changed, and another one would be booted.
+func TestTheAddressOfAChangedMachineStays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	b.con.drivers["bench"].Boot["bench"] = busyMedia{b}
+	b.run(t)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		j := record.Lead(b.open(t))
+		if j == nil || time.Now().After(end) {
+			t.Fatalf("the rescue does not try again: %+v", j)
+		}
+		if j.Attempt > 0 {
+			break
+		}
+	}
+	if err := b.patch(t, "bench_address", "https://other"); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "of which actions have succeeded") {
+		t.Errorf("address: %v", err)
+	}
+	if err := b.patch(t, "bench_password", "right"); err != nil {
+		t.Errorf("credentials: %v", err)
 	}
 }

@@ -203,6 +203,23 @@ func TestTheNextOperationVoidsTheBoot(t *testing.T) {
 	}
 }
 
+// TestAnAbortVoidsTheBoot at once, although the conductor of the job that booted the ramdisk may be dead.
+func TestAnAbortVoidsTheBoot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, metal.Active)
+	if err := b.ask(t, metal.ToRescue); err != nil {
+		t.Fatal(err)
+	}
+	change(t, b, func(n *metal.Node) {
+		n.BootNumber, n.Plan = 7, &metal.BootPlan{Road: metal.RoadMedia, Path: "secret", BootNumber: 7, MACs: []string{"52:54:00:00:00:01"}}
+	})
+	former := b.stored(t)
+	if err := b.ask(t, metal.Abort); err != nil {
+		t.Fatal(err)
+	}
+	b.isVoid(t, former) // no conductor runs
+}
+
 // TestGivingUpSparesTheSystemsOwnBoot: the boot plan of a system that is a ramdisk, or lies on volumes, is no rescue's to void.
 func TestGivingUpSparesTheSystemsOwnBoot(t *testing.T) {
 	t.Parallel()
