@@ -158,8 +158,14 @@ func (e *sqliteEngine) close() error {
 }
 
 func (e *sqliteEngine) classify(err error) error {
+	if err == nil || problem.KindOf(err) != problem.Internal {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // on a busy machine: the runner repeats a step whose time ended here
+		return unavailable("it is busy", err)
+	}
 	var se *sqlite.Error
-	if !errors.As(err, &se) || problem.KindOf(err) != problem.Internal {
+	if !errors.As(err, &se) {
 		return err
 	}
 	switch se.Code() & 0xff {

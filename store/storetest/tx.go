@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"salvor/job"
 	"salvor/metal"
@@ -103,6 +104,14 @@ func testCancelled(b *bench) {
 	})
 	if err != nil || !b.has("during") {
 		b.Fatalf("a caller that leaves during its turn: %v", err)
+	}
+	late, cancel := context.WithDeadline(b.ctx, time.Unix(0, 0)) // the time of a step passes while the database is busy: the step is repeated
+	defer cancel()
+	if _, err := b.s.Node(late, nil, "during"); !problem.Is(err, problem.Unavailable) {
+		b.Errorf("a read whose time has passed: %v", err)
+	}
+	if err := b.s.Do(late, func(job.Tx) error { return nil }); !problem.Is(err, problem.Unavailable) {
+		b.Errorf("a transaction whose time has passed: %v", err)
 	}
 	lost := race(60, func(i int) bool {
 		ctx, cancel := context.WithCancel(b.ctx)
