@@ -343,6 +343,16 @@ func (s *Servers) guestElsewhere(ctx context.Context, tx job.Tx, srv *Server) (w
 	return s.hosts.heldBy(ctx, tx, srv.ID, nil, besides...)
 }
 
+// isOffElsewhere tells whether no other host reports a guest of the server that is not proven off.
+func (s *Servers) isOffElsewhere(ctx context.Context, tx job.Tx, id string) (bool, error) {
+	srv, err := s.store.Servers().Get(ctx, tx, id)
+	if err != nil {
+		return false, err
+	}
+	by, _, err := s.guestElsewhere(ctx, tx, srv)
+	return by == "", err
+}
+
 // guestMayBeAt lists the hosts at which a reported guest is no second copy of the server. These are its own host and the other nodes of its
 // cluster, which runs an instance once. They are also both ends of planned moves that ended just now, whose newest reports may be older, and
 // destinations that died while a planned move that failed brought a guest there.

@@ -130,18 +130,14 @@ func (s *Servers) rebuildWords(ctx context.Context, tx job.Tx, st *step, a *Rebu
 // Gone ends a server that its host has removed: it is Deleted; its place, addresses and volumes are given back. While another host
 // reports a guest of it that is not proven off, the volumes are in error.
 func (s *Servers) Gone(ctx context.Context, tx job.Tx, id string) error {
-	srv, err := s.store.Servers().Get(ctx, tx, id)
+	off, err := s.isOffElsewhere(ctx, tx, id)
 	if err != nil {
 		return err
 	}
-	by, _, err := s.guestElsewhere(ctx, tx, srv)
-	if err != nil {
-		return err
-	}
-	return s.gone(ctx, tx, id, by == "")
+	return s.gone(ctx, tx, id, off)
 }
 
-// gone ends a server. off: all guests of it are off, so its volumes are available.
+// gone ends a server. off: all guests of it are off (see giveBackVolumes).
 func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) error {
 	var was Server
 	_, err := s.edit(ctx, tx, id, func(srv *Server) {
@@ -153,18 +149,14 @@ func (s *Servers) gone(ctx context.Context, tx job.Tx, id string, off bool) erro
 	if err != nil || was.State == Deleted {
 		return err
 	}
+	var volumes []string
 	for _, d := range was.Disks {
-		if d.VolumeID == "" {
-			continue
-		}
-		if err := s.setVolume(ctx, tx, id, d.VolumeID, freed(off)); err != nil {
-			return err
+		if d.VolumeID != "" {
+			volumes = append(volumes, d.VolumeID)
 		}
 	}
-	if !off && slices.ContainsFunc(was.Disks, func(d Disk) bool { return d.VolumeID != "" }) {
-		if err := s.noteUnfreed(tx, id); err != nil {
-			return err
-		}
+	if err := s.giveBackVolumes(ctx, tx, id, off, volumes...); err != nil {
+		return err
 	}
 	if err := s.store.FreeAddresses(tx, id); err != nil {
 		return err

@@ -51,17 +51,21 @@ func (s *Servers) takeVolumes(ctx context.Context, tx job.Tx, srv *Server) error
 	return nil
 }
 
-// freed is the status of a volume that its server gives back: available if all guests of the server are off. Else it is in error, so that
-// nobody gets it before an operator has looked.
-func freed(off bool) VolumeStatus {
-	if off {
-		return VolumeAvailable
+// giveBackVolumes gives volumes of a server back. They are available if all guests of it are off. Else they are in error, so that nobody gets them
+// before an operator has looked, and the server's history tells why.
+func (s *Servers) giveBackVolumes(ctx context.Context, tx job.Tx, id string, off bool, volumes ...string) error {
+	status := VolumeAvailable
+	if !off {
+		status = VolumeError
 	}
-	return VolumeError
-}
-
-// noteUnfreed tells why volumes that a server gave back are in error.
-func (s *Servers) noteUnfreed(tx job.Tx, id string) error {
+	for _, v := range volumes {
+		if err := s.setVolume(ctx, tx, id, v, status); err != nil {
+			return err
+		}
+	}
+	if off || len(volumes) == 0 {
+		return nil
+	}
 	text := "its volumes are in error: a guest of it may still write to them. Once all guests are off: openstack volume set --state available VOLUME"
 	return s.note(tx, id, record.Asker{}, "contact", text)
 }
@@ -200,21 +204,12 @@ func (s *Servers) Attached(ctx context.Context, tx job.Tx, id string, a VolumeAr
 // Detached ends JobDetach well, or an attachment that came to nothing. The volume is in error while another host reports a guest of the
 // server that is not proven off.
 func (s *Servers) Detached(ctx context.Context, tx job.Tx, id string, a VolumeArgs) error {
-	srv, err := s.store.Servers().Get(ctx, tx, id)
+	off, err := s.isOffElsewhere(ctx, tx, id)
 	if err != nil {
 		return err
 	}
-	by, _, err := s.guestElsewhere(ctx, tx, srv)
-	if err != nil {
+	if err := s.giveBackVolumes(ctx, tx, id, off, a.VolumeID); err != nil {
 		return err
-	}
-	if err := s.setVolume(ctx, tx, id, a.VolumeID, freed(by == "")); err != nil {
-		return err
-	}
-	if by != "" {
-		if err := s.noteUnfreed(tx, id); err != nil {
-			return err
-		}
 	}
 	return s.Finish(ctx, tx, id, func(srv *Server) { srv.dropVolume(a.VolumeID) })
 }

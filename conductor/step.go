@@ -112,13 +112,16 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 	if err != nil {
 		return job.From(err)
 	}
+	if settled != nil {
+		return job.Done()
+	}
 	var templates []metal.Step
 	if r.Kind == "deploy" {
 		if templates, err = c.templateSteps(ctx, m.node); err != nil {
 			return job.From(err)
 		}
 	}
-	if settled != nil || len(asked)+len(templates) == 0 && r.Memo[roadNote] != byRamdisk {
+	if len(asked)+len(templates) == 0 && r.Memo[roadNote] != byRamdisk {
 		return job.Done()
 	}
 	var list course
