@@ -101,7 +101,7 @@ api: ## write docs/api/openapi.json again
 
 bench: build ## measure the built salvor: gets, lists, creations, heartbeats, rescue loops, memory, a region of 2,000 hosts, and 500 servers of a dead one; BENCH="--versus URL" compares
 	$(GO) run ./bench $(BENCH)
-	$(GO) test -run '^$$' -bench 'Region|Renewals|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
+	$(GO) test -run '^$$' -bench 'Region|Renewals|Resumed|1000$$|Cyclades|Evacuate' -benchtime 3s ./test/fleet ./api/host ./api/nova ./api/cyclades ./test/outage
 
 fleet: build ## the figure: one process with a simulated fleet of NODES=100000, each heartbeating every 100 s and power-synced every 120 s; FLEET="--as 100000" has a smaller one do that as often as so many
 	$(GO) run ./bench --fleet $(or $(NODES),100000) $(FLEET)

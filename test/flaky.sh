@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 export ROUNDS=${ROUNDS:-30} TESTS=${TESTS:-.}
 load=${LOAD:-20}
 programs=$(mktemp -d)
-export programs
+failed=$(mktemp -d -t flaky-XXXXXX) # what failed rounds said, whole
+export programs failed
 trap 'rm -rf "$programs"' EXIT
 trap 'exit 130' INT TERM
 
@@ -27,6 +28,7 @@ run() {
 		echo "$name" >>"$programs/failed"
 		echo "flaky: .$name failed in round $round:"
 		grep -E -- '--- FAIL|^panic|_test.go:' "$out" | head -n 40 || tail -n 40 "$out"
+		mv "$out" "$failed/"
 	fi
 	rm -f "$out"
 }
@@ -42,4 +44,5 @@ while read -r folder; do
 	[ "$bad" = 0 ] || echo "flaky: .$name failed in $bad of $ROUNDS rounds"
 done <"$programs/folders"
 echo "flaky: $(wc -l <"$programs/folders") packages, $ROUNDS rounds each, $load at once, $(wc -l <"$programs/failed") failed rounds"
+[ -s "$programs/failed" ] && echo "flaky: all that they said is in $failed" || rmdir "$failed"
 [ ! -s "$programs/failed" ]

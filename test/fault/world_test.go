@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	patience       = 3 * time.Minute
+	patience       = 10 * time.Minute
 	bmcPassword    = "bmc-password-of-the-fault-tests"
 	ipmiPassword   = "ipmi-password-here" // 20 bytes are the most
 	rescuePassword = "rescue-password-of-the-fault-tests"
@@ -37,7 +37,7 @@ const (
 // TestMain lets all cases run at once: they wait for deadlines, not for processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "200"); err != nil {
+	if err := flag.Set("test.parallel", "64"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.server = program.Serve(t, fmt.Sprintf(`[conductor]
 workers_pool_size = 400
-power_state_change_timeout = 3
+power_state_change_timeout = 6
 sync_power_state_interval = 0
 rescue_kernel = %[1]s/kernel
 rescue_ramdisk = %[1]s/initramfs
@@ -284,7 +284,7 @@ func (m *machine) reach(ctx context.Context, verb, state string) error {
 
 // wait looks at the node until it is as wanted and nobody holds it.
 func (m *machine) wait(ctx context.Context, is func(*client.Node) bool) (*client.Node, error) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		n, err := m.w.api.Node(ctx, m.id)
 		if err != nil {
 			return nil, err
@@ -330,7 +330,7 @@ func (m *machine) event(ctx context.Context, words string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("no %q in the timeline", words)
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

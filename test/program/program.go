@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,7 +92,14 @@ func Launch(state, config string, prefix ...string) (*Server, error) {
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	return s, s.launch("127.0.0.1:0")
+	return s, s.launch(ownAddress() + ":0")
+}
+
+// ownAddress is a loopback address that no other server of the tests listens on: while a server is down, between a kill and the next
+// start, nobody else takes its port.
+func ownAddress() string {
+	n := rand.Uint32()
+	return fmt.Sprintf("127.%d.%d.%d", 128+n>>16&63, n>>8&255, 1+n%254)
 }
 
 // listening tells the address of the API; serving, that a process without that door has begun.
@@ -181,7 +189,7 @@ func (s *Server) Stop() {
 // Relaunch starts it again on the same state directory and address.
 func (s *Server) Relaunch() error {
 	if s.URL == "" {
-		return s.launch("127.0.0.1:0")
+		return s.launch(ownAddress() + ":0")
 	}
 	return s.launch(strings.TrimPrefix(s.URL, "http://"))
 }
