@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
-	"time"
 
 	"salvor/job"
 	"salvor/problem"
@@ -258,25 +257,11 @@ func (s *Servers) question(ctx context.Context, cl *Cluster, kind job.Kind, args
 
 // Answer waits until a question's job has ended and reads its answer into doc; Unavailable when ctx ends first.
 func (s *Servers) Answer(ctx context.Context, jobID string, doc any) error {
-	pause := 5 * time.Millisecond
-	for {
-		j, err := s.jobs.Job(ctx, nil, jobID)
-		if err != nil {
-			return err
-		}
-		if j.State == job.Ended {
-			if j.Failed() {
-				return j.Cause()
-			}
-			return json.Unmarshal(j.Result, doc)
-		}
-		select {
-		case <-ctx.Done():
-			return problem.Unavailablef("the cluster has not answered yet; ask again")
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, 200*time.Millisecond)
+	result, err := job.Await(ctx, s.jobs, jobID, "the cluster")
+	if err != nil {
+		return err
 	}
+	return json.Unmarshal(result, doc)
 }
 
 // RescuePath is where a hypervisor that reads rescue images itself finds this one: a URL, or a path under directory on every

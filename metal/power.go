@@ -162,25 +162,7 @@ var changing = []State{
 
 // Answer waits until the job has ended and gives its result; Unavailable when ctx ends first.
 func (s *Nodes) Answer(ctx context.Context, id string) (json.RawMessage, error) {
-	pause := 2 * time.Millisecond
-	for {
-		j, err := s.jobs.Job(ctx, nil, id)
-		if err != nil {
-			return nil, err
-		}
-		if j.State == job.Ended {
-			if j.Failed() {
-				return nil, j.Cause()
-			}
-			return j.Result, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, problem.Unavailablef("the machine's controller has not answered yet; ask again")
-		case <-time.After(pause):
-			pause = min(2*pause, 100*time.Millisecond)
-		}
-	}
+	return job.Await(ctx, s.jobs, id, "the machine's controller")
 }
 
 // BootDeviceArgs are the arguments of the command that sets the boot device.

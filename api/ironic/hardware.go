@@ -9,7 +9,6 @@ import (
 	"salvor/access"
 	"salvor/job"
 	"salvor/metal"
-	"salvor/problem"
 )
 
 // hardwareRoutes are what a node's hardware is asked or told, and what drivers say of themselves.
@@ -67,9 +66,6 @@ func (c *call) ask(n *metal.Node, q metal.Question, answer any) error {
 		return err
 	}
 	raw, err := c.s.Nodes.Answer(ctx, id)
-	if err != nil && ctx.Err() != nil && problem.KindOf(err) == problem.Internal { // the time ended in the middle of a look
-		return problem.Unavailablef("node %s: its controller has not answered yet; ask again", n.ID)
-	}
 	if err != nil || answer == nil {
 		return err
 	}
