@@ -21,7 +21,7 @@ func (c *Conductor) clean() job.Definition { return c.cleaning("clean", stepsByR
 func (c *Conductor) cleaning(kind job.Kind, needs func(context.Context, *job.Run, *machine) (bool, error)) job.Definition {
 	const none = "a failed cleaning is cleaned again"
 	return job.Definition{
-		Kind: kind, Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: kind, Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "choose the road", Do: c.act(c.road(needs)), NoUndo: checksOnly, Checks: true},

@@ -160,15 +160,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		all = append(all, c.define(w))
 	}
 	for i := range all {
-		switch all[i].Kind {
-		case "rescue", "unrescue", "provide", "clean", "inspect", "deploy", "delete", "service":
-			all[i].GiveUp = c.giveUp
-		}
-		// A rescue has none: an operator's maintenance may hold it for as long as he likes; nor
-		// have operations with steps, which may be held too, and take what disks take.
-		switch all[i].Kind {
-		case "rescue", "deploy", "provide", "clean", "service", "inspect", compute.JobEvacuate, compute.JobDrain:
-		default:
+		if all[i].NoDeadline == "" {
 			all[i].Deadline = operationDeadline + c.SoftOffTimeout
 		}
 	}
@@ -177,6 +169,9 @@ func (c *Conductor) Definitions() []job.Definition {
 
 // operationDeadline ends an operation that its actions' own deadlines do not, such as one during which conductors keep dying.
 const operationDeadline = 2 * time.Hour
+
+// stepsUnbounded is why operations with steps have no deadline.
+const stepsUnbounded = "a hold step waits for a person, and erasing or writing takes as long as the disks need"
 
 // machine is a node with everything that acts on it, read afresh for each action.
 type machine struct {

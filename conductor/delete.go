@@ -12,7 +12,7 @@ import (
 func (c *Conductor) delete() job.Definition {
 	const again = "delete may be asked again from error"
 	return job.Definition{
-		Kind: "delete", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "delete", Version: 1, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
 			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},

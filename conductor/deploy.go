@@ -14,7 +14,7 @@ import (
 func (c *Conductor) deploy() job.Definition {
 	const again = "a failed deployment is asked for again or deleted"
 	return job.Definition{
-		Kind: "deploy", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "deploy", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},

@@ -14,7 +14,7 @@ import (
 // finds in the moves what was begun.
 func (c *Conductor) hostEvacuate() job.Definition {
 	return job.Definition{
-		Kind: compute.JobEvacuate, Version: 1, Class: job.Operation, Failed: c.evacuateFailed,
+		Kind: compute.JobEvacuate, Version: 1, Class: job.Operation, Failed: c.evacuateFailed, NoDeadline: "each move has a deadline of its own",
 		Actions: []job.Action{
 			{Name: "move the servers", Do: c.moveServers, NoUndo: "each move answers for itself"},
 			{Name: "renew mirrors", Do: c.renewMirrors, NoUndo: "a mirror more is no harm", Deadline: guestDeadline(diskErrand)},

@@ -18,7 +18,7 @@ import (
 func (c *Conductor) inspect() job.Definition {
 	const reading = "reading changes nothing"
 	return job.Definition{
-		Kind: "inspect", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "inspect", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "the time that its ramdisk may be silent is bounded",
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "inspect", Do: c.act(c.readHardware), NoUndo: reading, Checks: true, Deadline: c.bmcDeadline()},

@@ -26,18 +26,8 @@ type PowerSync struct {
 	Groups  []string
 }
 
-// notSynced are the states in which the power is nobody's business yet, or is being changed.
-var notSynced = []metal.State{metal.Enroll, metal.AdoptFailed, metal.Verifying}
-
-// awaitsRamdisk tells that an operation waits for the machine's ramdisk, and mends its power itself:
-// switched on by anybody else it would boot its disk.
-func awaitsRamdisk(s metal.State) bool {
-	switch s {
-	case metal.RescueWait, metal.DeployWait, metal.CleanWait, metal.ServiceWait, metal.InspectWait:
-		return true
-	}
-	return false
-}
+// notSynced are the states in which power sync leaves a node alone.
+var notSynced = metal.StatesWhere(func(s metal.StateInfo) bool { return s.NoPowerSync })
 
 func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *calm) error {
 	m, err := c.assemble(n, nil)
@@ -140,9 +130,9 @@ func (c *Conductor) conclude(tx job.Tx, p PowerSync, n *metal.Node, r reading) e
 	case r.err == nil && n.PowerState == "" && r.state != "":
 		n.PowerState = r.state
 		return c.Store.SaveNode(tx, n)
-	case r.differs && awaitsRamdisk(n.ProvisionState):
+	case r.differs && n.ProvisionState.Info().Phase == metal.WaitsForRamdisk:
 		return c.Store.Signal(tx, job.Node(n.ID))
-	case r.differs && enough && n.Hold == "" && (!p.Force || n.ProvisionState.RescueState()):
+	case r.differs && enough && n.Hold == "" && (!p.Force || n.ProvisionState.Info().InRescue):
 		// In a rescue, and after one that failed, power on would boot the node's own disk.
 		n.PowerState = r.state
 		return c.saveAndTell(tx, n, "power is "+string(r.state), "info")

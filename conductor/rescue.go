@@ -20,7 +20,7 @@ import (
 // knows the rescue password. The order is Ironic's (facts/ironic.md (c)).
 func (c *Conductor) rescue() job.Definition {
 	return job.Definition{
-		Kind: "rescue", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "rescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "power off", Do: c.act(c.noteFound(c.turnOff)), Undo: c.act(c.restorePower), Deadline: c.bmcDeadline()},

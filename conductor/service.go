@@ -15,7 +15,7 @@ import (
 func (c *Conductor) service() job.Definition {
 	const again = "service may be asked again from service failed"
 	return job.Definition{
-		Kind: "service", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "service", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: stepsUnbounded,
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},

@@ -13,7 +13,7 @@ import (
 func (c *Conductor) unrescue() job.Definition {
 	const again = "unrescue may be asked again from unrescue failed"
 	return job.Definition{
-		Kind: "unrescue", Version: 2, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
+		Kind: "unrescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
 			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},

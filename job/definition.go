@@ -46,6 +46,8 @@ type Definition struct {
 	Actions []Action
 	// Deadline bounds the whole of a job in alive time; 0 means no bound but those of its actions.
 	Deadline time.Duration
+	// NoDeadline is the reason why only its actions are bounded.
+	NoDeadline string
 	// GiveUp takes back what needs nobody outside, in the transaction in which a job leaves the success road: before anything is undone.
 	// It may be called again for the same job. nil: there is nothing.
 	GiveUp func(ctx context.Context, tx Tx, j *Job) error

@@ -87,20 +87,17 @@ func nothingNew(n *Node, c Contact, h Heartbeat) bool {
 
 // awaited tells whether somebody may wait for the next heartbeat of a node.
 func awaited(n *Node) bool {
-	switch n.ProvisionState {
-	case RescueWait:
+	switch info := n.ProvisionState.Info(); {
+	case n.ProvisionState == RescueWait:
 		// A rescue waits for the end of maintenance first, whatever its ramdisk says meanwhile.
 		return !n.Maintenance || n.Fault != ""
-	case CleanWait, DeployWait, InspectWait, ServiceWait:
+	case info.Phase == WaitsForRamdisk:
 		return true
-	case Cleaning, Deploying, Servicing:
+	case info.Steps:
 		return n.Reservation != "" // somebody may be about to: an agent's command can end before its giver waits for that
 	}
 	return false
 }
-
-// awaitedByLock tells whether awaited is more than the node's row says.
-func awaitedByLock(s State) bool { return s == Cleaning || s == Deploying || s == Servicing }
 
 // says tells whether the agent of this boot has said the same before.
 func (c Contact) says(boot int64, h Heartbeat) bool {
@@ -153,7 +150,7 @@ func (s *Nodes) Repeated(ctx context.Context, nodeID string, h Heartbeat) (bool,
 // onlyLives keeps the time of a heartbeat that says nothing new.
 func (s *Nodes) onlyLives(n *Node, h Heartbeat) {
 	s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
-	if !h.Token.Empty() && !awaitedByLock(n.ProvisionState) {
+	if !h.Token.Empty() && !n.ProvisionState.Info().Steps {
 		s.heard.prove(n.ID, proof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
 	}
 }

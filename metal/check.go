@@ -130,7 +130,7 @@ func (s *Nodes) checkOperation(ctx context.Context, n *Node, op Operation, by Ch
 	if by != nil {
 		told = by.Preflight(ctx, n, g.ports, op)
 	}
-	kinds := neededKinds(op.Kind)
+	kinds := slices.Clone(OperationOf(op.Kind).Needs)
 	if told.NeedsRamdisk {
 		for _, kind := range []string{"power", "boot", "network"} {
 			if !slices.Contains(kinds, kind) {

@@ -314,7 +314,7 @@ func (s *Nodes) checkRehome(old, n *Node) error {
 	if old.InstanceUUID != "" && n.InstanceUUID != "" && old.InstanceUUID != n.InstanceUUID {
 		return problem.Conflictf("Node %s is associated with instance %s.", old.ID, old.InstanceUUID)
 	}
-	if old.ProvisionState.RescueState() && old.Driver != n.Driver {
+	if old.ProvisionState.Info().InRescue && old.Driver != n.Driver {
 		return problem.Conflictf("Node %s: the driver cannot be changed during a rescue; unrescue first", old.ID)
 	}
 	free := []State{Enroll, Manageable, Available, InspectFailed, AdoptFailed, CleanFailed, InspectWait}

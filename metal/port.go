@@ -114,7 +114,7 @@ func (r portRules) admit(ctx context.Context, tx job.Tx, c record.Change[Port]) 
 	if n.Reservation != "" {
 		return Locked(n)
 	}
-	inUse := (n.InstanceUUID != "" || n.ProvisionState.RescueState()) && !n.Maintenance
+	inUse := (n.InstanceUUID != "" || n.ProvisionState.Info().InRescue) && !n.Maintenance
 	switch {
 	case c.Old == nil:
 		return r.admitMember(ctx, tx, c.New)

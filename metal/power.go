@@ -85,17 +85,12 @@ func (n *Node) admitPower(target PowerTarget) error {
 	if err := n.heldOff(); err != nil && target.Ends() == PowerOn {
 		return err
 	}
-	switch n.ProvisionState {
-	case Cleaning, CleanWait:
+	info := n.ProvisionState.Info()
+	switch {
+	case info.NoPower:
 		return invalidState(n, string(target))
-	case Rescue, RescueFailed:
-		if target.Ends() == PowerOn {
-			return problem.Conflictf("Node %s is in state %q: powering it on would boot its own disk. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState)
-		}
-	case UnrescueFailed:
-		if target.Ends() == PowerOn {
-			return problem.Conflictf("Node %s is in state %q: its boot and its networks may still be those of the rescue. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState)
-		}
+	case info.PowerOnHarm != "" && target.Ends() == PowerOn:
+		return problem.Conflictf("Node %s is in state %q: %s. Ask for unrescue to boot its own system, or for rescue to boot the rescue ramdisk again.", n.ID, n.ProvisionState, info.PowerOnHarm)
 	}
 	return nil
 }
@@ -141,7 +136,7 @@ func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who record.As
 		if q.Class != job.Ask && n.Reservation != "" {
 			return Locked(n)
 		}
-		if q.Settled && slices.Contains(changing, n.ProvisionState) {
+		if phase := n.ProvisionState.Info().Phase; q.Settled && (phase == Working || phase == WaitsForRamdisk) {
 			return problem.Conflictf("Node %s is in state %q, in which it is being changed already; ask again when that has ended.", n.ID, n.ProvisionState)
 		}
 		j.ID, j.Subject, j.Group = "", job.Node(n.ID), n.ConductorGroup
@@ -153,11 +148,6 @@ func (s *Nodes) Ask(ctx context.Context, ident string, q Question, who record.As
 // Lacks is the error for what the node's driver cannot do, in Ironic's words.
 func Lacks(n *Node, what string) error {
 	return problem.Unsupportedf("Driver %s does not support %s (disabled or not implemented).", n.Driver, what)
-}
-
-// changing are the states in which an operation is at work.
-var changing = []State{
-	Deploying, DeployWait, Cleaning, CleanWait, Verifying, Deleting, Inspecting, InspectWait, Adopting, Rescuing, RescueWait, Unrescuing, Servicing, ServiceWait,
 }
 
 // Answer waits until the job has ended and gives its result; Unavailable when ctx ends first.

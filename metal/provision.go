@@ -1,6 +1,8 @@
 package metal
 
 import (
+	"slices"
+
 	"salvor/job"
 	"salvor/problem"
 )
@@ -85,40 +87,75 @@ type StateInfo struct {
 	Deletable bool
 	// Lookup tells whether a ramdisk may look the node up while [api]restrict_lookup holds.
 	Lookup bool
+	// Phase is how far the operation of the state has come; AtRest where there is none.
+	Phase Phase
+	// Steps tells that the operation works steps off while its Phase is Working: it may be about to wait for the agent's next heartbeat.
+	Steps bool
+	// InRescue tells that the node is in a rescue or on its way out of one. Clients that are too old for rescue must not act on it.
+	InRescue bool
+	// Aborted is what Ironic calls the operation that an abort ends in this state; empty where abort is not a verb of the state.
+	Aborted string
+	// NoPower tells that users may not change the power: the operation does.
+	NoPower bool
+	// PowerOnHarm is what harm a power on would do; empty where a user may switch the machine on.
+	PowerOnHarm string
+	// NoPowerSync tells that power sync leaves the node alone, as its BMC may not be known.
+	NoPowerSync bool
 }
+
+// Phase is how far the operation of a provision state has come.
+type Phase int
+
+const (
+	AtRest Phase = iota
+	// Working: the conductor acts.
+	Working
+	// WaitsForRamdisk: the conductor waits for the machine's ramdisk, and mends its power itself. Switched on by anybody else, the
+	// machine would boot its disk.
+	WaitsForRamdisk
+	// HeldByStep: a hold step waits for the verb unhold.
+	HeldByStep
+	// Failed: the last operation failed.
+	Failed
+)
+
+const (
+	bootsOwnDisk = "powering it on would boot its own disk"
+	bootUnknown  = "its boot and its networks may still be those of the rescue"
+)
 
 // States lists every provision state, in the order of a machine's life.
 var States = []StateInfo{
-	{State: Enroll, Stable: true, Updatable: true, Deletable: true},
-	{State: Verifying, Target: Manageable, Updatable: true},
+	{State: Enroll, Stable: true, Updatable: true, Deletable: true, NoPowerSync: true},
+	{State: Verifying, Target: Manageable, Updatable: true, Phase: Working, NoPowerSync: true},
 	{State: Manageable, Stable: true, Updatable: true, Deletable: true},
-	{State: Inspecting, Target: Manageable, Lookup: true},
-	{State: InspectWait, Target: Manageable, Updatable: true, Lookup: true},
-	{State: InspectFailed, Target: Manageable, Updatable: true},
-	{State: Adopting, Target: Active},
-	{State: AdoptFailed, Target: Active, Updatable: true, Deletable: true},
-	{State: Cleaning, Target: Available, Lookup: true},
-	{State: CleanWait, Target: Available, Lookup: true},
-	{State: CleanHold, Target: Available},
-	{State: CleanFailed, Target: Available, Updatable: true},
+	{State: Inspecting, Target: Manageable, Lookup: true, Phase: Working},
+	{State: InspectWait, Target: Manageable, Updatable: true, Lookup: true, Phase: WaitsForRamdisk, Aborted: "inspection"},
+	{State: InspectFailed, Target: Manageable, Updatable: true, Phase: Failed},
+	{State: Adopting, Target: Active, Phase: Working},
+	{State: AdoptFailed, Target: Active, Updatable: true, Deletable: true, Phase: Failed, NoPowerSync: true},
+	{State: Cleaning, Target: Available, Lookup: true, Phase: Working, Steps: true, NoPower: true},
+	{State: CleanWait, Target: Available, Lookup: true, Phase: WaitsForRamdisk, Aborted: "clean", NoPower: true},
+	{State: CleanHold, Target: Available, Phase: HeldByStep, Aborted: "clean"},
+	{State: CleanFailed, Target: Available, Updatable: true, Phase: Failed},
 	{State: Available, Stable: true, Updatable: true, Deletable: true},
-	{State: Deploying, Target: Active, Lookup: true},
-	{State: DeployWait, Target: Active, Lookup: true},
-	{State: DeployHold, Target: Active},
-	{State: DeployFailed, Target: Active, Updatable: true},
+	{State: Deploying, Target: Active, Lookup: true, Phase: Working, Steps: true},
+	{State: DeployWait, Target: Active, Lookup: true, Phase: WaitsForRamdisk, Aborted: "deployment"},
+	{State: DeployHold, Target: Active, Phase: HeldByStep, Aborted: "deployment"},
+	{State: DeployFailed, Target: Active, Updatable: true, Phase: Failed},
 	{State: Active, Stable: true, Updatable: true},
-	{State: Servicing, Target: Active, Updatable: true},
-	{State: ServiceWait, Target: Active, Updatable: true, Lookup: true},
-	{State: ServiceHold, Target: Active, Updatable: true},
-	{State: ServiceFailed, Target: Active, Updatable: true},
-	{State: Rescuing, Target: Rescue, Lookup: true},
-	{State: RescueWait, Target: Rescue, Lookup: true},
-	{State: Rescue, Stable: true, Updatable: true},
-	{State: RescueFailed, Target: Rescue, Updatable: true},
-	{State: Unrescuing, Target: Active},
-	{State: UnrescueFailed, Target: Active, Updatable: true},
-	{State: Deleting, Target: Available},
-	{State: Error, Stable: true, Updatable: true},
+	{State: Servicing, Target: Active, Updatable: true, Phase: Working, Steps: true},
+	{State: ServiceWait, Target: Active, Updatable: true, Lookup: true, Phase: WaitsForRamdisk, Aborted: "service"},
+	{State: ServiceHold, Target: Active, Updatable: true, Phase: HeldByStep, Aborted: "service"},
+	{State: ServiceFailed, Target: Active, Updatable: true, Phase: Failed, Aborted: "service"},
+	{State: Rescuing, Target: Rescue, Lookup: true, Phase: Working, InRescue: true},
+	{State: RescueWait, Target: Rescue, Lookup: true, Phase: WaitsForRamdisk, InRescue: true, Aborted: "rescue"},
+	{State: Rescue, Stable: true, Updatable: true, InRescue: true, PowerOnHarm: bootsOwnDisk},
+	{State: RescueFailed, Target: Rescue, Updatable: true, Phase: Failed, InRescue: true, PowerOnHarm: bootsOwnDisk},
+	{State: Unrescuing, Target: Active, Phase: Working, InRescue: true},
+	{State: UnrescueFailed, Target: Active, Updatable: true, Phase: Failed, InRescue: true, PowerOnHarm: bootUnknown},
+	{State: Deleting, Target: Available, Phase: Working},
+	{State: Error, Stable: true, Updatable: true, Phase: Failed},
 }
 
 // Version is an Ironic API microversion 1.N, kept as N.
@@ -275,33 +312,98 @@ func indexStates() map[State]StateInfo {
 	return m
 }
 
+// StatesWhere lists the states whose rows satisfy a condition, in the order of States.
+func StatesWhere(is func(StateInfo) bool) (all []State) {
+	for _, s := range States {
+		if is(s) {
+			all = append(all, s.State)
+		}
+	}
+	return all
+}
+
 // Info tells what a state is for; the zero StateInfo for a word that is no state.
 func (s State) Info() StateInfo { return states[s] }
 
-// RescueState tells whether clients that are too old for rescue must keep their
-// hands off a node in this state.
-func (s State) RescueState() bool {
-	switch s {
-	case Rescuing, RescueWait, Rescue, RescueFailed, Unrescuing, UnrescueFailed:
-		return true
-	}
-	return false
+// VerbInfo says what a verb implies wherever it is asked.
+type VerbInfo struct {
+	Verb Verb
+	// Aliases are its other spellings; the API decides which versions know them.
+	Aliases []string
+	// NotInMaintenance tells that a node in maintenance refuses it.
+	NotInMaintenance bool
+	// ReplacesSteps tells that the steps that come with it take the place of those of the last such verb.
+	ReplacesSteps bool
 }
 
-// verbAliases are the other spellings of verbs; the API decides which versions know them.
-var verbAliases = map[string]Verb{"deploy": Deploy, "undeploy": Delete, "delete": Delete}
+// Verbs lists every verb.
+var Verbs = []VerbInfo{
+	{Verb: Manage},
+	{Verb: Provide, ReplacesSteps: true},
+	{Verb: Clean, ReplacesSteps: true},
+	{Verb: Inspect},
+	{Verb: Adopt},
+	{Verb: Abort},
+	{Verb: Deploy, Aliases: []string{"deploy"}, NotInMaintenance: true, ReplacesSteps: true},
+	{Verb: Rebuild, NotInMaintenance: true, ReplacesSteps: true},
+	{Verb: Delete, Aliases: []string{"undeploy", "delete"}, ReplacesSteps: true},
+	{Verb: ToRescue, NotInMaintenance: true},
+	{Verb: Unrescue, NotInMaintenance: true},
+	{Verb: Unhold},
+	{Verb: Service, ReplacesSteps: true},
+}
+
+// Info says what the verb implies; the zero VerbInfo for a word that is no verb.
+func (v Verb) Info() VerbInfo {
+	for _, i := range Verbs {
+		if i.Verb == v {
+			return i
+		}
+	}
+	return VerbInfo{}
+}
 
 // ParseVerb reads a verb or one of its aliases; ok is false for an unknown word.
 func ParseVerb(word string) (v Verb, ok bool) {
-	if v, ok := verbAliases[word]; ok {
-		return v, true
-	}
-	for _, t := range Transitions {
-		if t.Verb != "" && string(t.Verb) == word {
-			return t.Verb, true
+	for _, i := range Verbs {
+		if string(i.Verb) == word || slices.Contains(i.Aliases, word) {
+			return i.Verb, true
 		}
 	}
 	return "", false
+}
+
+// OperationInfo says what the operations of a kind need and do. Kinds that Transitions name have a row.
+type OperationInfo struct {
+	Kind job.Kind
+	// Needs are the kinds of interfaces that it cannot do without.
+	Needs []string
+	// MaySwitchOn tells that it may switch the machine on.
+	MaySwitchOn bool
+}
+
+// Operations lists the kinds of jobs that verbs start. A node's image, if it was adopted with one, was written by others.
+var Operations = []OperationInfo{
+	{Kind: "manage", Needs: []string{"power"}},
+	{Kind: "adopt", Needs: []string{"power", "boot", "network"}},
+	{Kind: "provide", Needs: []string{"power"}, MaySwitchOn: true},
+	{Kind: "clean", Needs: []string{"power"}, MaySwitchOn: true},
+	{Kind: "inspect", Needs: []string{"inspect"}, MaySwitchOn: true},
+	{Kind: "deploy", Needs: []string{"power", "deploy", "boot", "network"}, MaySwitchOn: true},
+	{Kind: "delete", MaySwitchOn: true},
+	{Kind: "service", Needs: []string{"power"}, MaySwitchOn: true},
+	{Kind: "rescue", Needs: []string{"power", "management", "rescue", "network", "boot"}, MaySwitchOn: true},
+	{Kind: "unrescue", Needs: []string{"power", "network", "boot"}, MaySwitchOn: true},
+}
+
+// OperationOf says what the operations of a kind need and do; the zero OperationInfo for a kind that no verb starts.
+func OperationOf(kind job.Kind) OperationInfo {
+	for _, o := range Operations {
+		if o.Kind == kind {
+			return o
+		}
+	}
+	return OperationInfo{}
 }
 
 // ByVerb finds the transition of a verb from a state; ok is false where the state does not take it.

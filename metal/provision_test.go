@@ -41,6 +41,9 @@ func TestTransitionsAreWhole(t *testing.T) {
 		if tr.Verb != "" && tr.Min == 0 {
 			t.Errorf("%+v: a verb has a first microversion", tr)
 		}
+		if tr.Verb != tr.Verb.Info().Verb || tr.Job != OperationOf(tr.Job).Kind {
+			t.Errorf("%+v: its verb or its job has no row", tr)
+		}
 		verbs[tr.Verb], events[tr.Event], reached[tr.To] = true, true, true
 	}
 	for _, s := range States {
@@ -68,6 +71,9 @@ func TestTransitionsAreWhole(t *testing.T) {
 		}
 		if out == 0 {
 			t.Errorf("%s has no way out", s.State)
+		}
+		if _, ok := ByVerb(s.State, Abort); ok != (s.Aborted != "") {
+			t.Errorf("%s: it takes abort: %t, which ends %q", s.State, ok, s.Aborted)
 		}
 		if s.Stable != (s.Target == "") {
 			t.Errorf("%s: stable states have no target, the others do", s.State)

@@ -44,29 +44,16 @@ func (n *Node) Admit(v Verb, word string) (Transition, error) {
 		return t, invalidState(n, word)
 	case n.Reservation != "":
 		return t, Locked(n)
-	case n.Hold != "" && switchesOn(t.Job):
+	case n.Hold != "" && OperationOf(t.Job).MaySwitchOn:
 		return t, n.heldOff()
 	case n.Protected && (v == Delete || v == Rebuild):
 		return t, problem.Forbiddenf("Node %s is protected and can not be undeployed, rebuilt or deleted.", n.ID)
 	case n.Retired && v == Provide:
 		return t, problem.Invalidf("Node %s is retired: it can not be provided; first run: salvor node set %[1]s --retired=false", n.ID)
-	case n.Maintenance && maintenanceForbids(v):
+	case n.Maintenance && v.Info().NotInMaintenance:
 		return t, problem.Invalidf("The %s operation can't be performed on node %s because it's in maintenance mode.", v, n.ID)
 	}
 	return t, nil
-}
-
-// switchesOn tells whether a job of that kind may switch the machine on.
-func switchesOn(kind job.Kind) bool {
-	return kind != "" && kind != "manage" && kind != "adopt"
-}
-
-func maintenanceForbids(v Verb) bool {
-	switch v {
-	case Deploy, Rebuild, ToRescue, Unrescue:
-		return true
-	}
-	return false
 }
 
 // Provision takes a verb: the state, the job that works it off and the timeline
@@ -140,7 +127,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 		case v == ToRescue && n.Rescue == nil:
 			n.Rescue = &rescue.Session{StartedAt: s.now()}
 		case v == Abort:
-			n.LastError = fmt.Sprintf("By request, the %s operation was aborted.", abortedName(t.From))
+			n.LastError = fmt.Sprintf("By request, the %s operation was aborted.", t.From.Info().Aborted)
 		}
 		if err := s.store.SaveNode(tx, n); err != nil {
 			return err
@@ -171,8 +158,7 @@ func (s *Nodes) keepOrders(tx job.Tx, nodeID string, v Verb, args ProvisionArgs)
 		}
 		return s.store.SaveDocument(tx, Document{NodeID: nodeID, Kind: kind, Body: body, CreatedAt: s.now(), UpdatedAt: s.now()})
 	}
-	switch v {
-	case Clean, Provide, Deploy, Rebuild, Service, Delete:
+	if v.Info().ReplacesSteps {
 		if err := keep(Steps, args.steps()); err != nil {
 			return err
 		}
@@ -181,20 +167,6 @@ func (s *Nodes) keepOrders(tx job.Tx, nodeID string, v Verb, args ProvisionArgs)
 		return keep(ConfigDrive, args.ConfigDrive)
 	}
 	return nil
-}
-
-func abortedName(from State) string {
-	switch from {
-	case RescueWait:
-		return "rescue"
-	case InspectWait:
-		return "inspection"
-	case CleanWait, CleanHold:
-		return "clean"
-	case DeployWait, DeployHold:
-		return "deployment"
-	}
-	return "service"
 }
 
 // BootNote is where a job notes how the system booted before its ramdisk. A service that takes over from one that is
@@ -227,25 +199,4 @@ func (s *Nodes) endWaiting(tx job.Tx, n *Node, t Transition) (memo map[string]st
 		}
 	}
 	return memo, nil
-}
-
-// neededKinds lists the interfaces that an operation cannot do without.
-func neededKinds(kind job.Kind) []string {
-	switch kind {
-	case "rescue":
-		return []string{"power", "management", "rescue", "network", "boot"}
-	case "unrescue":
-		return []string{"power", "network", "boot"}
-	case "deploy":
-		return []string{"power", "deploy", "boot", "network"}
-	case "adopt": // its image, if it has one, was written by others
-		return []string{"power", "boot", "network"}
-	case "manage":
-		return []string{"power"}
-	case "inspect":
-		return []string{"inspect"}
-	case "clean", "service", "provide":
-		return []string{"power"}
-	}
-	return nil
 }

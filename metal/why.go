@@ -106,9 +106,8 @@ func (s *Situation) rest(w *record.Why) {
 		return
 	}
 	info := n.ProvisionState.Info()
-	failed := strings.HasSuffix(string(n.ProvisionState), "failed") || n.ProvisionState == Error
 	switch {
-	case failed:
+	case info.Phase == Failed:
 		w.Block(firstWords(n.LastError, "the last operation failed", "its last operation failed: "), s.remedies()...)
 	case !info.Stable:
 		w.Block(fmt.Sprintf("nothing works on it, although its state %q says so", n.ProvisionState), s.remedies()...)
@@ -123,7 +122,7 @@ func (s *Situation) rest(w *record.Why) {
 // state is what its record says of it beside the provision state.
 func (s *Situation) state(w *record.Why) {
 	n := s.Node
-	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.RescueState() {
+	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.Info().InRescue {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
 	}
 	if n.Hold != "" {
@@ -168,8 +167,8 @@ func (s *Situation) hands(w *record.Why) {
 	if w.Job == nil || w.Job.State == job.Ended {
 		return
 	}
-	holds := n.ProvisionState == CleanHold || n.ProvisionState == DeployHold || n.ProvisionState == ServiceHold
-	if w.Job.Locks() && (w.Job.Attempt > 0 || !holds) {
+	phase := n.ProvisionState.Info().Phase
+	if w.Job.Locks() && (w.Job.Attempt > 0 || phase != HeldByStep) {
 		s.atWork(w)
 		return
 	}
@@ -179,10 +178,10 @@ func (s *Situation) hands(w *record.Why) {
 		}
 		return
 	}
-	switch n.ProvisionState {
-	case CleanHold, DeployHold, ServiceHold:
+	switch phase {
+	case HeldByStep:
 		w.Block("a step holds it until somebody lets it go on", s.remedies()...)
-	case CleanWait, DeployWait, InspectWait, RescueWait, ServiceWait:
+	case WaitsForRamdisk:
 		s.absent(w)
 		w.Next = append(w.Next, record.Command{Run: "salvor events node:" + n.label() + " --follow", For: "see what it does"})
 		w.Next = append(w.Next, s.remedies()...)

@@ -296,7 +296,7 @@ const rescueVersion metal.Version = 38
 // rescueGate keeps clients that are older than rescue away from nodes in its states, as
 // the specification of rescue asks (Ironic itself gates only the verbs).
 func (c *call) rescueGate(n *metal.Node) error {
-	if c.version < rescueVersion && n.ProvisionState.RescueState() {
+	if c.version < rescueVersion && n.ProvisionState.Info().InRescue {
 		return api.NotAcceptablef("Request not acceptable: node %s is in state %q, and clients of API version 1.37 or older can not change it; use 1.38 or newer.", n.ID, n.ProvisionState)
 	}
 	return nil

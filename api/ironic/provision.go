@@ -78,7 +78,7 @@ func (c *call) verbGate(n *metal.Node, verb metal.Verb, word string) error {
 	}
 	var first metal.Version
 	for _, t := range metal.Transitions {
-		if t.Verb != "" && t.Verb == verb && (first == 0 || t.Min < first) && !t.From.RescueState() {
+		if t.Verb != "" && t.Verb == verb && (first == 0 || t.Min < first) && !t.From.Info().InRescue {
 			first = t.Min
 		}
 	}

@@ -55,12 +55,12 @@ func TestEveryStateTakesItsVerbs(t *testing.T) {
 			if taken {
 				first = max(first, row.Min)
 			}
-			if state.State.RescueState() {
+			if state.State.Info().InRescue {
 				first = max(first, 38)
 			}
 			if first > 1 {
 				at := first - 1
-				if a := put(state.State, verb, at); a.status != 406 || state.State.RescueState() && at < 38 && !strings.Contains(a.words(), "1.38") {
+				if a := put(state.State, verb, at); a.status != 406 || state.State.Info().InRescue && at < 38 && !strings.Contains(a.words(), "1.38") {
 					t.Errorf("%s in %q at 1.%d: %d %s", verb, state.State, at, a.status, a.body)
 				}
 			}
