@@ -115,7 +115,7 @@ func TestStatusAndWords(t *testing.T) {
 		{NotAcceptablef("needs 1.%d", 3), 406, "needs 1.3"}, {errors.New("disk /dev/secret broke"), 500, "internal error; request id req-1"},
 		{fmt.Errorf("read /secret: %w", context.DeadlineExceeded), 503, "The request could not be worked off in its time; ask again."},
 	} {
-		if s, w := Status(tt.err), Words(tt.err, "req-1"); s != tt.status || w != tt.words {
+		if s, w := Status(tt.err), UserText(tt.err, "req-1"); s != tt.status || w != tt.words {
 			t.Errorf("%v: %d %q", tt.err, s, w)
 		}
 	}
@@ -125,7 +125,7 @@ func TestServe(t *testing.T) {
 	var log bytes.Buffer
 	fail := func(w http.ResponseWriter, r *http.Request, err error) {
 		w.WriteHeader(Status(err))
-		fmt.Fprint(w, Words(err, Of(r.Context()).ID))
+		fmt.Fprint(w, UserText(err, Of(r.Context()).ID))
 	}
 	h := Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Context().Deadline(); !ok {

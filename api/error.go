@@ -80,8 +80,8 @@ func outOfTime(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Words gives the text of an error for the user: nothing of the inside of an internal one.
-func Words(err error, requestID string) string {
+// UserText gives the text of an error for the user: nothing of the inside of an internal one.
+func UserText(err error, requestID string) string {
 	if Status(err) == http.StatusInternalServerError {
 		return "internal error; request id " + requestID
 	}
@@ -120,7 +120,7 @@ func Explain(w http.ResponseWriter, r *http.Request, err error) (status int, wor
 
 // WordsFor is Words for the principal of the request: tenants do not see text of BMCs, agents and hosts.
 func (r *Request) WordsFor(err error) string {
-	words := Words(err, r.ID)
+	words := UserText(err, r.ID)
 	if !r.User.SeesQuotations() {
 		words = problem.Redact(words)
 	}

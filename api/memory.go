@@ -121,16 +121,16 @@ func (m *Memory[V]) answer(ctx context.Context, name credential, q *question[V],
 	switch {
 	case err == nil:
 		delete(m.refused, name)
-		keep(m.known, name, verdict, m.limits.Most, now)
+		remember(m.known, name, verdict, m.limits.Most, now)
 	case Status(err) == http.StatusUnauthorized:
 		delete(m.known, name)
 		until := now.Add(m.limits.Refuse)
-		keep(m.refused, name, Verdict[error]{err, until, until}, m.limits.Most, now)
+		remember(m.refused, name, Verdict[error]{err, until, until}, m.limits.Most, now)
 	}
 }
 
-// keep puts a verdict in and holds the bound: those that are of no use go first, then whichever come.
-func keep[V any](in map[credential]Verdict[V], name credential, v Verdict[V], most int, now time.Time) {
+// remember puts a verdict in and holds the bound: those that are of no use go first, then whichever come.
+func remember[V any](in map[credential]Verdict[V], name credential, v Verdict[V], most int, now time.Time) {
 	if len(in) >= most {
 		for other, old := range in {
 			if !now.Before(old.Fresh) && !now.Before(old.Stale) {

@@ -180,7 +180,7 @@ func TestWords(t *testing.T) {
 	if _, err := nextPath([]byte(`{"next":7}`)); err == nil {
 		t.Error("a number is taken for a link")
 	}
-	if got, err := word([]byte(`{"a": 1, "uuid": "x-y"}`), "uuid"); err != nil || got != "x-y" {
+	if got, err := cutString([]byte(`{"a": 1, "uuid": "x-y"}`), "uuid"); err != nil || got != "x-y" {
 		t.Error(got, err)
 	}
 	a := report{Figures: []figure{{Name: "r", Value: 300, Unit: rate}, {Name: "t", Value: 2, Unit: millis}}}

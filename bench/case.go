@@ -175,7 +175,7 @@ func (w *world) lookups() error {
 			return err
 		}
 		if b.token == "" {
-			b.token, err = word(answer, "agent_token")
+			b.token, err = cutString(answer, "agent_token")
 		}
 		return err
 	}

@@ -164,7 +164,7 @@ func (w *world) settled(ctx context.Context, states ...string) error {
 			if err != nil || status != 200 {
 				return fmt.Errorf("nodes in state %s: %d %.200s: %w", state, status, answer, err)
 			}
-			if _, err := word(answer, "uuid"); err != nil {
+			if _, err := cutString(answer, "uuid"); err != nil {
 				break
 			}
 			select {

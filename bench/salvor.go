@@ -20,16 +20,16 @@ type salvor struct {
 	took  time.Duration // from start to first answer
 	cmd   *exec.Cmd
 	state string
-	log   words
+	log   outputBuffer
 }
 
-// words keeps the last that a process wrote.
-type words struct {
+// outputBuffer keeps the last that a process wrote.
+type outputBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (w *words) Write(p []byte) (int, error) {
+func (w *outputBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.b.Len() > 1<<20 {

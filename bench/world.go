@@ -75,11 +75,11 @@ func create(c *wire, path, body string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return word(answer, "uuid")
+	return cutString(answer, "uuid")
 }
 
-// word cuts a string out of an answer without parsing the rest.
-func word(answer []byte, key string) (string, error) {
+// cutString cuts a string out of an answer without parsing the rest.
+func cutString(answer []byte, key string) (string, error) {
 	_, rest, ok := strings.Cut(string(answer), `"`+key+`"`)
 	if ok {
 		if _, rest, ok = strings.Cut(rest, `"`); ok {

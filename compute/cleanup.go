@@ -153,7 +153,7 @@ func remains(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error
 		if store == nil {
 			store = source.storeNamed("") // the destination's has another name
 		}
-		if store == nil || seer(seers, source, store.Marker) != nil {
+		if store == nil || hostWithStore(seers, source, store.Marker) != nil {
 			continue
 		}
 		d.Store, d.ImageID = store.Name, ""

@@ -74,7 +74,7 @@ func (s *Hosts) Contradictions(ctx context.Context, h *Host) (out []Contradictio
 }
 
 // reached tells how many of the neighbours that looked at a host of late reach it.
-func (l *lookout) reached(hostID string, now time.Time) (reached, asked int) {
+func (l *failureDetector) reached(hostID string, now time.Time) (reached, asked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, saw := range l.seen[hostID] {
@@ -88,7 +88,7 @@ func (l *lookout) reached(hostID string, now time.Time) (reached, asked int) {
 }
 
 // power is what the BMC of a host said last.
-func (l *lookout) power(h *Host) Sense {
+func (l *failureDetector) power(h *Host) Sense {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.senses == nil || h.NodeID == "" {
@@ -185,7 +185,7 @@ func (s *Hosts) attestable(ctx context.Context, h *Host, disputes []Contradictio
 }
 
 // asksBMCs tells whether somebody here asks BMCs.
-func (l *lookout) asksBMCs() bool {
+func (l *failureDetector) asksBMCs() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.senses != nil

@@ -10,8 +10,8 @@ import (
 	"salvor/record"
 )
 
-// whither is what a server asks of the host that it moves to.
-type whither struct {
+// destinationFilter is what a server asks of the host that it moves to.
+type destinationFilter struct {
 	needs Needs
 	// markers of the disk stores that it must see; source: its disks are made anew, in a store that this host has not.
 	markers []string
@@ -23,8 +23,8 @@ type whither struct {
 }
 
 // whitherOf reads it from a server that moves away from a host; keep: its disks lie where they are.
-func whitherOf(srv *Server, source *Host, keep bool) whither {
-	w := whither{needs: needsOf(srv, ""), except: []string{source.ID}}
+func whitherOf(srv *Server, source *Host, keep bool) destinationFilter {
+	w := destinationFilter{needs: needsOf(srv, ""), except: []string{source.ID}}
 	w.needs.Store = "" // stores are known by their markers
 	if keep {
 		w.markers = markersOf(srv, source)
@@ -35,7 +35,7 @@ func whitherOf(srv *Server, source *Host, keep bool) whither {
 }
 
 // refusal tells why a host cannot take the server; empty: it can. Servers of agents go to hosts with agents.
-func (w *whither) refusal(h *Host, up bool) string {
+func (w *destinationFilter) refusal(h *Host, up bool) string {
 	if slices.Contains(w.except, h.ID) {
 		return "it comes from there, or was refused there"
 	}
@@ -116,7 +116,7 @@ func (s *Servers) stillLost(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	}
 	var at *Host
 	for _, marker := range markersOf(srv, source) {
-		if at = seer(hosts, source, marker); at == nil {
+		if at = hostWithStore(hosts, source, marker); at == nil {
 			return nil
 		}
 	}
@@ -126,8 +126,8 @@ func (s *Servers) stillLost(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	return problem.Conflictf("server %s was to be made anew, but host %s sees the disk store of its disks now: make a new plan, which keeps them", srv.ID, orID(at))
 }
 
-// seer is a host other than source that has the store of a marker, whether it lives or not; nil: none.
-func seer(hosts []*Host, source *Host, marker string) *Host {
+// hostWithStore is a host other than source that has the store of a marker, whether it lives or not; nil: none.
+func hostWithStore(hosts []*Host, source *Host, marker string) *Host {
 	for _, h := range hosts {
 		if h.ID != source.ID && h.storeOf(marker) != nil {
 			return h
@@ -164,7 +164,7 @@ func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *Server, m *Mo
 }
 
 // wished judges the host that is asked for. One that is forced is judged by its life alone.
-func (s *Servers) wished(ctx context.Context, tx job.Tx, w *whither, a MoveArgs) (*Host, string, error) {
+func (s *Servers) wished(ctx context.Context, tx job.Tx, w *destinationFilter, a MoveArgs) (*Host, string, error) {
 	h, err := s.store.Hosts().Get(ctx, tx, a.DestID)
 	if err != nil {
 		return nil, "", err
@@ -188,7 +188,7 @@ func (s *Servers) wished(ctx context.Context, tx job.Tx, w *whither, a MoveArgs)
 }
 
 // bestFor chooses by the same measure as placement, and reads the host again.
-func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *whither) (*Host, error) {
+func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) (*Host, error) {
 	for _, fresh := range []bool{false, true} {
 		hosts, live, err := s.hosts.rollCall(ctx, tx, fresh)
 		if err != nil {

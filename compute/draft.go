@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Outlook is all that a plan is drafted from, read at one time.
-type Outlook struct {
+// PlanInput is all that a plan is drafted from, read at one time.
+type PlanInput struct {
 	Source *Host
 	// Servers of the source, as the plan narrows them.
 	Servers []*Server
@@ -40,13 +40,13 @@ const PriorityKey = "evacuate_priority"
 
 // draft counts the places that a plan takes.
 type draft struct {
-	*Outlook
+	*PlanInput
 	hosts []*Host // copies, in which places are reserved
 }
 
 // Draft decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same outlook
 // gives the same plan.
-func Draft(o *Outlook) []PlanItem {
+func Draft(o *PlanInput) []PlanItem {
 	d := newDraft(o)
 	servers := slices.Clone(o.Servers)
 	items := make(map[string]*PlanItem, len(servers))
@@ -65,8 +65,8 @@ func Draft(o *Outlook) []PlanItem {
 	return out
 }
 
-func newDraft(o *Outlook) *draft {
-	d := &draft{Outlook: o}
+func newDraft(o *PlanInput) *draft {
+	d := &draft{PlanInput: o}
 	for _, h := range o.Hosts {
 		copied := *h
 		d.hosts = append(d.hosts, &copied)
@@ -123,7 +123,7 @@ func (d *draft) disposition(s *Server) (Disposition, string) {
 	}
 	lone := ""
 	for _, marker := range markers {
-		if seer(d.hosts, d.Source, marker) == nil {
+		if hostWithStore(d.hosts, d.Source, marker) == nil {
 			lone = d.storeName(marker)
 		}
 	}
@@ -265,7 +265,7 @@ func reasons(why []string) string {
 }
 
 // Largest is the host other than the source whose servers take the most RAM once the plan is done; nil: there is none that lives.
-func Largest(o *Outlook, items []PlanItem) *Host {
+func Largest(o *PlanInput, items []PlanItem) *Host {
 	var largest *Host
 	for _, h := range filled(o, items).hosts {
 		if h.ID != o.Source.ID && o.Up[h.ID] && (largest == nil || h.UsedRAM > largest.UsedRAM) {
@@ -276,7 +276,7 @@ func Largest(o *Outlook, items []PlanItem) *Host {
 }
 
 // filled is a draft with the places of the items taken.
-func filled(o *Outlook, items []PlanItem) *draft {
+func filled(o *PlanInput, items []PlanItem) *draft {
 	d := newDraft(o)
 	for _, item := range items {
 		h := slices.IndexFunc(d.hosts, func(h *Host) bool { return h.ID == item.DestID })
@@ -290,7 +290,7 @@ func filled(o *Outlook, items []PlanItem) *draft {
 
 // OneMore tells whether, after the plan, the largest host may die too and its servers (there is what it has now) still find places
 // on the others; else which does not. Without words it says nothing: no server is given a place.
-func OneMore(o *Outlook, items []PlanItem, largest *Host, there []*Server) (bool, string) {
+func OneMore(o *PlanInput, items []PlanItem, largest *Host, there []*Server) (bool, string) {
 	stay := 0
 	for i := range items {
 		if items[i].Disposition == Cannot {
@@ -317,7 +317,7 @@ func OneMore(o *Outlook, items []PlanItem, largest *Host, there []*Server) (bool
 		return cmp.Or(cmp.Compare(b.Flavor.RAM, a.Flavor.RAM), cmp.Compare(a.Num, b.Num), strings.Compare(a.ID, b.ID))
 	})
 	for _, s := range all {
-		w := whither{needs: needsOf(s, ""), except: []string{o.Source.ID, largest.ID}}
+		w := destinationFilter{needs: needsOf(s, ""), except: []string{o.Source.ID, largest.ID}}
 		w.needs.Store = ""
 		best, why := roomiest(d.hosts, func(h *Host) string { return w.refusal(h, o.Up[h.ID]) })
 		if best == nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // anOutlook makes one up: hosts with stores that they share or do not, servers with all kinds of disks, and words of destinations.
-func anOutlook(r *rand.Rand) *Outlook {
-	o := &Outlook{Up: map[string]bool{}, Images: map[string]*Image{"image": {Name: "debian"}}, Moving: map[string]*Move{}, Consent: map[string]bool{},
+func anOutlook(r *rand.Rand) *PlanInput {
+	o := &PlanInput{Up: map[string]bool{}, Images: map[string]*Image{"image": {Name: "debian"}}, Moving: map[string]*Move{}, Consent: map[string]bool{},
 		Policy: []ReimagePolicy{ReimageAsk, ReimageNever, ReimageAlways}[r.IntN(3)], Sights: map[string]map[string]DiskSight{}}
 	for i := range 2 + r.IntN(6) {
 		h := &Host{Record: record.Record{ID: fmt.Sprint("host-", i)}, Num: int64(i), Name: fmt.Sprint("vm", i), Kind: AgentHost,
@@ -83,7 +83,7 @@ func TestOneMoreFailure(t *testing.T) {
 	t.Parallel()
 	room := Inventory{VCPUs: 8, RAM: 4096, Disk: 100}
 	a, b, c := &Host{Record: record.Record{ID: "a"}}, &Host{Record: record.Record{ID: "b"}, Kind: AgentHost, Inventory: room}, &Host{Record: record.Record{ID: "c"}, Kind: AgentHost, Inventory: room}
-	o := &Outlook{Source: a, Hosts: []*Host{a, b, c}, Up: map[string]bool{"b": true, "c": true},
+	o := &PlanInput{Source: a, Hosts: []*Host{a, b, c}, Up: map[string]bool{"b": true, "c": true},
 		Servers: []*Server{{Record: record.Record{ID: "x"}, Flavor: Flavor{VCPUs: 1, RAM: 512}}, {Record: record.Record{ID: "y"}, Flavor: Flavor{VCPUs: 1, RAM: 512}}}}
 	goes, stays := PlanItem{ServerID: "x", Disposition: KeepDisk, DestID: "b"}, PlanItem{ServerID: "y", Disposition: Cannot}
 	for _, want := range []struct {
@@ -97,7 +97,7 @@ func TestOneMoreFailure(t *testing.T) {
 	}
 }
 
-func holds(o *Outlook, items []PlanItem) error {
+func holds(o *PlanInput, items []PlanItem) error {
 	seen := map[string]bool{}
 	last, passed := 0, false
 	for i := range items {
@@ -130,7 +130,7 @@ func holds(o *Outlook, items []PlanItem) error {
 }
 
 // fair judges one item by the rules of disks.
-func fair(o *Outlook, s *Server, item *PlanItem) error {
+func fair(o *PlanInput, s *Server, item *PlanItem) error {
 	if item.DestID == "" {
 		return nil
 	}
@@ -175,7 +175,7 @@ func TestReimagingNeedsConsentInEveryState(t *testing.T) {
 		source, other := local("a"), local("b")
 		s := &Server{Record: record.Record{ID: "s"}, HostID: source.ID, State: state, LaunchedAt: time.Unix(1, 0), Flavor: Flavor{VCPUs: 1, RAM: 256},
 			Disks: []Disk{{Name: "vda", Store: "local", SizeGiB: 1, ImageID: "image"}}}
-		o := &Outlook{Source: source, Servers: []*Server{s}, Hosts: []*Host{source, other}, Up: map[string]bool{"b": true},
+		o := &PlanInput{Source: source, Servers: []*Server{s}, Hosts: []*Host{source, other}, Up: map[string]bool{"b": true},
 			Images: map[string]*Image{"image": {Name: "debian"}}, Policy: ReimageAsk}
 		item := Draft(o)[0]
 		if item.Disposition != Reimage || item.NeedsConsent != need || item.Consented == need {

@@ -21,19 +21,19 @@ const (
 	saveWithin = 2 * time.Second
 )
 
-// ear is what this process heard of all hosts. Its times are this process's own, with the reading of the monotonic clock.
-type ear struct {
+// livenessTracker is what this process heard of all hosts. Its times are this process's own, with the reading of the monotonic clock.
+type livenessTracker struct {
 	mu sync.Mutex
 	// since is from when on hosts could be heard without a gap; deaf: just now they cannot be.
 	since time.Time
 	deaf  bool
 	// looked is when the store was asked last by the loop.
 	looked time.Time
-	heard  map[string]word
+	heard  map[string]lastSeen
 }
 
-// word is the newest word of a host, here or as another process stored it.
-type word struct {
+// lastSeen is the newest word of a host, here or as another process stored it.
+type lastSeen struct {
 	at       time.Time
 	watchdog string
 	// first is set while nothing was heard but what lay in the store when this process looked there first: when that renewal was
@@ -46,7 +46,7 @@ type word struct {
 	storedDog string
 }
 
-func (e *ear) change(hostID string, do func(*word)) {
+func (e *livenessTracker) change(hostID string, do func(*lastSeen)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.heard[hostID]
@@ -55,7 +55,7 @@ func (e *ear) change(hostID string, do func(*word)) {
 }
 
 // of gives the word of a host and from when on its silence counts; known is false where nothing can be said.
-func (e *ear) of(hostID string) (w word, from time.Time, known bool) {
+func (e *livenessTracker) of(hostID string) (w lastSeen, from time.Time, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w, known = e.heard[hostID]
@@ -65,20 +65,20 @@ func (e *ear) of(hostID string) (w word, from time.Time, known bool) {
 	return w, from, known && !e.deaf
 }
 
-func (e *ear) lost() {
+func (e *livenessTracker) lost() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.deaf = true
 }
 
-func (e *ear) drop(hostID string) {
+func (e *livenessTracker) drop(hostID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.heard, hostID)
 }
 
 // take compares what is stored with what was seen of it before. mine tells whether this process wrote a lease.
-func (e *ear) take(stored map[string]Lease, mine func(Lease) bool, now time.Time) {
+func (e *livenessTracker) take(stored map[string]Lease, mine func(Lease) bool, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.deaf {
@@ -187,7 +187,7 @@ func (s *Hosts) lend(ctx context.Context, l Lease) error {
 // stored notes which leases others see, and that their counts are no news here.
 func (s *Hosts) stored(leases []Lease) {
 	for _, l := range leases {
-		s.ear.change(l.HostID, func(w *word) {
+		s.ear.change(l.HostID, func(w *lastSeen) {
 			w.count = max(w.count, l.Renewals)
 			if l.RenewedAt.After(w.storedAt) {
 				w.storedAt, w.storedDog = l.RenewedAt, l.Watchdog

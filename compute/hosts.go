@@ -21,19 +21,19 @@ type Hosts struct {
 	records *record.Collection[Host, HostFilter]
 	servers *Servers
 	leases  leases
-	roster  roster
-	ear     ear
+	roster  hostCache
+	ear     livenessTracker
 	// register says of which hosts there is something to say.
 	register register
 	// look lists the neighbours that a host is asked to look at, sighted is told what it saw; nil: nobody asks.
 	look    func(hostID string) []Neighbour
 	sighted func(hostID string, seen []Neighbour)
-	lookout lookout
+	lookout failureDetector
 }
 
 func newHosts(c *core, s *Servers) *Hosts {
 	h := &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases(),
-		ear: ear{since: c.now(), heard: map[string]word{}}}
+		ear: livenessTracker{since: c.now(), heard: map[string]lastSeen{}}}
 	h.look = h.lookout.lookFor
 	h.sighted = func(hostID string, seen []Neighbour) { h.lookout.told(hostID, seen, h.now()) }
 	return h

@@ -137,7 +137,7 @@ type Renewal struct {
 	Inventory    *Inventory
 	Guests       []Guest
 	HasGuests    bool // Guests were sent, though there may be none
-	Did          []Deed
+	Did          []LocalAction
 	// Watchdog, Stopped, Cleaned and Neighbours are told as wire/host says.
 	Watchdog   string
 	Stopped    bool
@@ -169,8 +169,8 @@ type Clean struct {
 	Erase bool
 }
 
-// Deed is what a host did without an order.
-type Deed struct {
+// LocalAction is what a host did without an order.
+type LocalAction struct {
 	ServerID, Text string
 	At             time.Time
 }
@@ -381,7 +381,7 @@ func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewe
 		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > tellAgain
 		lease = h.lease
 	})
-	s.ear.change(hostID, func(w *word) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
+	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
 	return s.lend(ctx, lease)
 }
 
@@ -456,7 +456,7 @@ func sameInventory(a, b Inventory) bool {
 }
 
 // noteDeeds writes what a host did on its own on the timelines of its servers.
-func (s *Hosts) noteDeeds(ctx context.Context, hostID string, did []Deed) error {
+func (s *Hosts) noteDeeds(ctx context.Context, hostID string, did []LocalAction) error {
 	if len(did) == 0 {
 		return nil
 	}

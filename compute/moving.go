@@ -94,12 +94,12 @@ func (m *Move) fill(srv *Server, now time.Time) {
 	m.ServerID, m.SourceID, m.State = srv.ID, srv.HostID, MoveAccepted
 	m.SourceEpoch, m.WasState, m.WasTask, m.WasPower = srv.Epoch, srv.State, srv.Task, srv.Power
 	m.User, m.Project = srv.User, srv.Project
-	m.Wanted, m.Words = honest(srv)
+	m.Wanted, m.Words = restorablePower(srv)
 }
 
-// honest tells which power a server that begins anew elsewhere has in the end, and in words what of its state cannot be kept: memory
+// restorablePower tells which power a server that begins anew elsewhere has in the end, and in words what of its state cannot be kept: memory
 // died with the host.
-func honest(srv *Server) (Power, string) {
+func restorablePower(srv *Server) (Power, string) {
 	wanted := srv.Wanted
 	if wanted == PowerUnknown {
 		wanted = srv.Power

@@ -14,7 +14,7 @@ import (
 func TestWhyOutside(t *testing.T) {
 	for name, tt := range map[string]struct {
 		so   func(*compute.ServerSituation)
-		mood record.Mood
+		mood record.Status
 		says string
 	}{
 		"its job waits for a host": {func(s *compute.ServerSituation) {

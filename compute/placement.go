@@ -222,8 +222,8 @@ func (s *Servers) Place(ctx context.Context, tx job.Tx, id string, args CreateAr
 	return srv, h, nil
 }
 
-// roster is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
-type roster struct {
+// hostCache is what was read of all hosts a moment ago: a choice among thousands must not read them all each time.
+type hostCache struct {
 	mu    sync.Mutex
 	hosts []*Host // none is changed, they are replaced
 	live  *liveness
@@ -233,7 +233,7 @@ type roster struct {
 const rosterLasts = time.Second
 
 // put takes in what was reserved on a host.
-func (r *roster) put(h *Host) {
+func (r *hostCache) put(h *Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.hosts, func(o *Host) bool { return o.ID == h.ID })

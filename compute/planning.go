@@ -95,7 +95,7 @@ func (s *Hosts) missing(ctx context.Context, p *Plan) (string, error) {
 }
 
 // drafted drafts, asks the destinations, and drafts again with what they said, until nothing is left to ask.
-func (s *Hosts) drafted(ctx context.Context, o *Outlook) ([]PlanItem, error) {
+func (s *Hosts) drafted(ctx context.Context, o *PlanInput) ([]PlanItem, error) {
 	items := Draft(o)
 	if o.Source.Kind != AgentHost {
 		return items, nil
@@ -114,7 +114,7 @@ func (s *Hosts) drafted(ctx context.Context, o *Outlook) ([]PlanItem, error) {
 }
 
 // oneMore considers one more failure.
-func (s *Hosts) oneMore(ctx context.Context, o *Outlook, p *Plan) error {
+func (s *Hosts) oneMore(ctx context.Context, o *PlanInput, p *Plan) error {
 	largest := Largest(o, p.Items)
 	var there []*Server
 	if largest != nil {

@@ -68,7 +68,7 @@ type asked struct {
 
 // ask asks the destinations of a draft what they see of the servers that are to go there and takes the answers into the outlook.
 // Nobody who is asked and does not answer in time has seen anything. Servers without a question need none.
-func (s *Hosts) ask(ctx context.Context, o *Outlook, items []PlanItem) error {
+func (s *Hosts) ask(ctx context.Context, o *PlanInput, items []PlanItem) error {
 	orders, err := o.questions(items)
 	if err != nil || len(orders) == 0 {
 		return err
@@ -100,7 +100,7 @@ func (s *Hosts) ask(ctx context.Context, o *Outlook, items []PlanItem) error {
 }
 
 // questions makes one order for each destination, of all servers that were assigned to it and not asked about there yet.
-func (o *Outlook) questions(items []PlanItem) ([]*asked, error) {
+func (o *PlanInput) questions(items []PlanItem) ([]*asked, error) {
 	byHost := map[string]*asked{}
 	var out []*asked
 	for _, item := range items {
@@ -131,7 +131,7 @@ func (o *Outlook) questions(items []PlanItem) ([]*asked, error) {
 	return out, nil
 }
 
-func (s *Hosts) awaitSights(ctx context.Context, o *Outlook, open []*asked) error {
+func (s *Hosts) awaitSights(ctx context.Context, o *PlanInput, open []*asked) error {
 	tick := time.NewTicker(probeLook)
 	defer tick.Stop()
 	for len(open) > 0 {
@@ -161,7 +161,7 @@ func (s *Hosts) awaitSights(ctx context.Context, o *Outlook, open []*asked) erro
 }
 
 // takeSights takes an answer in; nil, or one that does not fit the questions, says that nothing is known.
-func (o *Outlook) takeSights(a *asked, r *Result) {
+func (o *PlanInput) takeSights(a *asked, r *Result) {
 	all := make(map[string][]DiskSight, len(a.servers))
 	for i, id := range a.servers {
 		sight := DiskSight{Sight: SightUnknown, Text: "it did not answer in time"}

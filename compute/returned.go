@@ -17,12 +17,12 @@ const JobReadmit job.Kind = "host readmit"
 // inFlight is how late after the fence a renewal may come that was sent before the power was cut.
 const inFlight = 2 * time.Second
 
-// standing is how a host stands when it speaks.
-type standing int
+// hostStatus is how a host stands when it speaks.
+type hostStatus int
 
 const (
 	// free: it holds the lease, or takes it.
-	free standing = iota
+	free hostStatus = iota
 	// holding: it is fenced, or came back from that, or was removed as lost.
 	holding
 	// stopping: it is forced down, and has not told that its guests are stopped.
@@ -30,7 +30,7 @@ const (
 )
 
 // standing tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
-func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) (standing, error) {
+func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) (hostStatus, error) {
 	fenced, _, _, err := s.consult(ctx)
 	if err != nil {
 		return free, err
@@ -85,7 +85,7 @@ func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(hostID), err)
 	}
 	s.stored([]Lease{l})
-	s.ear.change(hostID, func(w *word) { w.at, w.watchdog, w.first = now, "", time.Time{} })
+	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, "", time.Time{} })
 	return nil
 }
 

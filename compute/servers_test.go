@@ -425,7 +425,7 @@ func TestTwoAtOnceHaveOneWinner(t *testing.T) {
 func TestDeedsAndTimeGoOn(t *testing.T) {
 	w := newWorld(t)
 	s := w.server(alice, compute.Active)
-	_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Did: []compute.Deed{{ServerID: s.ID, Text: "autostart\nturned off"}, {ServerID: newID(), Text: "x"}}})
+	_, err := w.Hosts.Renew(w.ctx, w.host.ID, "01", compute.Renewal{BootID: "boot-1", Did: []compute.LocalAction{{ServerID: s.ID, Text: "autostart\nturned off"}, {ServerID: newID(), Text: "x"}}})
 	w.no(err)
 	events, err := w.store.Events(w.ctx, compute.Subject(s.ID), 0, 100)
 	w.no(err)

@@ -133,7 +133,7 @@ func (v *View) crowds() map[string]string {
 	}
 	out := map[string]string{}
 	for name, n := range silent {
-		out[name] = crowded(n, all[name], v.group(name).MaxShare)
+		out[name] = exceedsThreshold(n, all[name], v.group(name).MaxShare)
 		if gone == total {
 			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, cutOff)
 		}
@@ -141,8 +141,8 @@ func (v *View) crowds() map[string]string {
 	return out
 }
 
-// crowded tells of n hosts that fell silent together, of all of a group, whether they are too many.
-func crowded(n, all, share int) string {
+// exceedsThreshold tells of n hosts that fell silent together, of all of a group, whether they are too many.
+func exceedsThreshold(n, all, share int) string {
 	if n < 2 || n*100 < share*all {
 		return ""
 	}
@@ -171,7 +171,7 @@ func (v *View) together(h *Sighting) string {
 	if !speaking {
 		return "no host speaks: " + cutOff
 	}
-	return crowded(silent, all, v.group(h.Group).MaxShare)
+	return exceedsThreshold(silent, all, v.group(h.Group).MaxShare)
 }
 
 // healed counts the hosts of each group that were healed of late.

@@ -73,7 +73,7 @@ func (s *Servers) busy(ctx context.Context, id string) (busy bool, err error) {
 }
 
 // mendRescue looks again in a transaction, and writes what the cluster tells.
-func (s *Servers) mendRescue(ctx context.Context, shelf *shelf, g *Guest, version int64) (mended bool, err error) {
+func (s *Servers) mendRescue(ctx context.Context, shelf *diffSet, g *Guest, version int64) (mended bool, err error) {
 	err = s.change(ctx, func(tx job.Tx) error {
 		mended = false
 		open, err := s.jobs.Unended(tx, Subject(g.ID))
@@ -107,18 +107,18 @@ func (s *Servers) mendRescue(ctx context.Context, shelf *shelf, g *Guest, versio
 	return mended, err
 }
 
-// shelf is all rescue images, by where hypervisors that read them themselves find them.
-type shelf struct {
+// diffSet is all rescue images, by where hypervisors that read them themselves find them.
+type diffSet struct {
 	dir   string
 	paths map[string]*rescue.Image
 }
 
-func (s *Servers) shelf(ctx context.Context) (*shelf, error) {
+func (s *Servers) shelf(ctx context.Context) (*diffSet, error) {
 	all, err := s.store.RescueImages().List(ctx, nil, rescue.ImageFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	out := &shelf{dir: s.opts.RescueImagePath, paths: make(map[string]*rescue.Image, len(all))}
+	out := &diffSet{dir: s.opts.RescueImagePath, paths: make(map[string]*rescue.Image, len(all))}
 	for _, img := range all {
 		at, err := RescuePath(out.dir, &img.Source)
 		if err != nil || img.Source.Kind != rescue.ISO {
@@ -132,7 +132,7 @@ func (s *Servers) shelf(ctx context.Context) (*shelf, error) {
 }
 
 // known is what a server's session boots, as the cluster would name it.
-func (h *shelf) known(srv *Server) string {
+func (h *diffSet) known(srv *Server) string {
 	if !srv.InSession() || srv.Rescue.Source == nil {
 		return ""
 	}
@@ -144,7 +144,7 @@ func (h *shelf) known(srv *Server) string {
 }
 
 // find is the image of ours that lies there: the one of the session, though its row may be gone, or one of the shelf; else nil.
-func (h *shelf) find(srv *Server, at string) *rescue.Source {
+func (h *diffSet) find(srv *Server, at string) *rescue.Source {
 	if at == "" {
 		return nil
 	}
@@ -161,12 +161,12 @@ func (h *shelf) find(srv *Server, at string) *rescue.Source {
 }
 
 // same tells whether a server is in the very rescue that its guest is in.
-func (h *shelf) same(srv *Server, g *Guest) bool {
+func (h *diffSet) same(srv *Server, g *Guest) bool {
 	return srv.State == Rescued && srv.InSession() && srv.Rescue.State != rescue.Failed && g.Rescue != "" && h.known(srv) == g.Rescue
 }
 
 // judge tells what to change of a server so that it is as its guest; nil: nothing.
-func (h *shelf) judge(srv *Server, g *Guest) func(*Servers, *Server) {
+func (h *diffSet) judge(srv *Server, g *Guest) func(*Servers, *Server) {
 	if srv.State == Deleted || srv.State == Building || srv.Task != NoTask {
 		return nil
 	}

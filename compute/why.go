@@ -271,7 +271,7 @@ func (s *ServerSituation) place(w *record.Why) {
 		return
 	}
 	if !s.Life.RenewedAt.IsZero() {
-		w.Words = append(w.Words, record.Word{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
+		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Life.RenewedAt, Text: h.Name + " renewed its lease", OK: s.Life.Up})
 	}
 	mended := slices.Contains([]Power{PowerOn, PowerOff}, srv.Wanted) && srv.Power != PowerUnknown && srv.Wanted != srv.Power
 	if w.Job == nil && s.Life.Up && mended {

@@ -25,7 +25,7 @@ func works(kind job.Kind, state job.State) job.Job {
 	return j
 }
 
-func checkWhy(t *testing.T, kind, name string, w record.Why, mood record.Mood, says []string, next string) {
+func checkWhy(t *testing.T, kind, name string, w record.Why, mood record.Status, says []string, next string) {
 	t.Helper()
 	text := w.Text(kind, name, whyNow)
 	if w.Mood != mood {
@@ -53,7 +53,7 @@ func TestWhyServer(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		so   func(*compute.ServerSituation)
-		mood record.Mood
+		mood record.Status
 		says []string
 		next string
 	}{
@@ -137,7 +137,7 @@ func TestWhyHost(t *testing.T) {
 	receipt := &compute.Receipt{Record: record.Record{CreatedAt: whyNow.Add(-time.Minute)}, Proofs: []compute.Proof{{Evidence: compute.PowerCut}}}
 	for name, tt := range map[string]struct {
 		so   func(*compute.HostSituation)
-		mood record.Mood
+		mood record.Status
 		says []string
 		next string
 	}{

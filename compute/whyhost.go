@@ -210,15 +210,15 @@ func (s *HostSituation) words(w *record.Why) {
 		if s.Life.Watchdog != "" {
 			text += ", with " + s.Life.Watchdog + " armed"
 		}
-		w.Words = append(w.Words, record.Word{From: "host", At: at, Text: text, OK: s.Life.Up})
+		w.Words = append(w.Words, record.LastContact{From: "host", At: at, Text: text, OK: s.Life.Up})
 	}
 	if s.Receipt != nil && !s.Receipt.HeardAt.IsZero() {
-		w.Words = append(w.Words, record.Word{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
+		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Receipt.HeardAt, Text: "the boot that was fenced was heard", OK: false})
 	}
 	if s.Receipt != nil && !s.Receipt.OtherHeardAt.IsZero() {
-		w.Words = append(w.Words, record.Word{From: "host", At: s.Receipt.OtherHeardAt, Text: "boot " + s.Receipt.OtherBootID + ", which was not fenced, was heard", OK: false})
+		w.Words = append(w.Words, record.LastContact{From: "host", At: s.Receipt.OtherHeardAt, Text: "boot " + s.Receipt.OtherBootID + ", which was not fenced, was heard", OK: false})
 	}
 	if s.Cluster != nil {
-		w.Words = append(w.Words, record.Word{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
+		w.Words = append(w.Words, record.LastContact{From: "cluster", Text: cmp.Or(s.Cluster.Problem, s.Cluster.Name+" answers"), OK: s.Cluster.Problem == ""})
 	}
 }

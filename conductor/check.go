@@ -223,7 +223,7 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 		if err := p.c.WebFile(p.ctx, file, by); err != nil {
 			// Whoever names URLs would learn from the words what is on our networks, so only administrators read them.
 			p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: the server does not give it: %s; correct the URL, or put the file there",
-				p.m.node.ID, what, driver.Said(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
+				p.m.node.ID, what, driver.Sanitize(cmp.Or(metal.BareURL(file), "(not a URL)")), problem.Quote(err.Error())))
 		}
 		return
 	}
@@ -232,7 +232,7 @@ func (p *preflight) readable(kind, what, file string, by Fetcher) {
 	}
 	if err := p.c.Readable(file); err != nil {
 		p.add(kind, problem.Invalidf("node %s: the %s %s cannot be given to the machine: %v; put the file there, or let the user of salvor serve read it",
-			p.m.node.ID, what, driver.Said(file), err))
+			p.m.node.ID, what, driver.Sanitize(file), err))
 	}
 }
 

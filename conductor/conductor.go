@@ -156,7 +156,7 @@ func (c *Conductor) Definitions() []job.Definition {
 		c.serverMigrate(), c.hostDrain(), c.hostRestore(), c.hostReadmit(),
 		c.metalCreate(), c.metalDelete(), c.metalPower(), c.metalRescue(), c.metalUnrescue(), c.metalRebuild(),
 	}
-	for _, w := range wishes() {
+	for _, w := range deviceCalls() {
 		all = append(all, c.define(w))
 	}
 	for i := range all {
@@ -189,11 +189,11 @@ type machine struct {
 	deploy   driver.Deploy
 }
 
-// deed is an action on a machine.
-type deed func(ctx context.Context, r *job.Run, m *machine) job.Outcome
+// nodeAction is an action on a machine.
+type nodeAction func(ctx context.Context, r *job.Run, m *machine) job.Outcome
 
 // act makes an action of a deed: the machine is read first, and the lease guards its requests.
-func (c *Conductor) act(do deed) func(context.Context, *job.Run) job.Outcome {
+func (c *Conductor) act(do nodeAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		m, err := c.machine(ctx, r.Subject.ID)
 		if err != nil {

@@ -33,8 +33,8 @@ func (c *Conductor) blueprint(ctx context.Context, g *guest, rescued bool, hash 
 	return b, nil
 }
 
-func defineErrand(b *compute.Blueprint) errand {
-	return errand{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+func defineErrand(b *compute.Blueprint) hostOrder {
+	return hostOrder{verb: compute.Define, args: compute.Args{Spec: &b.Spec}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
 }
 
 // defineGuest has the server's definition made what it should be, with its rescue system or without. The files of a rescue system
@@ -52,11 +52,11 @@ func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescu
 	}
 	files := b.Spec
 	files.Disks, files.NICs, files.Drive = nil, nil, false
-	bring := errand{verb: compute.Prepare, args: compute.Args{Spec: &files}, secret: compute.OrderSecret{RescueDrive: b.Secret.RescueDrive}, within: diskErrand}
+	bring := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &files}, secret: compute.OrderSecret{RescueDrive: b.Secret.RescueDrive}, within: diskErrand}
 	return c.send(ctx, r, g, bring, define)
 }
 
 // switchOn starts the guest.
 func (c *Conductor) switchOn(ctx context.Context, r *job.Run, g *guest, then func() job.Outcome) job.Outcome {
-	return c.send(ctx, r, g, errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(compute.Result) job.Outcome { return then() })
+	return c.send(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(compute.Result) job.Outcome { return then() })
 }

@@ -138,8 +138,8 @@ func decode[A any](r *job.Run) (A, error) {
 	return a, nil
 }
 
-// seen is the power that an errand's result tells, or else what was wished for.
-func seen(result compute.Result, wished compute.Power) compute.Power {
+// powerOf is the power that an errand's result tells, or else what was wished for.
+func powerOf(result compute.Result, wished compute.Power) compute.Power {
 	if result.Guest != nil && result.Guest.Power != compute.PowerUnknown {
 		return result.Guest.Power
 	}

@@ -12,9 +12,9 @@ import (
 	"salvor/problem"
 )
 
-// wish is what a machine's controller is asked (class ask) or told (class command)
+// deviceCall is what a machine's controller is asked (class ask) or told (class command)
 // by a job of one action.
-type wish struct {
+type deviceCall struct {
 	kind  job.Kind
 	class job.Class
 	// once: a repetition would not be harmless, so it is sent at most once.
@@ -25,10 +25,10 @@ type wish struct {
 	do func(ctx context.Context, r *job.Run, m *machine) (answer any, change func(*metal.Node), err error)
 }
 
-// wishes are all that can be asked and told beside power: the interface that has to be
+// deviceCalls are all that can be asked and told beside power: the interface that has to be
 // able to, what a user is told where it is not, and the deed.
-func wishes() []wish {
-	return []wish{
+func deviceCalls() []deviceCall {
+	return []deviceCall{
 		ask("get boot device", "management", "get_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, _ nothing) (any, error) {
 			return d.BootDevice(ctx, n)
 		}),
@@ -41,7 +41,7 @@ func wishes() []wish {
 			}
 			return devices, err
 		}),
-		tell("set boot device", "management", "set_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, a metal.BootDeviceArgs) error {
+		commandCall("set boot device", "management", "set_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, a metal.BootDeviceArgs) error {
 			return d.SetBootDevice(ctx, n, a.Boot)
 		}),
 		ask("list indicators", "management", "get_supported_indicators", func(ctx context.Context, d driver.Indicators, n *metal.Node, _ nothing) (any, error) {
@@ -50,30 +50,30 @@ func wishes() []wish {
 		ask("get indicator", "management", "get_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) (any, error) {
 			return d.Indicator(ctx, n, a.Component, a.Name)
 		}),
-		tell("set indicator", "management", "set_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) error {
+		commandCall("set indicator", "management", "set_indicator_state", func(ctx context.Context, d driver.Indicators, n *metal.Node, a metal.IndicatorArgs) error {
 			return d.SetIndicator(ctx, n, a.Component, a.Name, a.State)
 		}),
-		tell("inject nmi", "management", "inject_nmi", func(ctx context.Context, d driver.NMI, n *metal.Node, _ nothing) error {
+		commandCall("inject nmi", "management", "inject_nmi", func(ctx context.Context, d driver.NMI, n *metal.Node, _ nothing) error {
 			return d.InjectNMI(ctx, n)
 		}).sentOnce(),
 		ask("get virtual media", "management", "get_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, _ nothing) (any, error) {
 			return d.Media(ctx, n)
 		}),
-		tell("attach virtual media", "management", "attach_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, a metal.MediumArgs) error {
+		commandCall("attach virtual media", "management", "attach_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, a metal.MediumArgs) error {
 			return d.AttachMedium(ctx, n, a)
 		}).answeredLate(),
-		tell("detach virtual media", "management", "detach_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, a metal.MediumArgs) error {
+		commandCall("detach virtual media", "management", "detach_virtual_media", func(ctx context.Context, d driver.VirtualMedia, n *metal.Node, a metal.MediumArgs) error {
 			return d.DetachMedia(ctx, n, a.Types)
 		}).answeredLate(),
-		tell("set boot mode", "management", "set_boot_mode", setBootMode).answeredLate(),
-		tell("set secure boot", "management", "set_secure_boot_state", setSecureBoot).answeredLate(),
+		commandCall("set boot mode", "management", "set_boot_mode", setBootMode).answeredLate(),
+		commandCall("set secure boot", "management", "set_secure_boot_state", setSecureBoot).answeredLate(),
 		ask("get console", "console", "console", func(ctx context.Context, d driver.Console, n *metal.Node, _ nothing) (any, error) {
 			if !n.ConsoleEnabled {
 				return nil, nil
 			}
 			return d.ConsoleInfo(ctx, n)
 		}),
-		tell("set console", "console", "console", setConsole).answeredLate(),
+		commandCall("set console", "console", "console", setConsole).answeredLate(),
 		ask("vendor question", "vendor", "vendor_passthru", callVendor),
 		order("vendor command", "vendor", "vendor_passthru", callVendor).sentOnce().answeredLate(),
 	}
@@ -83,8 +83,8 @@ func wishes() []wish {
 type nothing struct{}
 
 // order makes a wish of what an interface that is an A does with arguments P.
-func order[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) wish {
-	return wish{kind: kind, class: job.Command, do: func(ctx context.Context, r *job.Run, m *machine) (any, func(*metal.Node), error) {
+func order[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
+	return deviceCall{kind: kind, class: job.Command, do: func(ctx context.Context, r *job.Run, m *machine) (any, func(*metal.Node), error) {
 		able, err := able[A](m, part, what)
 		if err != nil {
 			return nil, nil, err
@@ -104,19 +104,19 @@ func order[A, P any](kind job.Kind, part, what string, do func(context.Context, 
 }
 
 // ask makes a wish that only reads.
-func ask[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) wish {
+func ask[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) (any, error)) deviceCall {
 	w := order(kind, part, what, do)
 	w.class = job.Ask
 	return w
 }
 
-// tell makes a wish that has no answer.
-func tell[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) error) wish {
+// commandCall makes a wish that has no answer.
+func commandCall[A, P any](kind job.Kind, part, what string, do func(context.Context, A, *metal.Node, P) error) deviceCall {
 	return order(kind, part, what, func(ctx context.Context, a A, n *metal.Node, p P) (any, error) { return nil, do(ctx, a, n, p) })
 }
 
-func (w wish) sentOnce() wish     { w.once = true; return w }
-func (w wish) answeredLate() wish { w.late = true; return w }
+func (w deviceCall) sentOnce() deviceCall     { w.once = true; return w }
+func (w deviceCall) answeredLate() deviceCall { w.late = true; return w }
 
 // able finds what a machine's interface of a kind can do, or says that it cannot, in Ironic's words.
 func able[A any](m *machine, kind, what string) (A, error) {
@@ -167,7 +167,7 @@ func (m *machine) kept() func(*metal.Node) {
 }
 
 // define makes the operation of a wish.
-func (c *Conductor) define(w wish) job.Definition {
+func (c *Conductor) define(w deviceCall) job.Definition {
 	d := job.Definition{Kind: w.kind, Version: 1, Class: w.class}
 	if w.late {
 		d.Failed = c.wishFailed
@@ -180,7 +180,7 @@ func (c *Conductor) define(w wish) job.Definition {
 	return d
 }
 
-func (c *Conductor) answer(w wish) deed {
+func (c *Conductor) answer(w deviceCall) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		answer, change, err := w.do(ctx, r, m)
 		if err != nil {
@@ -196,7 +196,7 @@ func (c *Conductor) answer(w wish) deed {
 // sentMemo marks a command that was, or was about to be, sent.
 const sentMemo = "sent"
 
-func (c *Conductor) command(w wish) deed {
+func (c *Conductor) command(w deviceCall) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if w.once {
 			if r.Memo[sentMemo] != "" {

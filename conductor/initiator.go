@@ -132,7 +132,7 @@ var errNoVolumeThere = errors.New("no server has a volume")
 
 // keepOut has an errand that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
 // fence took away is not given back by a user's command. The wait has the bound of the errand.
-func (c *Conductor) keepOut(r *job.Run, g *guest, e errand, failed func(error) job.Outcome) job.Outcome {
+func (c *Conductor) keepOut(r *job.Run, g *guest, e hostOrder, failed func(error) job.Outcome) job.Outcome {
 	memo := errandName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
 	if err != nil {

@@ -81,7 +81,7 @@ func (c *Conductor) start(ctx context.Context, r *job.Run, m *machine) error {
 func restartMark(r *job.Run) string { return "restarted by " + r.Action }
 
 // attach and detach move the node's ports.
-func (c *Conductor) attach(net driver.Net) deed {
+func (c *Conductor) attach(net driver.Net) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if m.network == nil {
 			return job.Fail(m.lacks("network"))
@@ -90,7 +90,7 @@ func (c *Conductor) attach(net driver.Net) deed {
 	}
 }
 
-func (c *Conductor) detach(net driver.Net) deed {
+func (c *Conductor) detach(net driver.Net) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if m.network == nil {
 			return job.Fail(m.lacks("network"))

@@ -68,7 +68,7 @@ func fits(m *hypervisor.Machine, n compute.MetalNeeds) bool {
 var settable = map[string]bool{"boot_option": true, "boot_mode": true, "secure_boot": true}
 
 // claimMachine takes one that is free. Who claims it first at the endpoint has it; others take the next.
-func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.api == nil {
 		return job.Fail(problem.Conflictf("it has no endpoint"))
 	}
@@ -116,7 +116,7 @@ func among(n compute.MetalNeeds) string {
 }
 
 // claimed notes whose machine it is, and by which MACs the server is on its networks.
-func (c *Conductor) claimed(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) claimed(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	macs, err := g.api.MACs(ctx, g.machine.ID)
 	if err != nil {
 		return job.From(err)
@@ -135,7 +135,7 @@ func (c *Conductor) claimed(ctx context.Context, r *job.Run, g *rig) job.Outcome
 }
 
 // vifs are what the server's interfaces are plugged into.
-func (g *rig) vifs() []string {
+func (g *bareMetalServer) vifs() []string {
 	var out []string
 	for _, nic := range g.server.NICs {
 		if nic.Bridge != "" {
@@ -148,7 +148,7 @@ func (g *rig) vifs() []string {
 }
 
 // describeSystem says what the machine is to run, plugs it in and asks what it lacks.
-func (c *Conductor) describeSystem(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) describeSystem(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -194,8 +194,8 @@ func (c *Conductor) system(ctx context.Context, srv *compute.Server) (hypervisor
 
 // askDeployment hands the config drive over with the wish; the first password is forgotten with that.
 func (c *Conductor) askDeployment(p passage) rigDeed {
-	return func(ctx context.Context, r *job.Run, g *rig) job.Outcome {
-		return c.ask(ctx, r, g, p, func() (w hypervisor.Wish, err error) {
+	return func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+		return c.ask(ctx, r, g, p, func() (w hypervisor.NodeRequest, err error) {
 			hash, err := firstPassword(r.Secret)
 			if err != nil {
 				return w, err
@@ -212,14 +212,14 @@ func (c *Conductor) askDeployment(p passage) rigDeed {
 }
 
 func (c *Conductor) awaitDeployment(p passage) rigDeed {
-	return func(_ context.Context, r *job.Run, g *rig) job.Outcome {
+	return func(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		r.Secret = secret.Value{}
 		return c.arrive(r, g, p)
 	}
 }
 
 // powerAfterDeployment leaves a new system running, and a rebuilt one as it was. Who deploys turns machines on: most have nothing to do.
-func (c *Conductor) powerAfterDeployment(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) powerAfterDeployment(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	to := compute.PowerOn
 	if r.Kind == compute.JobMetalRebuild {
 		a, err := decode[compute.RebuildArgs](r)

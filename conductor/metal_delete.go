@@ -39,14 +39,14 @@ var (
 )
 
 // offForGood turns off what runs from volumes, before they are taken from under it; others are turned off where they are cleared.
-func (c *Conductor) offForGood(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) offForGood(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil || g.machine.Provision != hypervisor.InUse || len(volumesOf(g.server)) == 0 {
 		return job.Done()
 	}
 	return c.switchMachine(ctx, r, g, compute.PowerOff, false, 0)
 }
 
-func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil {
 		return job.Done()
 	}
@@ -64,10 +64,10 @@ func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *rig) job.Outcom
 			return c.fromNode(r, g, err)
 		}
 	}
-	return c.fromNode(r, g, g.api.Ask(ctx, m.ID, hypervisor.Undeploy, hypervisor.Wish{}))
+	return c.fromNode(r, g, g.api.Ask(ctx, m.ID, hypervisor.Undeploy, hypervisor.NodeRequest{}))
 }
 
-func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	if g.machine == nil || slices.Contains(back, g.machine.Provision) || slices.Contains(neverDeployed, g.machine.Provision) {
 		return job.Done()
 	}

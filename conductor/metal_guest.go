@@ -19,16 +19,16 @@ type Metals interface {
 	Endpoint(row *compute.Cluster) (hypervisor.Metal, error)
 }
 
-// rig is a server with its machine at an endpoint of the Bare Metal API, read afresh for each action. The server's job locks the
+// bareMetalServer is a server with its machine at an endpoint of the Bare Metal API, read afresh for each action. The server's job locks the
 // server, and the endpoint's own job the node: also where the endpoint is ourselves.
-type rig struct {
+type bareMetalServer struct {
 	*guest
 	api     hypervisor.Metal    // nil: it is on no host
 	machine *hypervisor.Machine // nil: it has none
 }
 
 // rigDeed is an action on a rig.
-type rigDeed func(ctx context.Context, r *job.Run, g *rig) job.Outcome
+type rigDeed func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
 
 // onMetal makes an action of a deed: server and machine are read first, and the lease guards its requests.
 func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outcome {
@@ -37,7 +37,7 @@ func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outc
 		if err != nil {
 			return job.From(err)
 		}
-		rig := &rig{guest: g}
+		rig := &bareMetalServer{guest: g}
 		if g.host == nil {
 			return do(ctx, r, rig)
 		}
@@ -59,14 +59,14 @@ func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outc
 }
 
 // lost is the error of deeds that need a machine where there is none.
-func (g *rig) lost() error {
+func (g *bareMetalServer) lost() error {
 	if g.machine == nil {
 		return problem.Conflictf("no node of endpoint %s is its machine any more", g.where())
 	}
 	return nil
 }
 
-func (g *rig) where() string {
+func (g *bareMetalServer) where() string {
 	if g.host == nil {
 		return "none"
 	}
@@ -124,7 +124,7 @@ func (c *Conductor) lookFor(r *job.Run, word, what string, bound time.Duration, 
 
 // fromNode is job.From for what an endpoint says. It asks a locked machine again for lockPatience, and an endpoint that has no room for more
 // work for metalPatience.
-func (c *Conductor) fromNode(r *job.Run, g *rig, err error, commits ...func(job.Tx) error) job.Outcome {
+func (c *Conductor) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
 		return c.lookFor(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)
 	}
@@ -187,7 +187,7 @@ var underway = slices.Concat(deployment.under, toRescue.under, fromRescue.under,
 
 // ask begins a passage, once: that it may have been asked for is durable before it is, so that who comes after a crash takes the way
 // that the machine is on for its own. In a state from which it may be asked it is asked again, which repeats harmlessly.
-func (c *Conductor) ask(ctx context.Context, r *job.Run, g *rig, p passage, wish func() (hypervisor.Wish, error)) job.Outcome {
+func (c *Conductor) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p passage, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -198,7 +198,7 @@ func (c *Conductor) ask(ctx context.Context, r *job.Run, g *rig, p passage, wish
 	case mine, at == p.to:
 		return job.Done()
 	case slices.Contains(p.abort, at):
-		if err := g.api.Ask(ctx, g.machine.ID, hypervisor.Abort, hypervisor.Wish{}); err != nil {
+		if err := g.api.Ask(ctx, g.machine.ID, hypervisor.Abort, hypervisor.NodeRequest{}); err != nil {
 			return c.fromNode(r, g, err)
 		}
 		fallthrough
@@ -218,12 +218,12 @@ func (c *Conductor) ask(ctx context.Context, r *job.Run, g *rig, p passage, wish
 	return c.fromNode(r, g, p.fault(g.api.Ask(ctx, g.machine.ID, p.verb, w)))
 }
 
-func (g *rig) stays(at hypervisor.Provision) error {
+func (g *bareMetalServer) stays(at hypervisor.Provision) error {
 	return problem.Unavailablef("its node %s stays in state %q", g.machine.ID, at)
 }
 
 // arrive waits for the end of a passage. Its failure is told in the node's own words.
-func (c *Conductor) arrive(r *job.Run, g *rig, p passage, commits ...func(job.Tx) error) job.Outcome {
+func (c *Conductor) arrive(r *job.Run, g *bareMetalServer, p passage, commits ...func(job.Tx) error) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}

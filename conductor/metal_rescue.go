@@ -43,7 +43,7 @@ func (c *Conductor) metalUnrescue() job.Definition {
 }
 
 // shutBeforeRescue asks the machine's system to end; who boots the ramdisk would merely cut the power.
-func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := decode[compute.RescueArgs](r)
 	if err != nil {
 		return job.Fail(err)
@@ -58,32 +58,32 @@ func (c *Conductor) shutBeforeRescue(ctx context.Context, r *job.Run, g *rig) jo
 }
 
 // askRescue hands the password on; with that it is forgotten here.
-func (c *Conductor) askRescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
-	return c.ask(ctx, r, g, toRescue, func() (hypervisor.Wish, error) {
+func (c *Conductor) askRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	return c.ask(ctx, r, g, toRescue, func() (hypervisor.NodeRequest, error) {
 		var s compute.JobSecret
 		if r.Secret.Empty() || json.Unmarshal([]byte(r.Secret.Reveal()), &s) != nil || s.Password == "" {
-			return hypervisor.Wish{}, problem.Conflictf("its password is gone; ask again")
+			return hypervisor.NodeRequest{}, problem.Conflictf("its password is gone; ask again")
 		}
-		return hypervisor.Wish{Password: secret.New(s.Password)}, nil
+		return hypervisor.NodeRequest{Password: secret.New(s.Password)}, nil
 	})
 }
 
-func (c *Conductor) awaitMetalRescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) awaitMetalRescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	r.Secret = secret.Value{}
 	return c.arrive(r, g, toRescue, c.editSession(ctx, g.guest, func(s *compute.Server, session *rescue.Session) {
 		s.Power, session.State, session.SavedKnown = compute.PowerOn, rescue.Booting, true
 	}))
 }
 
-func (c *Conductor) askUnrescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
-	return c.ask(ctx, r, g, fromRescue, func() (hypervisor.Wish, error) { return hypervisor.Wish{}, nil })
+func (c *Conductor) askUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
+	return c.ask(ctx, r, g, fromRescue, func() (hypervisor.NodeRequest, error) { return hypervisor.NodeRequest{}, nil })
 }
 
-func (c *Conductor) awaitMetalUnrescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) awaitMetalUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	return c.arrive(r, g, fromRescue)
 }
 
-func (c *Conductor) powerAfterUnrescue(ctx context.Context, r *job.Run, g *rig) job.Outcome {
+func (c *Conductor) powerAfterUnrescue(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 	a, err := decode[compute.UnrescueArgs](r)
 	if err != nil {
 		return job.Fail(err)

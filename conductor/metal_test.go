@@ -262,7 +262,7 @@ func (y *depot) ClearTargets(_ context.Context, id string, volumes []string) err
 	return nil
 }
 
-func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hypervisor.Wish) error {
+func (y *depot) Ask(_ context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	m, err := y.of(id)

@@ -24,7 +24,7 @@ func (c *Conductor) power() job.Definition {
 }
 
 // powered refuses a deed on a machine whose power nobody here can reach.
-func powered(do deed) deed {
+func powered(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if m.power == nil {
 			return job.Fail(m.lacks("power"))

@@ -27,7 +27,7 @@ const (
 )
 
 // road decides once whether the operation boots a ramdisk.
-func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine) (bool, error)) deed {
+func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine) (bool, error)) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if r.Memo[roadNote] != "" {
 			return job.Done()
@@ -49,7 +49,7 @@ func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine)
 }
 
 // ifRamdisk skips a deed on the road without one.
-func ifRamdisk(do deed) deed {
+func ifRamdisk(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if r.Memo[roadNote] != byRamdisk {
 			return job.Done()
@@ -59,7 +59,7 @@ func ifRamdisk(do deed) deed {
 }
 
 // planRamdisk opens the boot of the ramdisk that deploys, cleans or inspects.
-func (c *Conductor) planRamdisk(params ...string) deed {
+func (c *Conductor) planRamdisk(params ...string) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		number := m.node.BootNumber + 1
 		ramdisk := c.deployRamdisk(m)
@@ -78,7 +78,7 @@ func (c *Conductor) planRamdisk(params ...string) deed {
 }
 
 // awaitRamdisk parks the job until the ramdisk of this boot has been heard.
-func (c *Conductor) awaitRamdisk(within time.Duration) deed {
+func (c *Conductor) awaitRamdisk(within time.Duration) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		_, heard, out := c.agentOf(ctx, r, m, within)
 		if heard {
@@ -202,14 +202,14 @@ func (c *Conductor) quiet(ctx context.Context, r *job.Run, m *machine) job.Outco
 		case err != nil:
 			return job.From(err)
 		case done.Status != agent.Succeeded:
-			return job.Fail(problem.Conflictf("the agent could not bring its writes to the disk: %s", said(done)))
+			return job.Fail(problem.Conflictf("the agent could not bring its writes to the disk: %s", agentFailure(done)))
 		}
 	}
 	return c.keepOff(ctx, r, m)
 }
 
-// said is what an agent tells of a command that it did not do.
-func said(res agent.Result) string {
+// agentFailure is what an agent tells of a command that it did not do.
+func agentFailure(res agent.Result) string {
 	if res.Error == nil {
 		return "it ended " + res.Status + " and gives no reason"
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // reservedStep does a step that belongs to no interface.
-func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	switch s.Step.Step {
 	case "hold":
 		return c.hold(ctx, r, m)
@@ -25,7 +25,7 @@ func (c *Conductor) reservedStep(ctx context.Context, r *job.Run, m *machine, s 
 
 // powerStep is absolute, like every action: a reboot is off, then on. Where a ramdisk runs,
 // what switches the machine on boots the ramdisk anew, after the step.
-func (c *Conductor) powerStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) powerStep(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	var wanted []metal.Power
 	switch {
 	case m.node.DisablePowerOff && s.Step.Step == "power_off":
@@ -74,7 +74,7 @@ const (
 )
 
 // waitStep parks the job for a time or, without seconds, until the ramdisk is heard again.
-func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) waitStep(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	lasts := defaultWait
 	if v, ok := s.arg("seconds"); ok {
 		n, isNumber := v.(float64)

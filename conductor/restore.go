@@ -22,7 +22,7 @@ const (
 
 // noteFound notes the power as it was found before the machine is switched off. A machine that runs a ramdisk of ours already
 // was not found in its own system.
-func (c *Conductor) noteFound(off deed) deed {
+func (c *Conductor) noteFound(off nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if r.Memo[powerFoundNote] != "" || m.power == nil {
 			return off(ctx, r, m)
@@ -57,7 +57,7 @@ func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) erro
 }
 
 // replacesSystem has a deed done that takes the machine's own system, or the way to it, apart.
-func (c *Conductor) replacesSystem(do deed) deed {
+func (c *Conductor) replacesSystem(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if err := c.noteBooted(ctx, r, m); err != nil {
 			return job.From(err)

@@ -42,8 +42,8 @@ func (c *Conductor) Senses(ctx context.Context) compute.Senses {
 	return &senses{c: c, ctx: ctx, power: map[string]*look[metal.Power]{}}
 }
 
-// glance gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
-func glance[T any](s *senses, l *look[T], read func(context.Context) (T, error)) (seen T, known bool) {
+// cached gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
+func cached[T any](s *senses, l *look[T], read func(context.Context) (T, error)) (seen T, known bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *senses) Power(nodeID string) compute.Sense {
 		s.power[nodeID] = l
 	}
 	s.mu.Unlock()
-	state, known := glance(s, l, func(ctx context.Context) (metal.Power, error) {
+	state, known := cached(s, l, func(ctx context.Context) (metal.Power, error) {
 		m, err := s.c.machine(ctx, nodeID)
 		if err != nil {
 			return "", err
@@ -102,7 +102,7 @@ func (s *senses) Connected(initiators []string) (some, known bool) {
 	if s.c.Storage == nil {
 		return false, false
 	}
-	all, known := glance(s, &s.sessions, s.c.Storage.Sessions)
+	all, known := cached(s, &s.sessions, s.c.Storage.Sessions)
 	for _, session := range all {
 		for _, name := range initiators {
 			some = some || session.Initiator == name

@@ -43,22 +43,22 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			return make(compute.Result{})
 		}
 		// What it may have kept of this server from long ago is not taken for a fresh disk.
-		discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
+		discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
 		return c.attempt(ctx, r, v.guest, discard, make, no)
 	})
 }
 
 // preparation is the errand: disks that are kept must be found.
-func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (errand, *compute.Blueprint, error) {
+func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (hostOrder, *compute.Blueprint, error) {
 	hash, err := firstPassword(r.Secret)
 	if err != nil {
-		return errand{}, nil, err
+		return hostOrder{}, nil, err
 	}
 	b, err := c.planAt(ctx, v, hash)
 	if err != nil {
-		return errand{}, nil, err
+		return hostOrder{}, nil, err
 	}
-	e := errand{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
+	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
 	e.args.Receipt = v.move.ReceiptID
 	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.Half()
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
@@ -88,7 +88,7 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, orGone: true}
+	e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, orGone: true}
 	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
@@ -114,7 +114,7 @@ func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *journey) job.
 		return job.From(err)
 	}
 	prepare.look = 0
-	discard := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
+	discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
 	return c.send(ctx, r, v.guest, discard, func(compute.Result) job.Outcome { return c.send(ctx, r, v.guest, prepare, done) })
 }
 

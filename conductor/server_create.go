@@ -47,7 +47,7 @@ func (c *Conductor) prepareDisks(ctx context.Context, r *job.Run, g *guest) job.
 		return job.From(err)
 	}
 	b.Spec.Restore = nil
-	e := errand{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand}
+	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand}
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome {
 		r.Secret = secret.Value{}

@@ -54,7 +54,7 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.From(err)
 	}
 	remove := func(compute.Result) job.Outcome {
-		e := errand{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand, look: moveLook}
+		e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand, look: moveLook}
 		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 	}
 	if !g.server.Foreign || b.Spec.Restore == nil {

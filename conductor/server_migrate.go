@@ -150,7 +150,7 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *trip) job.O
 	if err != nil {
 		return job.From(err)
 	}
-	ask := errand{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook, within: quickErrand / 4}
+	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook, within: quickErrand / 4}
 	no := func(err error) job.Outcome { return c.reserveElsewhere(ctx, r, t, err) }
 	return c.attempt(ctx, r, t.there, ask, func(result compute.Result) job.Outcome {
 		if len(result.Sights) != len(probes) {
@@ -192,7 +192,7 @@ func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *trip) job.Outc
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec, Found: true}, within: diskErrand}
+	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec, Found: true}, within: diskErrand}
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
 	return c.send(ctx, r, t.there, e, func(compute.Result) job.Outcome { return job.Done() })
 }
@@ -202,7 +202,7 @@ func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *trip) job.Out
 	if t.byCluster() {
 		return job.Done()
 	}
-	e := errand{verb: compute.Remove, args: compute.Args{KeepDisks: true}, orGone: true}
+	e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, orGone: true}
 	return c.attempt(ctx, r, t.there, e, done, left)
 }
 
@@ -236,10 +236,10 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 		}
 		return c.goOff(ctx, r, t, err)
 	}
-	return c.attempt(ctx, r, t.here, errand{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
-		listen := errand{verb: compute.MigratePrepare, args: compute.Args{Spec: &b.Spec, Cookie: begun.Cookie}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+	return c.attempt(ctx, r, t.here, hostOrder{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
+		listen := hostOrder{verb: compute.MigratePrepare, args: compute.Args{Spec: &b.Spec, Cookie: begun.Cookie}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
 		return c.attempt(ctx, r, t.there, listen, func(listens compute.Result) job.Outcome {
-			send := errand{verb: compute.MigratePerform, args: compute.Args{Cookie: listens.Cookie, Peer: listens.Peer}, within: liveErrand}
+			send := hostOrder{verb: compute.MigratePerform, args: compute.Args{Cookie: listens.Cookie, Peer: listens.Peer}, within: liveErrand}
 			return c.send(ctx, r, t.here, send, func(sent compute.Result) job.Outcome {
 				r.Note(cookieMemo, base64.StdEncoding.EncodeToString(sent.Cookie))
 				return job.Done()
@@ -265,7 +265,7 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.O
 		return job.Done(c.editServer(ctx, t.here.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
 	}
 	if !t.live(r) {
-		return c.attempt(ctx, r, t.here, errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(result compute.Result) job.Outcome {
+		return c.attempt(ctx, r, t.here, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(result compute.Result) job.Outcome {
 			if !t.here.inRescue() {
 				return on(result)
 			}
@@ -277,9 +277,9 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.O
 		return job.From(err)
 	}
 	stay := func() job.Outcome {
-		return c.attempt(ctx, r, t.here, errand{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, left)
+		return c.attempt(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, left)
 	}
-	away := errand{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}
+	away := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}
 	return c.attempt(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
 }
 
@@ -298,7 +298,7 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Out
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cookie: cookieOf(r)}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+	e := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cookie: cookieOf(r)}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
 	return c.attempt(ctx, r, t.there, e, func(result compute.Result) job.Outcome {
 		r.Note(cookieMemo, base64.StdEncoding.EncodeToString(result.Cookie))
 		r.Note(livesMemo, "yes")
@@ -324,7 +324,7 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven {
 			return job.From(err)
 		}
-		e := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, orGone: true}
+		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, orGone: true}
 		return c.send(ctx, r, t.here, e, done)
 	}
 	if r.Memo[brokeMemo] == "" {
@@ -335,7 +335,7 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		return job.From(err)
 	}
 	// What came of it is thrown away; one that runs there all the same is a conflict, and is left alone.
-	return c.send(ctx, r, t.there, errand{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
+	return c.send(ctx, r, t.there, hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
 }
 
 // provenOff tells whether a host is fenced, and its fenced boot does not speak.
@@ -408,7 +408,7 @@ func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		return job.Done()
 	}
 	remove := func() job.Outcome {
-		e := errand{verb: compute.Remove, args: compute.Args{KeepDisks: true}, look: moveLook, within: quickErrand / 4, orGone: true}
+		e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, look: moveLook, within: quickErrand / 4, orGone: true}
 		return c.attempt(ctx, r, t.here, e, func(compute.Result) job.Outcome {
 			r.Note(clearedMemo, "yes")
 			return job.Done()
@@ -417,7 +417,7 @@ func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 	if r.Memo[livesMemo] != "yes" {
 		return remove()
 	}
-	e := errand{verb: compute.MigrateConfirm, args: compute.Args{Cookie: cookieOf(r)}, look: moveLook, within: quickErrand / 4}
+	e := hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cookie: cookieOf(r)}, look: moveLook, within: quickErrand / 4}
 	return c.attempt(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, left)
 }
 

@@ -153,7 +153,7 @@ func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *journey, then 
 		return job.From(err)
 	}
 	no := func(err error) job.Outcome { return c.elsewhere(ctx, r, v, err, then) }
-	ask := errand{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook}
+	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook}
 	return c.attempt(ctx, r, v.guest, ask, func(result compute.Result) job.Outcome {
 		if len(result.Sights) != len(probes) {
 			return no(problem.Unavailablef("the answer of host %s is not understood", v.host.Name))

@@ -64,7 +64,7 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *guest) job.
 
 // shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
 func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *guest, soft bool, within int) job.Outcome {
-	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
 	}
@@ -81,8 +81,8 @@ func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	if a.Power == compute.PowerOff {
 		return job.Done()
 	}
-	return c.send(ctx, r, g, errand{verb: compute.SetPower, args: compute.Args{Power: a.Power}}, func(result compute.Result) job.Outcome {
-		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = seen(result, a.Power) }))
+	return c.send(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: a.Power}}, func(result compute.Result) job.Outcome {
+		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = powerOf(result, a.Power) }))
 	})
 }
 

@@ -40,7 +40,7 @@ func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *guest) job.Out
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Erase: a.Discard}, within: diskErrand}
+	e := hostOrder{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Erase: a.Discard}, within: diskErrand}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
@@ -49,7 +49,7 @@ func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.O
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Cancel: true}}
+	e := hostOrder{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Cancel: true}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
@@ -94,7 +94,7 @@ func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.O
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Erase: a.Discard, Reason: compute.QuarantineRebuild}}
+	e := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Erase: a.Discard, Reason: compute.QuarantineRebuild}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

@@ -45,8 +45,8 @@ func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Out
 	if session.SavedKnown {
 		return job.Done()
 	}
-	return c.send(ctx, r, g, errand{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
-		power := seen(result, compute.PowerOff)
+	return c.send(ctx, r, g, hostOrder{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
+		power := powerOf(result, compute.PowerOff)
 		if power != compute.PowerOn {
 			power = compute.PowerOff
 		}
@@ -106,8 +106,8 @@ func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job
 
 // mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
 func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, errand{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
-		if power := seen(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
+	return c.send(ctx, r, g, hostOrder{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
+		if power := powerOf(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
 			return job.Fail(problem.Conflictf("server %s is %s: stop it first", g.server.ID, power))
 		}
 		return job.Done()
@@ -157,7 +157,7 @@ func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcom
 	if addresses, there := b.Secret.Drive[networkData]; there {
 		hidden.Drive = map[string][]byte{networkData: addresses}
 	}
-	return c.send(ctx, r, g, errand{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
+	return c.send(ctx, r, g, hostOrder{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
 		return job.Done(c.editSession(ctx, g, func(_ *compute.Server, session *rescue.Session) {
 			session.Fingerprint = result.Fingerprint
 		}))
@@ -181,7 +181,7 @@ func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *guest) job.Outco
 		return job.Done()
 	}
 	return c.defineGuest(ctx, r, g, false, func() job.Outcome {
-		return c.send(ctx, r, g, errand{verb: compute.Release}, func(compute.Result) job.Outcome {
+		return c.send(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome {
 			if compute.Power(session.Saved.Power) != compute.PowerOn {
 				return job.Done()
 			}

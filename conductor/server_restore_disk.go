@@ -44,7 +44,7 @@ func (c *Conductor) restoreDisk(ctx context.Context, r *job.Run, g *guest) job.O
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.RestoreDisk, args: compute.Args{Disk: disk, Quarantine: a.Quarantine}}
+	e := hostOrder{verb: compute.RestoreDisk, args: compute.Args{Disk: disk, Quarantine: a.Quarantine}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
@@ -53,7 +53,7 @@ func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *guest) job
 	if err != nil {
 		return job.From(err)
 	}
-	e := errand{verb: compute.Discard, args: compute.Args{Disk: disk, Reason: compute.QuarantineRestored}}
+	e := hostOrder{verb: compute.Discard, args: compute.Args{Disk: disk, Reason: compute.QuarantineRestored}}
 	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 

@@ -31,7 +31,7 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *guest) job.Ou
 	}
 	session := g.session()
 	soft := session != nil && session.Source != nil && session.Source.Access != rescue.ByChannel
-	off := errand{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, a.Within, c.softWithin(a.Within)
 	}
@@ -47,7 +47,7 @@ func (c *Conductor) defineOriginal(ctx context.Context, r *job.Run, g *guest) jo
 }
 
 func (c *Conductor) releaseRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, errand{verb: compute.Release}, func(compute.Result) job.Outcome { return job.Done() })
+	return c.send(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) powerAfterRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {

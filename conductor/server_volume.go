@@ -49,7 +49,7 @@ func (c *Conductor) plug(verb compute.Verb) guestDeed {
 		if i < 0 {
 			return job.Fail(problem.Conflictf("volume %s is not among the disks of server %s", a.VolumeID, g.server.ID))
 		}
-		e := errand{verb: verb, args: compute.Args{Spec: &b.Spec, Disk: &b.Spec.Disks[i]}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
+		e := hostOrder{verb: verb, args: compute.Args{Spec: &b.Spec, Disk: &b.Spec.Disks[i]}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
 		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 	}
 }

@@ -19,30 +19,30 @@ import (
 // Which steps an operation takes, and in what order. The list that was asked for lies in the
 // node's document Steps as a JSON array; once it is settled what runs, an object takes its place.
 
-// doer says who does a step.
-type doer string
+// stepExecutor says who does a step.
+type stepExecutor string
 
 const (
-	byAgent  doer = "agent"  // the ramdisk
-	byDriver doer = "driver" // an interface of the hardware type
-	byUs     doer = "salvor" // the conductor itself
+	byAgent  stepExecutor = "agent"  // the ramdisk
+	byDriver stepExecutor = "driver" // an interface of the hardware type
+	byUs     stepExecutor = "salvor" // the conductor itself
 )
 
-// chore is a step that is going to be done.
-type chore struct {
+// plannedStep is a step that is going to be done.
+type plannedStep struct {
 	metal.Step
-	By doer `json:"by"`
+	By stepExecutor `json:"by"`
 	// Reboot: the ramdisk has to be booted anew after it.
 	Reboot bool `json:"reboot,omitempty"`
 	// takes are the arguments that an interface knows; empty: it takes none. Nobody knows those of the agent's steps.
 	takes map[string]driver.ArgInfo
 }
 
-func (s chore) name() string { return s.Interface + "." + s.Step.Step }
+func (s plannedStep) name() string { return s.Interface + "." + s.Step.Step }
 
-// course is the settled list of an operation.
-type course struct {
-	Chores []chore `json:"chores"`
+// stepPlan is the settled list of an operation.
+type stepPlan struct {
+	Chores []plannedStep `json:"chores"`
 	// Version of the agent's steps, sent back with each order.
 	Version map[string]string `json:"version,omitempty"`
 }
@@ -76,7 +76,7 @@ const (
 var reserved = []string{"power_on", "power_off", "reboot", "hold", "wait"}
 
 // steps reads the document. settled tells whether it is a course already.
-func (c *Conductor) steps(ctx context.Context, nodeID string) (asked []metal.Step, settled *course, err error) {
+func (c *Conductor) steps(ctx context.Context, nodeID string) (asked []metal.Step, settled *stepPlan, err error) {
 	doc, err := c.Store.Document(ctx, nil, nodeID, metal.Steps)
 	if problem.Is(err, problem.NotFound) {
 		return nil, nil, nil
@@ -85,13 +85,13 @@ func (c *Conductor) steps(ctx context.Context, nodeID string) (asked []metal.Ste
 		return nil, nil, err
 	}
 	if strings.HasPrefix(strings.TrimSpace(string(doc.Body)), "{") {
-		settled = new(course)
+		settled = new(stepPlan)
 		return nil, settled, json.Unmarshal(doc.Body, settled)
 	}
 	return asked, nil, json.Unmarshal(doc.Body, &asked)
 }
 
-func (c *Conductor) saveSteps(nodeID string, list course) func(job.Tx) error {
+func (c *Conductor) saveSteps(nodeID string, list stepPlan) func(job.Tx) error {
 	return func(tx job.Tx) error {
 		body, err := json.Marshal(list)
 		if err != nil {
@@ -124,7 +124,7 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 	if len(asked)+len(templates) == 0 && r.Memo[roadNote] != byRamdisk {
 		return job.Done()
 	}
-	var list course
+	var list stepPlan
 	offered, out, ok := c.offered(ctx, r, m, &list)
 	if !ok {
 		return out
@@ -150,7 +150,7 @@ func (c *Conductor) settleSteps(ctx context.Context, r *job.Run, m *machine) job
 }
 
 // offered lists what can be done on the node: by its interfaces, by us, and by the agent if one runs.
-func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *course) ([]chore, job.Outcome, bool) {
+func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *stepPlan) ([]plannedStep, job.Outcome, bool) {
 	all, err := c.driverSteps(ctx, r.Kind, m)
 	if err != nil {
 		return nil, job.From(err), false
@@ -160,8 +160,8 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *c
 	}
 	if r.Kind == "deploy" && m.writesImage() {
 		all = append(all,
-			chore{Step: metal.Step{Interface: "deploy", Step: writeImage, Priority: writePriority}, By: byUs},
-			chore{Step: metal.Step{Interface: "deploy", Step: prepareBoot, Priority: preparePriority}, By: byUs})
+			plannedStep{Step: metal.Step{Interface: "deploy", Step: writeImage, Priority: writePriority}, By: byUs},
+			plannedStep{Step: metal.Step{Interface: "deploy", Step: prepareBoot, Priority: preparePriority}, By: byUs})
 	}
 	a, heard, out := c.agentOf(ctx, r, m, c.timeout(r.Kind))
 	if !heard {
@@ -172,7 +172,7 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *c
 		return nil, job.From(err), false
 	}
 	for _, s := range theirs {
-		if m.agentHasSteps(s.Interface) && !slices.ContainsFunc(all, func(o chore) bool { return o.name() == s.name() }) {
+		if m.agentHasSteps(s.Interface) && !slices.ContainsFunc(all, func(o plannedStep) bool { return o.name() == s.name() }) {
 			all = append(all, s)
 		}
 	}
@@ -180,11 +180,11 @@ func (c *Conductor) offered(ctx context.Context, r *job.Run, m *machine, list *c
 }
 
 // driverSteps lists what the node's interfaces do without an agent. No machine is asked.
-func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([]chore, error) {
-	var all []chore
+func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([]plannedStep, error) {
+	var all []plannedStep
 	for _, kind := range append(slices.Clone(metal.InterfaceKinds), "firmware") {
 		runner := c.runner(m, kind)
-		if runner == nil || slices.ContainsFunc(all, func(s chore) bool { return s.Interface == kind && s.By == byDriver }) {
+		if runner == nil || slices.ContainsFunc(all, func(s plannedStep) bool { return s.Interface == kind && s.By == byDriver }) {
 			continue
 		}
 		steps, err := runner.Steps(ctx, m.node)
@@ -196,7 +196,7 @@ func (c *Conductor) driverSteps(ctx context.Context, of job.Kind, m *machine) ([
 			if of == "deploy" {
 				priority = s.DeployPriority
 			}
-			all = append(all, chore{Step: metal.Step{Interface: s.Interface, Step: s.Name, Priority: priority}, By: byDriver, Reboot: s.Restarts, takes: s.ArgsInfo})
+			all = append(all, plannedStep{Step: metal.Step{Interface: s.Interface, Step: s.Name, Priority: priority}, By: byDriver, Reboot: s.Restarts, takes: s.ArgsInfo})
 		}
 	}
 	return all, nil
@@ -213,7 +213,7 @@ func (m *machine) agentHasSteps(kind string) bool {
 }
 
 // agentSteps asks the agent which steps it has; asking may be repeated.
-func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *machine, a driver.Agent, list *course) ([]chore, error) {
+func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *machine, a driver.Agent, list *stepPlan) ([]plannedStep, error) {
 	node, ports, err := m.shown()
 	if err != nil {
 		return nil, err
@@ -223,18 +223,18 @@ func (c *Conductor) agentSteps(ctx context.Context, r *job.Run, m *machine, a dr
 		return nil, err
 	}
 	if answer.Status != agent.Succeeded {
-		return nil, problem.Conflictf("the agent does not tell its %s steps: %s", familyOf(r.Kind).word, said(answer))
+		return nil, problem.Conflictf("the agent does not tell its %s steps: %s", familyOf(r.Kind).word, agentFailure(answer))
 	}
 	var told agent.StepList
 	if err := json.Unmarshal(answer.Outcome, &told); err != nil {
 		return nil, problem.Conflictf("the agent's list of %s steps cannot be read", familyOf(r.Kind).word)
 	}
 	list.Version = told.Version
-	var out []chore
+	var out []plannedStep
 	for _, family := range []map[string][]agent.Step{told.Clean, told.Deploy, told.Service} {
 		for _, steps := range family {
 			for _, s := range steps {
-				out = append(out, chore{
+				out = append(out, plannedStep{
 					Step: metal.Step{Interface: s.Interface, Step: s.Step, Priority: c.erasePriority(r.Kind, s)}, By: byAgent, Reboot: s.RebootRequested,
 				})
 			}
@@ -271,19 +271,19 @@ func (c *Conductor) runner(m *machine, kind string) driver.StepRunner {
 }
 
 // ranked keeps the steps that run unasked, highest first.
-func ranked(all []chore) []chore {
-	all = slices.DeleteFunc(slices.Clone(all), func(s chore) bool { return s.Priority <= 0 })
-	slices.SortStableFunc(all, func(a, b chore) int {
+func ranked(all []plannedStep) []plannedStep {
+	all = slices.DeleteFunc(slices.Clone(all), func(s plannedStep) bool { return s.Priority <= 0 })
+	slices.SortStableFunc(all, func(a, b plannedStep) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), strings.Compare(a.name(), b.name()))
 	})
 	return all
 }
 
 // chosen finds who does each step of a list that was asked for, in its order.
-func chosen(offered []chore, asked []metal.Step) ([]chore, error) {
+func chosen(offered []plannedStep, asked []metal.Step) ([]plannedStep, error) {
 	asked = slices.Clone(asked)
 	slices.SortStableFunc(asked, func(a, b metal.Step) int { return cmp.Compare(a.Order, b.Order) })
-	var out []chore
+	var out []plannedStep
 	for _, s := range asked {
 		found, err := choose(offered, s)
 		if err != nil {
@@ -294,9 +294,9 @@ func chosen(offered []chore, asked []metal.Step) ([]chore, error) {
 	return out, nil
 }
 
-func choose(offered []chore, s metal.Step) (chore, error) {
+func choose(offered []plannedStep, s metal.Step) (plannedStep, error) {
 	if slices.Contains(reserved, s.Step) {
-		return chore{Step: s, By: byUs, Reboot: s.Step == "power_on" || s.Step == "reboot"}, nil
+		return plannedStep{Step: s, By: byUs, Reboot: s.Step == "power_on" || s.Step == "reboot"}, nil
 	}
 	var names []string
 	for _, o := range offered {
@@ -312,11 +312,11 @@ func choose(offered []chore, s metal.Step) (chore, error) {
 	if len(names) > 0 {
 		has = "this node has " + strings.Join(names, ", ")
 	}
-	return chore{}, problem.Invalidf("there is no step %.255s of the interface %s here: %s", s.Step, s.Interface, has)
+	return plannedStep{}, problem.Invalidf("there is no step %.255s of the interface %s here: %s", s.Step, s.Interface, has)
 }
 
 // checkArgs tells which arguments an interface's step lacks, and which it does not know.
-func (s chore) checkArgs() error {
+func (s plannedStep) checkArgs() error {
 	if s.By != byDriver {
 		return nil
 	}
@@ -349,10 +349,10 @@ func (c *Conductor) templateSteps(ctx context.Context, n *metal.Node) ([]metal.S
 
 // merged orders a deployment: what was asked for beats what templates say, which beats what the
 // interfaces say themselves. Priority 0 leaves a step out.
-func merged(offered []chore, templates, asked []metal.Step) ([]chore, error) {
+func merged(offered []plannedStep, templates, asked []metal.Step) ([]plannedStep, error) {
 	all := slices.Clone(offered)
 	for _, list := range [][]metal.Step{templates, asked} {
-		var fresh []chore
+		var fresh []plannedStep
 		for _, s := range list {
 			found, err := choose(offered, s)
 			if err != nil {
@@ -360,8 +360,8 @@ func merged(offered []chore, templates, asked []metal.Step) ([]chore, error) {
 			}
 			fresh = append(fresh, found)
 		}
-		all = slices.DeleteFunc(all, func(o chore) bool {
-			return slices.ContainsFunc(fresh, func(f chore) bool { return f.name() == o.name() })
+		all = slices.DeleteFunc(all, func(o plannedStep) bool {
+			return slices.ContainsFunc(fresh, func(f plannedStep) bool { return f.name() == o.name() })
 		})
 		all = append(all, fresh...)
 	}
@@ -369,15 +369,15 @@ func merged(offered []chore, templates, asked []metal.Step) ([]chore, error) {
 }
 
 // stepError names a step that failed, with what its doer said.
-func stepError(s chore, err error) error {
+func stepError(s plannedStep, err error) error {
 	return problem.New(problem.KindOf(err), "step %s: %w", s.name(), err)
 }
 
-func (s chore) arg(key string) (any, bool) { v, ok := s.Args[key]; return v, ok }
+func (s plannedStep) arg(key string) (any, bool) { v, ok := s.Args[key]; return v, ok }
 
 // shownAs is the step as the node's *_step field shows it, without its arguments, which may hold secrets.
-func (s chore) shownAs() metal.Object {
+func (s plannedStep) shownAs() metal.Object {
 	return metal.Object{"interface": s.Interface, "step": s.Step.Step, "priority": float64(s.Priority)}
 }
 
-func place(i int, list course) string { return fmt.Sprintf("%d of %d", i+1, len(list.Chores)) }
+func place(i int, list stepPlan) string { return fmt.Sprintf("%d of %d", i+1, len(list.Chores)) }

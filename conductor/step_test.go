@@ -200,7 +200,7 @@ func TestOrderOfSteps(t *testing.T) {
 	step := func(name string, priority int) metal.Step {
 		return metal.Step{Interface: "deploy", Step: name, Priority: priority}
 	}
-	offered := []chore{{Step: step("write_image", 80), By: byUs}, {Step: step("prepare_instance_boot", 60), By: byUs}, {Step: step("inject", 0), By: byAgent}, {Step: step("raid", 0), By: byAgent}}
+	offered := []plannedStep{{Step: step("write_image", 80), By: byUs}, {Step: step("prepare_instance_boot", 60), By: byUs}, {Step: step("inject", 0), By: byAgent}, {Step: step("raid", 0), By: byAgent}}
 	got, err := merged(offered, []metal.Step{step("inject", 70), step("raid", 90)}, []metal.Step{step("raid", 0), step("prepare_instance_boot", 85)})
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *machine) jo
 }
 
 // onVolumes has one deed done for nodes that boot from volumes and another for all others.
-func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise deed) deed {
+func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		v, boot, err := c.volumes(ctx, m)
 		switch {

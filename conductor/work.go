@@ -84,7 +84,7 @@ func (c *Conductor) commit(ctx context.Context, r *job.Run, m *machine, change f
 }
 
 // step does one step; not done: the outcome says what comes next.
-func (c *Conductor) step(ctx context.Context, r *job.Run, m *machine, s chore, where string, version map[string]string) (job.Outcome, bool) {
+func (c *Conductor) step(ctx context.Context, r *job.Run, m *machine, s plannedStep, where string, version map[string]string) (job.Outcome, bool) {
 	show := familyOf(r.Kind).shown
 	if shown := *show(m.node); shown["step"] != s.Step.Step || shown["interface"] != s.Interface || shown["number"] != where {
 		err := c.commit(ctx, r, m, c.edit(ctx, m.node.ID, func(n *metal.Node) {
@@ -118,7 +118,7 @@ func (c *Conductor) step(ctx context.Context, r *job.Run, m *machine, s chore, w
 	return out, heard
 }
 
-func (c *Conductor) stepDeed(ctx context.Context, r *job.Run, m *machine, s chore, version map[string]string) (job.Outcome, bool) {
+func (c *Conductor) stepDeed(ctx context.Context, r *job.Run, m *machine, s plannedStep, version map[string]string) (job.Outcome, bool) {
 	switch {
 	case s.By == byAgent:
 		return c.agentStep(ctx, r, m, s, version)
@@ -133,7 +133,7 @@ func (c *Conductor) stepDeed(ctx context.Context, r *job.Run, m *machine, s chor
 }
 
 // driverStep has an interface of the node do a step, without the ramdisk's help.
-func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	runner := c.runner(m, s.Interface)
 	if runner == nil {
 		return job.Fail(m.lacks(s.Interface)), false
@@ -155,7 +155,7 @@ func (c *Conductor) driverStep(ctx context.Context, r *job.Run, m *machine, s ch
 }
 
 // stepWaits looks at the step again by and by. Hardware that never ends one must not lock the node for good.
-func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *machine, s chore, runner driver.StepRunner) job.Outcome {
+func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *machine, s plannedStep, runner driver.StepRunner) job.Outcome {
 	within := c.timeout(r.Kind)
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[sinceNote])
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *Conductor) stepWaits(ctx context.Context, r *job.Run, m *machine, s cho
 }
 
 // agentStep has the agent do a step.
-func (c *Conductor) agentStep(ctx context.Context, r *job.Run, m *machine, s chore, version map[string]string) (job.Outcome, bool) {
+func (c *Conductor) agentStep(ctx context.Context, r *job.Run, m *machine, s plannedStep, version map[string]string) (job.Outcome, bool) {
 	node, ports, err := m.shown()
 	if err != nil {
 		return job.Fail(err), false
@@ -213,7 +213,7 @@ func (c *Conductor) configDrive(ctx context.Context, n *metal.Node) (json.RawMes
 }
 
 // writeImage has the agent fetch the image, prove it and write it to the disk.
-func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	imager, ok := m.deploy.(driver.Imager)
 	if !ok {
 		return job.Fail(m.lacks("deploy")), false
@@ -230,13 +230,13 @@ func (c *Conductor) writeImage(ctx context.Context, r *job.Run, m *machine, s ch
 }
 
 // installLoader has the agent make the disk bootable: EFI boot entries, or a look at what a BIOS will find.
-func (c *Conductor) installLoader(ctx context.Context, r *job.Run, m *machine, s chore) (job.Outcome, bool) {
+func (c *Conductor) installLoader(ctx context.Context, r *job.Run, m *machine, s plannedStep) (job.Outcome, bool) {
 	return c.order(ctx, r, m, s, agent.InstallBootloader, agent.BootloaderParams{TargetMode: driver.BootMode(m.node)})
 }
 
 // order has the agent do a command once, and follows it to its end. That it may have been
 // given is durable before it is; what was taken shows in the agent's own list.
-func (c *Conductor) order(ctx context.Context, r *job.Run, m *machine, s chore, name string, params any) (job.Outcome, bool) {
+func (c *Conductor) order(ctx context.Context, r *job.Run, m *machine, s plannedStep, name string, params any) (job.Outcome, bool) {
 	within := c.timeout(r.Kind)
 	a, heard, out := c.agentOf(ctx, r, m, within)
 	if !heard {
@@ -279,7 +279,7 @@ func (c *Conductor) order(ctx context.Context, r *job.Run, m *machine, s chore, 
 	case agent.CleanVersionMismatch:
 		return job.Fail(stepError(s, problem.Conflictf("the ramdisk was booted anew from another image in the middle of the steps"))), false
 	}
-	return job.Fail(stepError(s, problem.Conflictf("the agent failed: %s", said(res)))), false
+	return job.Fail(stepError(s, problem.Conflictf("the agent failed: %s", agentFailure(res)))), false
 }
 
 // ours finds the command of a note in the agent's list.

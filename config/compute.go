@@ -52,7 +52,7 @@ var computeOptions = []Option{
 		"Answer a rescue by the password that was made or given. Without it the answer is empty."),
 	option("compute", "quarantine_days", "14", integer(0, 3650), func(c *Config) *int { return &c.Compute.QuarantineDays },
 		"After how many days a VM host removes disks that a rebuild or an evacuation replaced. Until then they count as used space. 0: an operator removes them."),
-	option("compute", "region_name", "RegionOne", word, func(c *Config) *string { return &c.Compute.Region },
+	option("compute", "region_name", "RegionOne", nameSyntax, func(c *Config) *string { return &c.Compute.Region },
 		"The region of the catalog that salvor's own identity service tells."),
 	option("rescue", "image_path", "/usr/share/salvor/rescue-images", path, func(c *Config) *string { return &c.Rescue.ImagePath },
 		"The directory on the nodes of Ganeti clusters below which rescue images of the type file lie. VM hosts have the same default: salvor host --rescue-images names another."),

@@ -102,8 +102,8 @@ var hiddenText = syntax[secret.Value]{allowed: text.allowed, parse: func(s strin
 	return secret.New(v), err
 }}
 
-// word is a name without spaces; empty is allowed.
-var word = syntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
+// nameSyntax is a name without spaces; empty is allowed.
+var nameSyntax = syntax[string]{allowed: "a name of letters, digits and . _ - only", parse: func(s string) (string, error) {
 	if !isWord(s) {
 		return "", errForm
 	}

@@ -22,13 +22,13 @@ var defaultOptions = []Option{
 		"Log at level debug, whatever log_level says."),
 	option("DEFAULT", "log_level", "info", oneOf("debug", "info", "warn", "error"), func(c *Config) *string { return &c.Default.LogLevel },
 		"The least level that is logged."),
-	option("DEFAULT", "host", "", word, func(c *Config) *string { return &c.Default.Host },
+	option("DEFAULT", "host", "", nameSyntax, func(c *Config) *string { return &c.Default.Host },
 		"The name of this conductor, unique among those of one database. By default the machine's host name."),
 	option("DEFAULT", "state_path", "", path, func(c *Config) *string { return &c.Default.StatePath },
 		"The state directory: SQLite database, key file, ramdisks. By default /var/lib/salvor for root, else salvor below $XDG_STATE_HOME or ~/.local/state."),
 	option("DEFAULT", "enabled_hardware_types", "redfish,ipmi,fake-hardware,manual-management", list, func(c *Config) *[]string { return &c.Default.EnabledHardwareTypes },
 		"The hardware types that nodes may have."),
-	option("DEFAULT", "default_resource_class", "", word, func(c *Config) *string { return &c.Default.DefaultResourceClass },
+	option("DEFAULT", "default_resource_class", "", nameSyntax, func(c *Config) *string { return &c.Default.DefaultResourceClass },
 		"The resource class of a new node that names none."),
 }
 
@@ -49,10 +49,10 @@ func interfaceOptions() []Option {
 			},
 		}
 		def := Option{
-			Section: "DEFAULT", Name: "default_" + kind + "_interface", Allowed: word.allowed,
+			Section: "DEFAULT", Name: "default_" + kind + "_interface", Allowed: nameSyntax.allowed,
 			Doc: "The " + kind + " interface of a node that names none. Empty: the hardware type's own.",
 			set: func(c *Config, value string) error {
-				name, err := word.parse(value)
+				name, err := nameSyntax.parse(value)
 				delete(c.Default.DefaultInterface, kind)
 				if name != "" {
 					c.Default.DefaultInterface[kind] = name
@@ -114,7 +114,7 @@ var conductorOptions = []Option{
 		"How often the API looks again whether a node that somebody works on is free, before it answers 409."),
 	option("conductor", "node_locked_retry_interval", "1", seconds(0), func(c *Config) *time.Duration { return &c.Conductor.NodeLockedRetryInterval },
 		"The time between two such looks. Both only say how long a request waits: a node that is free is noticed at once."),
-	option("conductor", "conductor_group", "", word, func(c *Config) *string { return &c.Conductor.ConductorGroup },
+	option("conductor", "conductor_group", "", nameSyntax, func(c *Config) *string { return &c.Conductor.ConductorGroup },
 		"The group (site) whose nodes this conductor works on. Empty: nodes without a group."),
 	option("conductor", "workers_pool_size", "300", integer(1, 10000), func(c *Config) *int { return &c.Conductor.WorkersPoolSize },
 		"The most actions that this conductor runs at a time."),
@@ -198,7 +198,7 @@ var bootOptions = []Option{
 }
 
 func bridge(name string, field func(*Config) *string, when string) Option {
-	return option("bridge", name, "", word, field, "The Linux bridge that a machine is on "+when+".")
+	return option("bridge", name, "", nameSyntax, field, "The Linux bridge that a machine is on "+when+".")
 }
 
 var storageOptions = []Option{

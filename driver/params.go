@@ -69,7 +69,7 @@ func (f BootFiles) allow(word string) error {
 	name, _, _ := strings.Cut(word, "=")
 	plain := strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(name, "_", "-"), `"`, ""))
 	if slices.Contains(configured, plain) || !slices.Contains(strings.Fields(f.Append), word) {
-		return problem.Invalidf("%s cannot set the kernel parameter %s: only the boot method sets it", AppendKey, Said(name))
+		return problem.Invalidf("%s cannot set the kernel parameter %s: only the boot method sets it", AppendKey, Sanitize(name))
 	}
 	return nil
 }

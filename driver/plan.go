@@ -40,7 +40,7 @@ type composed struct {
 
 // Plan makes the boot plan of a node with a fresh random path, as Boot.Plan says. What cannot be booted (no kernel, parameters
 // that would break a boot script) is Invalid; the error names every cause.
-func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.Road) (*metal.BootPlan, error) {
+func (f BootFiles) Plan(n *metal.Node, r Ramdisk, road metal.BootMethod) (*metal.BootPlan, error) {
 	c, err := f.compose(n, r)
 	if err != nil {
 		return nil, problem.Invalidf("boot plan of node %s: %w", n.ID, err)
@@ -118,14 +118,14 @@ func (f BootFiles) file(what, where string) (string, error) {
 		where = u.Path
 	case "":
 	default:
-		return "", problem.Invalidf("the %s has scheme %q; want http, https, file or a path", what, Said(u.Scheme))
+		return "", problem.Invalidf("the %s has scheme %q; want http, https, file or a path", what, Sanitize(u.Scheme))
 	}
 	if !filepath.IsAbs(where) {
 		return "", problem.Invalidf("the path of the %s is not absolute", what)
 	}
 	where = filepath.Clean(where)
 	if len(f.Dirs) > 0 && !slices.ContainsFunc(f.Dirs, func(dir string) bool { return f.within(dir, where) }) {
-		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images: add its directory to [conductor]file_url_allowed_paths, or copy the file into one of them", what, Said(where))
+		return "", problem.Invalidf("the %s %s lies outside of the directories for boot images: add its directory to [conductor]file_url_allowed_paths, or copy the file into one of them", what, Sanitize(where))
 	}
 	return where, nil
 }

@@ -66,7 +66,7 @@ func WantedSettings(s metal.Step) (map[string]any, error) {
 		switch value.(type) {
 		case string, float64, bool:
 		default:
-			return nil, problem.Invalidf("step %s.%s: the value of %s must be a string, a number or a boolean", s.Interface, s.Step, Said(name))
+			return nil, problem.Invalidf("step %s.%s: the value of %s must be a string, a number or a boolean", s.Interface, s.Step, Sanitize(name))
 		}
 		out[name] = value
 	}

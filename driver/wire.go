@@ -154,13 +154,13 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.As(err, &known):
 		return problem.New(known.Kind, "%w", err)
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &hostname), errors.As(err, &verify):
-		return problem.Invalidf("its certificate is not trusted: %s", problem.Quote(Said(err.Error(), secrets...)))
+		return problem.Invalidf("its certificate is not trusted: %s", problem.Quote(Sanitize(err.Error(), secrets...)))
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return problem.Invalidf("it does not speak TLS there; is its URL http, or its port another? %s", problem.Quote(Said(err.Error(), secrets...)))
+		return problem.Invalidf("it does not speak TLS there; is its URL http, or its port another? %s", problem.Quote(Sanitize(err.Error(), secrets...)))
 	case errors.As(err, &alert):
-		return problem.Invalidf("it refuses TLS: %s", problem.Quote(Said(err.Error(), secrets...)))
+		return problem.Invalidf("it refuses TLS: %s", problem.Quote(Sanitize(err.Error(), secrets...)))
 	case errors.As(err, &name) && name.IsNotFound:
-		return problem.Tries(UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? %s", Said(name.Name), problem.Quote(Said(err.Error(), secrets...))))
+		return problem.Tries(UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? %s", Sanitize(name.Name), problem.Quote(Sanitize(err.Error(), secrets...))))
 	case errors.Is(err, errElsewhere):
 		return problem.Unavailablef("refused to follow: %w", err)
 	case errors.Is(err, context.Canceled):
@@ -170,9 +170,9 @@ func Trouble(err error, secrets ...secret.Value) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return problem.Unavailablef("%w", errSilent)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return problem.Unavailablef("it cut the connection: %s", Said(err.Error(), secrets...))
+		return problem.Unavailablef("it cut the connection: %s", Sanitize(err.Error(), secrets...))
 	}
-	return problem.Unavailablef("%s", problem.Quote(Said(err.Error(), secrets...)))
+	return problem.Unavailablef("%s", problem.Quote(Sanitize(err.Error(), secrets...)))
 }
 
 // UnknownNameTries is how often a name is asked for that does not exist; a name server that fails is no such answer.
@@ -187,11 +187,13 @@ func (silentError) Error() string { return "no answer in time" }
 
 func (silentError) Unwrap() error { return context.DeadlineExceeded }
 
-// Said makes text of a peer fit for an error: secrets masked, one line, bounded.
-func Said(text string, secrets ...secret.Value) string { return SaidUpTo(maxSaid, text, secrets...) }
+// Sanitize makes text of a peer fit for an error: secrets masked, one line, bounded.
+func Sanitize(text string, secrets ...secret.Value) string {
+	return SanitizeUpTo(sanitizedLength, text, secrets...)
+}
 
-// SaidUpTo is Said with a bound of its own, in characters.
-func SaidUpTo(most int, text string, secrets ...secret.Value) string {
+// SanitizeUpTo is Said with a bound of its own, in characters.
+func SanitizeUpTo(most int, text string, secrets ...secret.Value) string {
 	text = secret.Hide(text, secrets...)
 	text = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -206,7 +208,7 @@ func SaidUpTo(most int, text string, secrets ...secret.Value) string {
 	return text
 }
 
-const maxSaid = 240
+const sanitizedLength = 240
 
 // Prove calls read until it reports done, an error, or the time is up; it is how a
 // driver waits for hardware to become what it was asked to be. A read that fails

@@ -101,14 +101,14 @@ func (g Guard) CheckURL(u *url.URL) error {
 	return g.CheckHost(u.Hostname(), uint16(port))
 }
 
-// road makes connections: to where the guard lets, or to the proxy that the environment names.
-type road struct {
+// transport makes connections: to where the guard lets, or to the proxy that the environment names.
+type transport struct {
 	guard   Guard
 	proxies []string // HOST:PORT, which the operator has chosen
 }
 
-func newRoad(g Guard) road {
-	w := road{guard: g}
+func newRoad(g Guard) transport {
+	w := transport{guard: g}
 	for _, scheme := range []string{"http", "https"} {
 		u, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: scheme, Host: "proxied.invalid"}})
 		if err == nil && u != nil {
@@ -118,7 +118,7 @@ func newRoad(g Guard) road {
 	return w
 }
 
-func (w road) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (w transport) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: connectTime, Control: w.guard.Control}
 	if slices.Contains(w.proxies, address) {
 		d.Control = nil

@@ -265,7 +265,7 @@ func (d *diskLeases) endGuest(ctx context.Context, server string, l diskLease) {
 	d.mu.Lock()
 	delete(d.lost, server)
 	d.mu.Unlock()
-	a.lease.note(wire.Deed{ServerID: server, Text: "ended it: its disk belongs to " + l.owner(), At: time.Now().UTC()})
+	a.lease.note(wire.LocalAction{ServerID: server, Text: "ended it: its disk belongs to " + l.owner(), At: time.Now().UTC()})
 	a.seen.look()
 }
 

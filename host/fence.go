@@ -163,7 +163,7 @@ func (a *Agent) endGuests(ctx context.Context, why string, noted map[string]bool
 	for id, ran := range seen {
 		if ran && !noted[id] {
 			noted[id] = true
-			a.lease.note(wire.Deed{ServerID: id, Text: "ended it: " + why, At: time.Now().UTC()})
+			a.lease.note(wire.LocalAction{ServerID: id, Text: "ended it: " + why, At: time.Now().UTC()})
 		}
 	}
 	a.seen.look()

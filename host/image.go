@@ -163,7 +163,7 @@ func (c *images) more(ctx context.Context, f *os.File, sum hash.Hash, from, limi
 	}
 	guard := newStall(body)
 	defer guard.stop()
-	w := &teller{to: io.MultiWriter(f, sum), done: at, total: img.Size, tell: tell}
+	w := &progressWriter{to: io.MultiWriter(f, sum), done: at, total: img.Size, tell: tell}
 	n, err := io.Copy(w, io.LimitReader(guard, limit-at+1))
 	size := at + n
 	switch {
@@ -202,15 +202,15 @@ func (s *stall) Read(b []byte) (int, error) {
 
 func (s *stall) stop() { s.timer.Stop() }
 
-// teller says now and then how far a fetch is.
-type teller struct {
+// progressWriter says now and then how far a fetch is.
+type progressWriter struct {
 	to          io.Writer
 	done, total int64
 	tell        func(string)
 	told        time.Time
 }
 
-func (t *teller) Write(b []byte) (int, error) {
+func (t *progressWriter) Write(b []byte) (int, error) {
 	n, err := t.to.Write(b)
 	t.done += int64(n)
 	if t.tell != nil && time.Since(t.told) > 5*time.Second {

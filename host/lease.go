@@ -28,7 +28,7 @@ type lease struct {
 	told       []byte // the newest inventory and guests that were answered
 	toldHere   []byte
 	toldAt     time.Duration
-	did        []wire.Deed
+	did        []wire.LocalAction
 	// complained is when a failure was last said.
 	complained time.Time
 	// terms are what the newest answer asked for; stopped and cleaned are what came of that.
@@ -57,7 +57,7 @@ func (l *lease) renewNow() {
 // maxDeeds bounds what is kept for a control plane that is away.
 const maxDeeds = 1000
 
-func (l *lease) note(d wire.Deed) {
+func (l *lease) note(d wire.LocalAction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.did) < maxDeeds {

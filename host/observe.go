@@ -229,7 +229,7 @@ func (a *Agent) endAutostart(ctx context.Context) {
 			a.Log.Warn("have a guest not started by the hypervisor", "server", g.ID, "error", err)
 			continue
 		}
-		a.lease.note(wire.Deed{ServerID: g.ID, Text: "turned off that the hypervisor starts it by itself", At: time.Now().UTC()})
+		a.lease.note(wire.LocalAction{ServerID: g.ID, Text: "turned off that the hypervisor starts it by itself", At: time.Now().UTC()})
 		a.seen.look()
 	}
 }
@@ -292,7 +292,7 @@ func (a *Agent) mend(ctx context.Context, server string, since int64, text strin
 		}
 		if done {
 			a.Log.Info("mended", "server", server, "did", text)
-			a.lease.note(wire.Deed{ServerID: server, Text: text, At: time.Now().UTC()})
+			a.lease.note(wire.LocalAction{ServerID: server, Text: text, At: time.Now().UTC()})
 			a.seen.look()
 		}
 	}()

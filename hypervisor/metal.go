@@ -81,8 +81,8 @@ type System struct {
 	Capabilities map[string]string
 }
 
-// Wish goes with a Verb.
-type Wish struct {
+// NodeRequest goes with a Verb.
+type NodeRequest struct {
 	// Password of Rescue, as it is.
 	Password secret.Value
 	// Drive are the files of a config drive by path, of Deploy and Redeploy; empty: none.
@@ -132,7 +132,7 @@ type Metal interface {
 	Validate(ctx context.Context, id string, volumes bool) error
 	// Ask begins a change of its provision state. If the endpoint has no room for more work now, nothing has begun, and the error is
 	// problem.Unavailable with problem.RetryAfter. So is that of Switch.
-	Ask(ctx context.Context, id string, v Verb, w Wish) error
+	Ask(ctx context.Context, id string, v Verb, w NodeRequest) error
 	// Switch begins a change of its power; soft asks its system, which has within for it.
 	Switch(ctx context.Context, id string, to compute.Power, soft bool, within time.Duration) error
 }

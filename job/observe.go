@@ -22,8 +22,8 @@ func (Unobserved) Action(ctx context.Context, _ *Job) (context.Context, func(str
 // Ended does nothing.
 func (Unobserved) Ended(*Job) {}
 
-// words of outcomes, for observers.
-var words = map[verdict]string{
+// verdictNames of outcomes, for observers.
+var verdictNames = map[verdict]string{
 	verdictDone: "done", verdictWait: "wait", verdictRetry: "retry", verdictFail: "fail", verdictThen: "then", verdictPause: "pause",
 }
 

@@ -331,7 +331,7 @@ func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context,
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	ctx, told := r.watch.Action(InWork(ctx, &run.Job), &run.Job)
-	defer func() { told(words[out.verdict]) }()
+	defer func() { told(verdictNames[out.verdict]) }()
 	ended := make(chan struct{})
 	defer close(ended)
 	unwatched := context.AfterFunc(ctx, func() {

@@ -98,7 +98,7 @@ func (w *world) converse(ctx context.Context, conn *net.UnixConn) {
 	case opFault:
 		err = w.setFault(req.Machine, req.Fault)
 	case opChassis:
-		var m *inmate
+		var m *labMachine
 		if m, err = w.find(req.Machine); err == nil {
 			a.Output, err = chassisCommand(ctx, m.chassis, req.Args)
 		}

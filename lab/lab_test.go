@@ -356,7 +356,7 @@ func TestQMPSilenceEnds(t *testing.T) {
 func FuzzControlLine(f *testing.F) {
 	f.Add([]byte(`{"op":"status"}` + "\n"))
 	f.Add([]byte("{}\n\n{"))
-	w := &world{log: slog.New(slog.DiscardHandler), machines: map[string]*inmate{}, end: func() {}}
+	w := &world{log: slog.New(slog.DiscardHandler), machines: map[string]*labMachine{}, end: func() {}}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		if bytes.Contains(input, []byte(`"op"`)) && bytes.Contains(input, []byte("status")) {
 			t.Skip("status asks the kernel")

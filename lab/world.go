@@ -20,14 +20,14 @@ import (
 type world struct {
 	plan     plan
 	log      *slog.Logger
-	machines map[string]*inmate
+	machines map[string]*labMachine
 	order    []string
 	hosts    []*vmHost
 	end      context.CancelFunc
 }
 
-// inmate is a machine with its BMC.
-type inmate struct {
+// labMachine is a machine with its BMC.
+type labMachine struct {
 	*machine
 	chassis  *faulty
 	bmc      bmc
@@ -81,7 +81,7 @@ func runWorld(dir string) error {
 }
 
 func newWorld(ctx context.Context, dir string, log *slog.Logger, end context.CancelFunc) (*world, error) {
-	w := &world{log: log, machines: map[string]*inmate{}, end: end}
+	w := &world{log: log, machines: map[string]*labMachine{}, end: end}
 	if err := os.Chdir(dir); err != nil {
 		return nil, fmt.Errorf("enter lab directory: %w", err)
 	}
@@ -142,7 +142,7 @@ func explainNetworkError(err error) error {
 	return err
 }
 
-func (w *world) newInmate(ctx context.Context, spec machineSpec) (*inmate, error) {
+func (w *world) newInmate(ctx context.Context, spec machineSpec) (*labMachine, error) {
 	if err := os.MkdirAll(spec.Name, 0o700); err != nil {
 		return nil, fmt.Errorf("machine %s: %w", spec.Name, err)
 	}
@@ -150,7 +150,7 @@ func (w *world) newInmate(ctx context.Context, spec machineSpec) (*inmate, error
 	if err != nil {
 		return nil, err
 	}
-	m := &inmate{machine: newMachine(spec, w.log), identity: identity}
+	m := &labMachine{machine: newMachine(spec, w.log), identity: identity}
 	m.chassis = newFaulty(m.machine)
 	switch spec.BMC {
 	case IPMI:
@@ -198,7 +198,7 @@ func (w *world) behind(name string) (*faulty, bmc, error) {
 	return m.chassis, m.bmc, nil
 }
 
-func (w *world) find(machine string) (*inmate, error) {
+func (w *world) find(machine string) (*labMachine, error) {
 	m, found := w.machines[machine]
 	if !found {
 		return nil, problem.NotFoundf("lab %s has no machine %q", w.plan.Name, machine)
@@ -221,7 +221,7 @@ func (w *world) status() *Status {
 	return s
 }
 
-func (m *inmate) status() MachineStatus {
+func (m *labMachine) status() MachineStatus {
 	spec, files := m.spec, filesOf(m.spec.Name)
 	s := MachineStatus{
 		Name: spec.Name, UUID: spec.UUID, MAC: spec.MAC, Firmware: m.Firmware(), BMC: spec.BMC, User: spec.User, Password: spec.Password,

@@ -23,7 +23,7 @@ type BIOSSetting struct {
 	ReadOnly        *bool    `json:"read_only,omitempty"`
 	ResetRequired   *bool    `json:"reset_required,omitempty"`
 	Unique          *bool    `json:"unique,omitempty"`
-	Told
+	Timestamps
 }
 
 // FirmwareComponent is a part of the machine that runs firmware.
@@ -35,7 +35,7 @@ type FirmwareComponent struct {
 	Vendor             string `json:"vendor,omitempty"`
 	Model              string `json:"model,omitempty"`
 	SerialNumber       string `json:"serial_number,omitempty"`
-	Told
+	Timestamps
 }
 
 // Indicator describes a lamp.

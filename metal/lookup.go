@@ -194,7 +194,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 	if h.tokenless() && c.TokenTold == n.BootNumber && (first || c.AgentVersion != LegacyAgent) {
 		return errHoldsToken
 	}
-	if nothingNew(n, c, h) {
+	if isUnchanged(n, c, h) {
 		s.onlyLives(n, h)
 		return nil
 	}

@@ -116,7 +116,7 @@ type Contact struct {
 	PowerFailures int
 	PowerError    string
 	// Seen is what netboot saw of the machine last; SaveContact leaves it alone.
-	Seen
+	BootProgress
 	// Refusals are the refused heartbeats; SaveContact leaves them alone.
 	Refusals
 	// Revision is raised by every write; the store keeps it.
@@ -145,28 +145,28 @@ type Port struct {
 // scripts, images and DHCP answers are rendered from it on request; no file per
 // node exists. The agent token is not in it: whoever renders derives it.
 type BootPlan struct {
-	Road       Road     // how it is delivered
-	Path       string   // random, unguessable; part of every URL of this boot
-	Kernel     string   // file path on the conductor, or http(s) URL
-	Ramdisk    string   // the same
-	Params     []string // kernel parameters, without the agent token
-	BootNumber int64    // the boot that it belongs to
-	KeyID      string   // the key that its agent token is derived from; empty: the oldest
-	CarryToken bool     // whether the kernel command line carries the agent token
-	MACs       []string // of the NICs that may ask, lower case
-	Persistent bool     // every boot is this one until it is voided, not only the next
-	Volumes    bool     // no ramdisk: the machine starts from its volume targets, as they are when it asks
-	URL        string   // base URL under which the machine reaches our boot files, no trailing slash
-	Image      string   // file path of the system image that the ramdisk fetches from us; empty: none
+	Road       BootMethod // how it is delivered
+	Path       string     // random, unguessable; part of every URL of this boot
+	Kernel     string     // file path on the conductor, or http(s) URL
+	Ramdisk    string     // the same
+	Params     []string   // kernel parameters, without the agent token
+	BootNumber int64      // the boot that it belongs to
+	KeyID      string     // the key that its agent token is derived from; empty: the oldest
+	CarryToken bool       // whether the kernel command line carries the agent token
+	MACs       []string   // of the NICs that may ask, lower case
+	Persistent bool       // every boot is this one until it is voided, not only the next
+	Volumes    bool       // no ramdisk: the machine starts from its volume targets, as they are when it asks
+	URL        string     // base URL under which the machine reaches our boot files, no trailing slash
+	Image      string     // file path of the system image that the ramdisk fetches from us; empty: none
 }
 
-// Road is how a machine gets its ramdisk.
-type Road string
+// BootMethod is how a machine gets its ramdisk.
+type BootMethod string
 
 const (
-	RoadIPXE  Road = "ipxe"
-	RoadMedia Road = "virtual-media"
-	RoadHTTP  Road = "http"
+	RoadIPXE  BootMethod = "ipxe"
+	RoadMedia BootMethod = "virtual-media"
+	RoadHTTP  BootMethod = "http"
 )
 
 // CarriesToken tells whether the node's present boot got its agent token by its boot files: what comes without it is not from there.

@@ -48,7 +48,7 @@ type Nodes struct {
 	directory *Directory
 	opts      Options
 	now       func() time.Time
-	heard     heard
+	heard     pendingHeartbeats
 	sightings sightings
 	refused   refusedHeartbeats
 }

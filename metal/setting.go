@@ -15,29 +15,29 @@ import (
 // What a machine's controller told of its firmware is kept in documents, so that the
 // API answers without asking it: read on manage, after cleaning and after a change.
 
-// Told is when an entry of such a document was first read, and when it was last found changed.
-type Told struct {
+// Timestamps is when an entry of such a document was first read, and when it was last found changed.
+type Timestamps struct {
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 }
 
-// told is an entry of a document.
-type told[E any] interface {
+// deviceEntry is an entry of a document.
+type deviceEntry[E any] interface {
 	*E
 	name() string
-	when() *Told
+	when() *Timestamps
 	// follows takes over what the former reading knows, and tells whether what was read differs.
 	follows(former *E) bool
 }
 
-func (b *BIOSSetting) name() string { return b.Name }
-func (b *BIOSSetting) when() *Told  { return &b.Told }
+func (b *BIOSSetting) name() string      { return b.Name }
+func (b *BIOSSetting) when() *Timestamps { return &b.Timestamps }
 func (b *BIOSSetting) follows(former *BIOSSetting) bool {
 	return (b.Value == nil) != (former.Value == nil) || b.Value != nil && *b.Value != *former.Value
 }
 
-func (f *FirmwareComponent) name() string { return f.Component }
-func (f *FirmwareComponent) when() *Told  { return &f.Told }
+func (f *FirmwareComponent) name() string      { return f.Component }
+func (f *FirmwareComponent) when() *Timestamps { return &f.Timestamps }
 func (f *FirmwareComponent) follows(former *FirmwareComponent) bool {
 	f.InitialVersion, f.LastVersionFlashed = former.InitialVersion, former.LastVersionFlashed
 	return f.CurrentVersion != former.CurrentVersion
@@ -83,7 +83,7 @@ func toldOf[E any](ctx context.Context, tx job.Tx, store DocumentStore, nodeID s
 	return list, nil
 }
 
-func keepTold[E any, P told[E]](ctx context.Context, tx job.Tx, s *Nodes, nodeID string, kind DocumentKind, list []E) error {
+func keepTold[E any, P deviceEntry[E]](ctx context.Context, tx job.Tx, s *Nodes, nodeID string, kind DocumentKind, list []E) error {
 	former, err := toldOf[E](ctx, tx, s.store, nodeID, kind)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func keepTold[E any, P told[E]](ctx context.Context, tx job.Tx, s *Nodes, nodeID
 	now := s.now().Truncate(time.Second)
 	for i := range list {
 		e := P(&list[i])
-		*e.when() = Told{CreatedAt: now}
+		*e.when() = Timestamps{CreatedAt: now}
 		if before := known[e.name()]; before != nil {
 			*e.when() = *P(before).when()
 			if e.follows(before) {

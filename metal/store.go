@@ -97,9 +97,9 @@ type ContactStore interface {
 	// AgentWord reads what the agent of a node said last, and the version of the node's row; 0 where either is not there.
 	AgentWord(ctx context.Context, nodeID string) (version int64, c Contact, err error)
 	// SaveBeats writes the times of heartbeats, many at once, where neither a newer one nor another boot was heard.
-	SaveBeats(ctx context.Context, beats []Beat) error
+	SaveBeats(ctx context.Context, beats []HeartbeatTime) error
 	// SaveSeen writes what netboot saw, where it is newer; of a node that is gone nothing. It raises no revision: nobody shows it.
-	SaveSeen(tx job.Tx, nodeID string, s Seen) error
+	SaveSeen(tx job.Tx, nodeID string, s BootProgress) error
 	// SaveRefusals adds to the refused heartbeats of a boot, or begins with them those of a new boot; of a node that is gone nothing.
 	SaveRefusals(tx job.Tx, nodeID string, r Refusals) error
 	// TellToken marks that the token of this boot has been told, by compare-and-swap; false if it was told before.
@@ -130,8 +130,8 @@ type PowerTurn struct {
 	Skip            []State
 }
 
-// Beat is when the agent of a boot was heard.
-type Beat struct {
+// HeartbeatTime is when the agent of a boot was heard.
+type HeartbeatTime struct {
 	NodeID string
 	Boot   int64
 	At     time.Time

@@ -12,8 +12,8 @@ import (
 	"salvor/record"
 )
 
-// Situation is all that is known of a node at one moment.
-type Situation struct {
+// StatusInput is all that is known of a node at one moment.
+type StatusInput struct {
 	Node    *Node
 	Contact Contact
 	Jobs    []job.Job // unended ones
@@ -25,7 +25,7 @@ type Situation struct {
 
 // Outside is the situation without what tells of the infrastructure: for those who may see the node, and not what its BMC or its
 // conductors say.
-func (s Situation) Outside() Situation {
+func (s StatusInput) Outside() StatusInput {
 	n := *s.Node
 	if n.LastError != "" {
 		n.LastError = hidden
@@ -61,7 +61,7 @@ func (s Situation) Outside() Situation {
 const hidden = "its owner may see why"
 
 // Why says what a node waits for.
-func (s Situation) Why() record.Why {
+func (s StatusInput) Why() record.Why {
 	n := s.Node
 	w := record.Why{State: string(n.ProvisionState), Since: n.ProvisionedAt}
 	w.Work(s.Jobs, s.Crew)
@@ -80,7 +80,7 @@ func (s Situation) Why() record.Why {
 
 // accepts lists the verbs and the power targets that the node admits now. An open operation excludes other verbs that need a job, except
 // those that end it.
-func (s *Situation) accepts() (out []string) {
+func (s *StatusInput) accepts() (out []string) {
 	waits := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class == job.Operation })
 	for _, t := range Transitions {
 		word := string(t.Verb)
@@ -100,7 +100,7 @@ func (s *Situation) accepts() (out []string) {
 }
 
 // rest is a node on which nothing works, although its state says that something does, or that something went wrong.
-func (s *Situation) rest(w *record.Why) {
+func (s *StatusInput) rest(w *record.Why) {
 	n := s.Node
 	if w.Job != nil {
 		return
@@ -120,7 +120,7 @@ func (s *Situation) rest(w *record.Why) {
 }
 
 // state is what its record says of it beside the provision state.
-func (s *Situation) state(w *record.Why) {
+func (s *StatusInput) state(w *record.Why) {
 	n := s.Node
 	if n.Rescue != nil && !n.Rescue.ExpiresAt.IsZero() && n.ProvisionState.Info().InRescue {
 		w.Notes = append(w.Notes, "its rescue session ends by itself at "+record.Moment(n.Rescue.ExpiresAt))
@@ -146,7 +146,7 @@ func inARow(n int) string {
 }
 
 // hands says where people are asked for: maintenance, a fault, a step that holds.
-func (s *Situation) hands(w *record.Why) {
+func (s *StatusInput) hands(w *record.Why) {
 	n := s.Node
 	unset := record.Command{Run: "salvor node maintenance unset " + n.label(), For: "give it back into salvor's hands"}
 	switch {
@@ -191,7 +191,7 @@ func (s *Situation) hands(w *record.Why) {
 }
 
 // atWork says what can be done about a job that locks the node, above all about one that tries again and again.
-func (s *Situation) atWork(w *record.Why) {
+func (s *StatusInput) atWork(w *record.Why) {
 	n, j := s.Node, w.Job
 	if j.Attempt > 0 {
 		set := record.Command{Run: "salvor node set " + n.label() + " --driver-info KEY=VALUE", For: "mend how its BMC is reached; it is tried again at once"}
@@ -216,7 +216,7 @@ func abortOf(n *Node, use string) record.Command {
 const EndOfMaintenance = "the end of maintenance"
 
 // absent says how far a machine came whose ramdisk is awaited.
-func (s *Situation) absent(w *record.Why) {
+func (s *StatusInput) absent(w *record.Why) {
 	n, c, from := s.Node, s.Contact, w.WaitsSince
 	if words := c.RefusedWords(n.BootNumber); words != "" {
 		w.Trouble = append(w.Trouble, words)
@@ -242,11 +242,11 @@ func (s *Situation) absent(w *record.Why) {
 const bootPatience = 4 * time.Minute
 
 // words are what was heard last.
-func (s *Situation) words(w *record.Why) {
+func (s *StatusInput) words(w *record.Why) {
 	n, c := s.Node, s.Contact
 	add := func(from string, at time.Time, text string, ok bool) {
 		if !at.IsZero() {
-			w.Words = append(w.Words, record.Word{From: from, At: at, Text: text, OK: ok})
+			w.Words = append(w.Words, record.LastContact{From: from, At: at, Text: text, OK: ok})
 		}
 	}
 	if c.PowerError != "" {
@@ -268,7 +268,7 @@ func (s *Situation) words(w *record.Why) {
 	add("lookup", c.LookupAt, "the ramdisk asked who it is", true)
 	add("dhcp", c.DHCPAt, c.DHCPWord, true)
 	add("boot", c.BootAt, c.BootWord, true)
-	slices.SortStableFunc(w.Words, func(a, b record.Word) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(w.Words, func(a, b record.LastContact) int { return b.At.Compare(a.At) })
 }
 
 // Remedies are the commands that lead a node on out of its state, the best first. The node is named by name or id.
@@ -282,7 +282,7 @@ func Remedies(at State, node string) []record.Command {
 
 // remedies are those of the node's state that it takes as it is now. One that is held back by maintenance, by a job or by a rule of its
 // own is told what ends that.
-func (s *Situation) remedies() []record.Command {
+func (s *StatusInput) remedies() []record.Command {
 	n := s.Node
 	var out []record.Command
 	for _, r := range Remedies(n.ProvisionState, n.label()) {

@@ -26,8 +26,8 @@ func with(j job.Job, change func(*job.Job)) job.Job {
 	return j
 }
 
-func inState(state metal.State) metal.Situation {
-	return metal.Situation{
+func inState(state metal.State) metal.StatusInput {
+	return metal.StatusInput{
 		Node:    &metal.Node{ID: "8d1f", Name: "kea", Driver: "redfish", ProvisionState: state, ProvisionedAt: noon.Add(-5 * time.Minute), BootNumber: 7, LastError: lastError(state)},
 		Contact: metal.Contact{PowerRead: metal.PowerOn, PowerReadAt: noon.Add(-30 * time.Second)},
 		Crew:    crew, Offered: true, Now: noon,
@@ -47,7 +47,7 @@ func TestWhyTellsTheBacklog(t *testing.T) {
 	s.Jobs = []job.Job{{ID: "j", Kind: "rescue", Class: job.Operation, State: job.Ready, CreatedAt: noon.Add(-time.Minute)}}
 	for _, tt := range []struct {
 		place *job.Place
-		mood  record.Mood
+		mood  record.Status
 		says  []string
 	}{
 		{nil, record.Working, []string{"has not begun and waits for a conductor to take it up."}},
@@ -112,41 +112,41 @@ func TestWhy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state metal.State
 		job   func(*job.Job)
-		so    func(*metal.Situation)
-		mood  record.Mood
+		so    func(*metal.StatusInput)
+		mood  record.Status
 		says  []string
 		next  string
 	}{
 		"waits for the ramdisk": {metal.RescueWait, nil, nil, record.Waiting, []string{
 			"Its rescue, asked for by ann 6 min ago (req-1), is at action \"await ramdisk\" since 2026-11-22 11:55:00 UTC (5 min) and waits for rescue ramdisk callback for node.",
 			"Last heard: bmc: power on (30 s ago).", "The wait ends in 25 min, counted only while a conductor lives; then the rescue fails and is taken back."}, "salvor events node:kea --follow"},
-		"never asked for its boot": {metal.RescueWait, nil, func(s *metal.Situation) { s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE} }, record.Waiting,
+		"never asked for its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) { s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE} }, record.Waiting,
 			[]string{"has not asked for its boot since"}, "salvor doctor"},
-		"asked for its boot": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"asked for its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Node.Plan = &metal.BootPlan{Road: metal.RoadIPXE}
 			s.Contact.DHCPAt, s.Contact.DHCPWord = noon.Add(-time.Minute), "boot loader named"
 		}, record.Waiting, []string{"has asked for its boot, and has fetched nothing yet", "dhcp: boot loader named (1 min ago)"}, ""},
-		"fetched its boot": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"fetched its boot": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Contact.DHCPAt, s.Contact.BootAt, s.Contact.BootWord = noon.Add(-time.Minute), noon.Add(-20*time.Second), "fetching kernel"
 		}, record.Waiting, []string{"fetches its boot files", "boot: fetching kernel (20 s ago)"}, ""},
-		"looked up": {metal.RescueWait, nil, func(s *metal.Situation) { s.Contact.LookupAt = noon.Add(-9 * time.Second) }, record.Waiting,
+		"looked up": {metal.RescueWait, nil, func(s *metal.StatusInput) { s.Contact.LookupAt = noon.Add(-9 * time.Second) }, record.Waiting,
 			[]string{"has booted and asked who it is"}, ""},
-		"heard": {metal.CleanWait, nil, func(s *metal.Situation) {
+		"heard": {metal.CleanWait, nil, func(s *metal.StatusInput) {
 			s.Contact.AgentBoot, s.Contact.HeartbeatAt, s.Contact.AgentURL = 7, noon.Add(-9*time.Second), "https://10.0.0.9:9999"
 		}, record.Waiting, []string{"The ramdisk of this boot runs", "agent: heartbeat from https://10.0.0.9:9999 (9 s ago)"}, "salvor node abort kea"},
-		"its heartbeats are refused": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"its heartbeats are refused": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Contact.LookupAt = noon.Add(-9 * time.Second)
 			s.Contact.Refusals = metal.Refusals{RefusedBoot: 7, Refused: 15, RefusedAt: noon, RefusedReason: "address 10.0.0.9 may not be connected to", Unproven: 1}
 		}, record.Waiting, []string{"15 heartbeats were refused, the last one because: address 10.0.0.9 may not be connected to", "1 call was refused because the token"}, ""},
-		"heartbeats of an earlier boot were refused": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"heartbeats of an earlier boot were refused": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Contact.Refusals = metal.Refusals{RefusedBoot: 6, Refused: 15, RefusedReason: "no"}
 		}, record.Waiting, nil, ""},
-		"found off": {metal.DeployWait, nil, func(s *metal.Situation) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
-		"no live conductor": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"found off": {metal.DeployWait, nil, func(s *metal.StatusInput) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
+		"no live conductor": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Crew = record.Crew{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
 		}, record.Stuck, []string{"No conductor lives (c9: silent) in conductor group rack2; it goes on where it stood", "has 25 min left, but its clock stands"}, "salvor conductor list"},
-		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.Situation) { s.Crew = record.Crew{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
-		"driver not offered":          {metal.Active, drop, func(s *metal.Situation) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
+		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.StatusInput) { s.Crew = record.Crew{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
+		"driver not offered":          {metal.Active, drop, func(s *metal.StatusInput) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
 		"its conductor died": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/0", "" }, nil, record.Waiting,
 			[]string{"waits for another conductor to take it over"}, ""},
 		"works": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor, j.Deadline = job.Running, "id/1", "", 0 }, nil, record.Working, []string{"on conductor c1"}, ""},
@@ -157,21 +157,21 @@ func TestWhy(t *testing.T) {
 			[]string{"The rescue failed and is being taken back: no ramdisk.", "then taking it back is given up"}, ""},
 		"kills conductors": {metal.Rescuing, func(j *job.Job) { j.State, j.Crashes = job.Ready, 4 }, nil, record.Waiting, []string{"4 conductors ended while they ran"}, ""},
 		"waits for maintenance": {metal.RescueWait, func(j *job.Job) { j.WaitFor, j.Deadline = metal.EndOfMaintenance, 0 },
-			func(s *metal.Situation) { s.Node.Maintenance, s.Node.MaintenanceReason = true, "fan" }, record.Stuck,
+			func(s *metal.StatusInput) { s.Node.Maintenance, s.Node.MaintenanceReason = true, "fan" }, record.Stuck,
 			[]string{"Somebody put it into maintenance: fan."}, "salvor node maintenance unset kea"},
-		"in maintenance": {metal.Active, drop, func(s *metal.Situation) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},
-		"BMC unreachable": {metal.Active, drop, func(s *metal.Situation) {
+		"in maintenance": {metal.Active, drop, func(s *metal.StatusInput) { s.Node.Maintenance = true }, record.Idle, []string{"It is in maintenance."}, "salvor node maintenance unset kea"},
+		"BMC unreachable": {metal.Active, drop, func(s *metal.StatusInput) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, metal.PowerFailure, "Power sync gave up."
 			s.Contact.PowerError, s.Contact.PowerFailures = "connection refused", 4
 		}, record.Stuck, []string{"Power sync gave up.", "bmc: no answer: connection refused"}, "salvor node boot device show kea"},
-		"BMC stutters": {metal.Active, drop, func(s *metal.Situation) { s.Contact.PowerError, s.Contact.PowerFailures = "timeout", 1 }, record.Idle,
+		"BMC stutters": {metal.Active, drop, func(s *metal.StatusInput) { s.Contact.PowerError, s.Contact.PowerFailures = "timeout", 1 }, record.Idle,
 			[]string{"Its BMC did not answer the last time: timeout."}, "salvor node boot device show kea"},
-		"could not be taken back": {metal.RescueFailed, drop, func(s *metal.Situation) {
+		"could not be taken back": {metal.RescueFailed, drop, func(s *metal.StatusInput) {
 			s.Node.Maintenance, s.Node.Fault, s.Node.MaintenanceReason = true, "rescue abort failure", "The rescue operation could not be taken back: x"
 		}, record.Stuck, []string{"because of a fault (rescue abort failure)", "Its last operation failed: it broke."}, "salvor node maintenance unset kea"},
 		"held by a step": {metal.CleanHold, func(j *job.Job) { j.Kind, j.WaitFor, j.Deadline = "clean", "unhold", 0 }, nil, record.Stuck, []string{"A step holds it"}, "salvor node unhold kea"},
-		"held off":       {metal.Active, drop, func(s *metal.Situation) { s.Node.Hold = "host vm1 is fenced" }, record.Idle, []string{"It is held off: host vm1 is fenced."}, ""},
-		"reserved by a command beside a wait": {metal.RescueWait, nil, func(s *metal.Situation) {
+		"held off":       {metal.Active, drop, func(s *metal.StatusInput) { s.Node.Hold = "host vm1 is fenced" }, record.Idle, []string{"It is held off: host vm1 is fenced."}, ""},
+		"reserved by a command beside a wait": {metal.RescueWait, nil, func(s *metal.StatusInput) {
 			s.Jobs = append(s.Jobs, job.Job{Kind: "power", Class: job.Command, State: job.Running, Owner: "id/1", Action: "switch", CreatedAt: noon, ActionStartedAt: noon})
 		}, record.Working, []string{"Its power, asked for 0 s ago, is at action \"switch\""}, ""},
 		"an ask only reads": {metal.Active, func(j *job.Job) { j.Class, j.State = job.Ask, job.Running }, nil, record.Idle, []string{"Nothing is asked of it.", "Nothing need be done."}, ""},

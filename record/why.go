@@ -10,14 +10,14 @@ import (
 	"salvor/job"
 )
 
-// Mood is what a Why comes down to.
-type Mood string
+// Status is what a Why comes down to.
+type Status string
 
 const (
-	Idle    Mood = "idle"    // nothing is asked of the subject
-	Working Mood = "working" // an action runs, or is about to
-	Waiting Mood = "waiting" // for a word from outside that may well come
-	Stuck   Mood = "stuck"   // it goes on only if somebody does something
+	Idle    Status = "idle"    // nothing is asked of the subject
+	Working Status = "working" // an action runs, or is about to
+	Waiting Status = "waiting" // for a word from outside that may well come
+	Stuck   Status = "stuck"   // it goes on only if somebody does something
 )
 
 // Why is what can be said of a subject at one moment: what it waits for, since when, what was heard of it, what
@@ -25,7 +25,7 @@ const (
 type Why struct {
 	State string
 	Since time.Time // when the subject came into the state; zero: not known
-	Mood  Mood
+	Mood  Status
 	// Job works on the subject or waits; nil: nothing was asked of it.
 	Job *job.Job
 	// Conductor is the host name of the one that holds the job.
@@ -37,7 +37,7 @@ type Why struct {
 	Trouble []string
 	// Notes are clauses that belong to the state and are no trouble.
 	Notes    []string
-	Words    []Word
+	Words    []LastContact
 	Deadline *Deadline
 	// Next are the commands to run, the best first.
 	Next []Command
@@ -45,8 +45,8 @@ type Why struct {
 	Accepts []string
 }
 
-// Word is the last that was heard of a party.
-type Word struct {
+// LastContact is the last that was heard of a party.
+type LastContact struct {
 	From string // "bmc", "agent", "lookup", "dhcp", "boot", "host", "cluster"
 	At   time.Time
 	Text string

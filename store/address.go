@@ -13,8 +13,8 @@ import (
 	"salvor/problem"
 )
 
-// spot is an address as its row's key: the upper half in hexadecimal, and the lower half as a number in the order of the addresses.
-type spot struct {
+// addressKey is an address as its row's key: the upper half in hexadecimal, and the lower half as a number in the order of the addresses.
+type addressKey struct {
 	block string
 	host  int64
 }
@@ -23,15 +23,15 @@ type spot struct {
 const flip = 1 << 63
 
 // spotOf is the spot of an address; no address at all has the zero spot, which is nobody's.
-func spotOf(a netip.Addr) spot {
+func spotOf(a netip.Addr) addressKey {
 	if !a.IsValid() {
-		return spot{}
+		return addressKey{}
 	}
 	b := a.As16()
-	return spot{hex.EncodeToString(b[:8]), int64(binary.BigEndian.Uint64(b[8:]) ^ flip)}
+	return addressKey{hex.EncodeToString(b[:8]), int64(binary.BigEndian.Uint64(b[8:]) ^ flip)}
 }
 
-func (p spot) addr() netip.Addr {
+func (p addressKey) addr() netip.Addr {
 	var b [16]byte
 	_, _ = hex.Decode(b[:8], []byte(p.block)) // it was encoded by spotOf
 	binary.BigEndian.PutUint64(b[8:], uint64(p.host)^flip)
@@ -42,7 +42,7 @@ func (p spot) addr() netip.Addr {
 type pool struct {
 	prefix      netip.Prefix
 	gateway     netip.Addr
-	first, last spot
+	first, last addressKey
 }
 
 func poolOf(n *compute.Network) (p pool, err error) {
@@ -69,7 +69,7 @@ func poolOf(n *compute.Network) (p pool, err error) {
 	}
 	p.first, p.last = spotOf(first), spotOf(last)
 	if p.first.block != p.last.block { // a pool wider than the lower half: its first part is enough for any network
-		p.last = spot{p.first.block, 1<<63 - 1}
+		p.last = addressKey{p.first.block, 1<<63 - 1}
 	}
 	return p, nil
 }
@@ -133,7 +133,7 @@ func (s *Store) AllocateAddress(t job.Tx, n *compute.Network, a compute.Address,
 
 // fullPart is the part at the beginning of a network's pool of which all addresses are taken, or the gateway's: from, up to and without to.
 type fullPart struct {
-	from        spot
+	from        addressKey
 	to, gateway int64
 }
 
@@ -148,7 +148,7 @@ func (s *Store) fullPart(tx *Tx, networkID string) (f fullPart, err error) {
 }
 
 // lowestFree looks for the first gap from an address on; the gateway's is none.
-func lowestFree(tx *Tx, networkID string, at spot, p pool) (spot, error) {
+func lowestFree(tx *Tx, networkID string, at addressKey, p pool) (addressKey, error) {
 	gateway := spotOf(p.gateway)
 	for at.host <= p.last.host {
 		var free sql.NullInt64
@@ -160,7 +160,7 @@ func lowestFree(tx *Tx, networkID string, at spot, p pool) (spot, error) {
 				ORDER BY a.host LIMIT 1)
 			ELSE CAST($3 AS BIGINT) END`, networkID, at.block, at.host, p.last.host)
 		if err != nil {
-			return spot{}, fmt.Errorf("look for a free address of network %s: %w", networkID, err)
+			return addressKey{}, fmt.Errorf("look for a free address of network %s: %w", networkID, err)
 		}
 		if !free.Valid {
 			break
@@ -173,7 +173,7 @@ func lowestFree(tx *Tx, networkID string, at spot, p pool) (spot, error) {
 		}
 		at.host++
 	}
-	return spot{}, problem.Conflictf("No more IP addresses available on network %s.", networkID)
+	return addressKey{}, problem.Conflictf("No more IP addresses available on network %s.", networkID)
 }
 
 func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p pool, want string) (string, error) {
@@ -187,7 +187,7 @@ func (s *Store) takeAddress(tx *Tx, n *compute.Network, a compute.Address, p poo
 	return s.putAddress(tx, n, a, spotOf(addr))
 }
 
-func (s *Store) putAddress(tx *Tx, n *compute.Network, a compute.Address, at spot) (string, error) {
+func (s *Store) putAddress(tx *Tx, n *compute.Network, a compute.Address, at addressKey) (string, error) {
 	text := at.addr().String()
 	rows, err := tx.exec(`INSERT INTO address (network_id, block, host, address, mac, server_id) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT DO NOTHING`, n.ID, at.block, at.host, text, a.MAC, a.ServerID)

@@ -64,7 +64,7 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	}
 	c := &clause{args: []any{owner, micros(now)}}
 	first := len(c.args) + 1
-	c.args = append(c.args, seen{}.acting()...) // the transaction's own take their places
+	c.args = append(c.args, knownHistory{}.acting()...) // the transaction's own take their places
 	stamp := c.arg(micros(s.stamp()))
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END

@@ -107,7 +107,7 @@ func (s *Store) AgentWord(ctx context.Context, nodeID string) (version int64, c 
 }
 
 // SaveBeats is metal.ContactStore's.
-func (s *Store) SaveBeats(ctx context.Context, beats []metal.Beat) error {
+func (s *Store) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) error {
 	err := s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		for _, b := range beats {
@@ -125,7 +125,7 @@ func (s *Store) SaveBeats(ctx context.Context, beats []metal.Beat) error {
 }
 
 // SaveSeen is metal.ContactStore's. A node that is gone has no row to take it from.
-func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.Seen) error {
+func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error {
 	tx, err := s.tx(t)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 		return nil, err
 	}
 	held := record.Held{Since: time.Now(), Code: record.HeldCopied, Detail: "salvor db copy copied it to " + to.url + " at " + time.Now().UTC().Format(time.RFC3339)}
-	return d.pour(ctx, to, pouring{still: true, markSource: &held}, tell)
+	return d.pour(ctx, to, tableCopy{still: true, markSource: &held}, tell)
 }
 
 // Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
@@ -102,7 +102,7 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 		return nil, err
 	}
 	held := record.Held{Since: time.Now(), Code: record.HeldBackup, Detail: "salvor db backup made it of " + d.url + " at " + time.Now().UTC().Format(time.RFC3339)}
-	done, err = d.pour(ctx, to, pouring{markCopy: &held}, tell)
+	done, err = d.pour(ctx, to, tableCopy{markCopy: &held}, tell)
 	return done, err
 }
 
@@ -197,8 +197,8 @@ func settle(draft, file string) error {
 	return durable.Names(filepath.Dir(file))
 }
 
-// pouring is one copy of all tables.
-type pouring struct {
+// tableCopy is one copy of all tables.
+type tableCopy struct {
 	// still: nobody may write to the source meanwhile.
 	still    bool
 	from, to *snapshot
@@ -213,7 +213,7 @@ type snapshot struct {
 	dialect
 }
 
-func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(c Copied, done bool)) ([]Copied, error) {
+func (d *Database) pour(ctx context.Context, to *Database, p tableCopy, tell func(c Copied, done bool)) ([]Copied, error) {
 	p.tell = tell
 	if tell == nil {
 		p.tell = func(Copied, bool) {}
@@ -258,7 +258,7 @@ func (d *Database) pour(ctx context.Context, to *Database, p pouring, tell func(
 	return out, nil
 }
 
-func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
+func (p tableCopy) all(ctx context.Context, name string) ([]Copied, error) {
 	names, err := p.from.inOrder(ctx)
 	if err != nil {
 		return nil, err
@@ -286,7 +286,7 @@ func (p pouring) all(ctx context.Context, name string) ([]Copied, error) {
 var markedTables = []string{"incarnation", "setting"}
 
 // markedCopy holds the copy, once each of the marked tables is there, and gives the new digest of its table.
-func (p pouring) markedCopy(ctx context.Context, c Copied) (Copied, error) {
+func (p tableCopy) markedCopy(ctx context.Context, c Copied) (Copied, error) {
 	mark := p.to.hold
 	if c.Table == "setting" {
 		mark = p.to.refuseFormer
@@ -323,7 +323,7 @@ func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
 }
 
 // heldStill names the tables of the source to which nobody may write, if there are such.
-func (d *Database) heldStill(ctx context.Context, p pouring) ([]string, error) {
+func (d *Database) heldStill(ctx context.Context, p tableCopy) ([]string, error) {
 	if !p.still || d.Engine() != postgresDialect.name {
 		return nil, nil
 	}
@@ -335,7 +335,7 @@ func (d *Database) heldStill(ctx context.Context, p pouring) ([]string, error) {
 	return (&snapshot{tx, d.tables.dialect}).words(ctx, d.tables.dialect.list, 1)
 }
 
-func (p pouring) hold(ctx context.Context, tables []string) error {
+func (p tableCopy) hold(ctx context.Context, tables []string) error {
 	if len(tables) == 0 {
 		return nil
 	}
@@ -344,7 +344,7 @@ func (p pouring) hold(ctx context.Context, tables []string) error {
 }
 
 // guard keeps others away from the destination, and refuses a destination that is not empty.
-func (p pouring) guard(ctx context.Context, names []string, url string) error {
+func (p tableCopy) guard(ctx context.Context, names []string, url string) error {
 	if p.to.name == postgresDialect.name {
 		if _, err := p.to.tx.ExecContext(ctx, "LOCK TABLE "+idents(names)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err

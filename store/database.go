@@ -219,13 +219,13 @@ func (d *Database) Living(ctx context.Context) ([]string, error) {
 // keyed is the step of the tables from which on every program that serves says which keys it knows.
 const keyed = 8
 
-type beat struct {
+type conductorBeat struct {
 	host    string
 	counter int64
 }
 
-func (d *Database) beats(ctx context.Context) (map[string]beat, error) {
-	out := map[string]beat{}
+func (d *Database) beats(ctx context.Context) (map[string]conductorBeat, error) {
+	out := map[string]conductorBeat{}
 	s, err := d.Schema(ctx)
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (d *Database) beats(ctx context.Context) (map[string]beat, error) {
 	defer rows.Close()
 	for rows.Next() {
 		var owner string
-		var b beat
+		var b conductorBeat
 		if err := rows.Scan(&owner, &b.host, &b.counter); err != nil {
 			return nil, err
 		}

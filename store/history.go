@@ -23,22 +23,22 @@ type history struct {
 	idleUntil time.Time
 }
 
-// seen is the process's knowledge of the history at the begin of a transaction. If the database is older than that, it went back.
-type seen struct {
+// knownHistory is the process's knowledge of the history at the begin of a transaction. If the database is older than that, it went back.
+type knownHistory struct {
 	id      string
 	counter int64
 	owner   string
 	beats   int64
 }
 
-func (h *history) seen() seen {
+func (h *history) seen() knownHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return seen{h.newest.ID, h.newest.Counter, h.owner, h.beats}
+	return knownHistory{h.newest.ID, h.newest.Counter, h.owner, h.beats}
 }
 
 // read updates the history from an incarnation that was read or committed. wentBack: the incarnation is older than before.
-func (h *history) read(i record.Incarnation, before seen) (wentBack bool) {
+func (h *history) read(i record.Incarnation, before knownHistory) (wentBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if i.ID == before.id && i.Counter < before.counter {
@@ -94,7 +94,7 @@ func mayAct(first int) string {
 		AND (CAST($%d AS TEXT) = '' OR NOT EXISTS (SELECT 1 FROM conductor c WHERE c.owner = $%d AND c.counter < $%d))`, first, first+1, first+2, first+2, first+3)
 }
 
-func (s seen) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
+func (s knownHistory) acting() []any { return []any{s.id, s.counter, s.owner, s.beats} }
 
 // whyNotActing gives the reason why mayAct is false; nil: it is true.
 func (s *Store) whyNotActing(tx *Tx) error {

@@ -95,7 +95,7 @@ func (s *Store) Hold(ctx context.Context, code, detail string) error {
 
 // changeIncarnation runs first, if it is not empty, and text, which returns the row.
 func (s *Store) changeIncarnation(ctx context.Context, what, first, text string, args ...any) (i record.Incarnation, err error) {
-	var before seen
+	var before knownHistory
 	err = s.Do(forCounter(ctx, advanceTime), func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {

@@ -28,8 +28,8 @@ const intactWithin = 3 * time.Second
 // madeMark in the file of the lock says that the database beside it has had its tables.
 const madeMark = "made\n"
 
-// spoiled says what is wrong with a file and what to do about it.
-func spoiled(path, format string, args ...any) error {
+// corruptFile says what is wrong with a file and what to do about it.
+func corruptFile(path, format string, args ...any) error {
 	return problem.Invalidf("database: %s: %w; nothing was changed: restore the newest file that salvor db backup made, in place of %s and without %s-wal and %s-shm",
 		path, fmt.Errorf(format, args...), path, path, path)
 }
@@ -40,7 +40,7 @@ func intactFiles(path string, lock *os.File) error {
 	made := marked(lock)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && made:
-		return spoiled(path, "the file is gone (to begin with an empty one, remove %s)", lock.Name())
+		return corruptFile(path, "the file is gone (to begin with an empty one, remove %s)", lock.Name())
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
@@ -51,11 +51,11 @@ func intactFiles(path string, lock *os.File) error {
 	n, err := io.ReadFull(f, head)
 	switch {
 	case n == 0 && made:
-		return spoiled(path, "the file is empty, and was not (to begin anew, remove it and %s)", lock.Name())
+		return corruptFile(path, "the file is empty, and was not (to begin anew, remove it and %s)", lock.Name())
 	case n == 0:
 		return nil // a first start that was cut short
 	case err != nil || !bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
-		return spoiled(path, "this is no SQLite file any more: its first bytes are others")
+		return corruptFile(path, "this is no SQLite file any more: its first bytes are others")
 	}
 	return intactLog(path)
 }
@@ -86,7 +86,7 @@ func intactPages(ctx context.Context, db *sql.DB, path string) error {
 	case err != nil:
 		return err
 	case said != "ok":
-		return spoiled(path, "%s", strings.Join(strings.Fields(said), " "))
+		return corruptFile(path, "%s", strings.Join(strings.Fields(said), " "))
 	}
 	return nil
 }
@@ -126,13 +126,13 @@ func intactLog(path string) error {
 	size := binary.BigEndian.Uint32(head[8:])
 	switch magic := binary.BigEndian.Uint32(head); {
 	case magic|1 != 0x377f0683, size < 512 || size > 65536 || size&(size-1) != 0:
-		return spoiled(path, "its write-ahead log %s is no log any more: what was committed there last is lost", name)
+		return corruptFile(path, "its write-ahead log %s is no log any more: what was committed there last is lost", name)
 	case magic&1 == 1:
 		l.order = binary.BigEndian
 	}
 	l.sum(head[:24])
 	if !l.says(head[24:]) {
-		return spoiled(path, "its write-ahead log %s is no log any more: what was committed there last is lost", name)
+		return corruptFile(path, "its write-ahead log %s is no log any more: what was committed there last is lost", name)
 	}
 	frame, whole, commits := make([]byte, frameHead+int(size)), true, 0
 	for {
@@ -150,7 +150,7 @@ func intactLog(path string) error {
 		switch ends := binary.BigEndian.Uint32(frame[4:]) != 0; {
 		case whole:
 		case commits > 0:
-			return spoiled(path, "its write-ahead log %s is damaged before its end: what was committed there later is lost", name)
+			return corruptFile(path, "its write-ahead log %s is damaged before its end: what was committed there later is lost", name)
 		case ends:
 			commits++
 		}

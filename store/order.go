@@ -287,13 +287,13 @@ func (s *Store) HostsWithOrders(ctx context.Context) ([]string, error) {
 // OrdersWoken is compute.OrderStore's.
 func (s *Store) OrdersWoken() <-chan struct{} { return s.orders.wait() }
 
-// crowd wakes all who wait at once. The zero value is ready.
-type crowd struct {
+// broadcaster wakes all who wait at once. The zero value is ready.
+type broadcaster struct {
 	mu   sync.Mutex
 	gate chan struct{}
 }
 
-func (c *crowd) wait() <-chan struct{} {
+func (c *broadcaster) wait() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gate == nil {
@@ -302,7 +302,7 @@ func (c *crowd) wait() <-chan struct{} {
 	return c.gate
 }
 
-func (c *crowd) wake() {
+func (c *broadcaster) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gate != nil {

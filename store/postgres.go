@@ -29,7 +29,7 @@ type postgresEngine struct {
 	config *pgx.ConnConfig
 	local  string          // begins each transaction; empty: nothing
 	hints  *pgx.ConnConfig // for LISTEN
-	lines  *vigil
+	lines  *livenessPinger
 	log    *slog.Logger
 	wake   func()
 
@@ -74,7 +74,7 @@ func postgresConfig(url string, mode PoolMode, patient bool) (config *pgx.ConnCo
 		config.RuntimeParams["application_name"] = "salvor"
 	}
 	local = mode.pool(config, patient)
-	heedful(config)
+	withTCPTimeouts(config)
 	return config, local, nil
 }
 
@@ -124,7 +124,7 @@ func openPostgres(ctx context.Context, url string, opts Options, log *slog.Logge
 		n = 24
 	}
 	n = max(n, 2) // one stays free for readers while a commit hangs
-	lines := &vigil{}
+	lines := &livenessPinger{}
 	e := &postgresEngine{db: lines.pool(config, n), leases: lines.pool(config, leaseConns), slots: make(chan struct{}, writersOf(n)), config: config, local: local, hints: hints, lines: lines, log: log, wake: wake, hint: make(chan struct{}, 1)}
 	if err = checkPooler(ctx, config, opts.PoolMode); err == nil {
 		err = checkTimeLimits(ctx, config, opts.PoolMode)

@@ -28,8 +28,8 @@ const (
 	readGrace = 5 * time.Second
 )
 
-// heedful has connections over TCP end when the other machine is silent.
-func heedful(config *pgx.ConnConfig) {
+// withTCPTimeouts has connections over TCP end when the other machine is silent.
+func withTCPTimeouts(config *pgx.ConnConfig) {
 	dialer := &net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 		Control: func(network, _ string, c syscall.RawConn) error {
@@ -49,9 +49,9 @@ func heedful(config *pgx.ConnConfig) {
 	config.DialFunc = dialer.DialContext
 }
 
-// vigil asks a connection for a sign of life before it is used again. Once one of them was found silent, all that were used last
+// livenessPinger asks a connection for a sign of life before it is used again. Once one of them was found silent, all that were used last
 // before that are given up without being asked: one after the other they would take a second each.
-type vigil struct {
+type livenessPinger struct {
 	mu     sync.Mutex
 	silent time.Time
 	// last is the index of the server that was used last, if the URL names several.
@@ -59,14 +59,14 @@ type vigil struct {
 }
 
 // forget drops all connections that were last used before then.
-func (v *vigil) forget(then time.Time) {
+func (v *livenessPinger) forget(then time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.silent = then
 }
 
 // pool opens connections under the vigil.
-func (v *vigil) pool(config *pgx.ConnConfig, conns int) *sql.DB {
+func (v *livenessPinger) pool(config *pgx.ConnConfig, conns int) *sql.DB {
 	db := sql.OpenDB(connectorOf(config, &v.last, stdlib.OptionShouldPing(v.lost)))
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
@@ -75,7 +75,7 @@ func (v *vigil) pool(config *pgx.ConnConfig, conns int) *sql.DB {
 }
 
 // lost tells that a connection is not to be used again; the driver, which asks it once more then, finds it closed.
-func (v *vigil) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
+func (v *livenessPinger) lost(ctx context.Context, p stdlib.ShouldPingParams) bool {
 	asked := time.Now()
 	v.mu.Lock()
 	former := asked.Add(-p.IdleDuration).Before(v.silent)
@@ -117,8 +117,8 @@ func readTime(url string) time.Duration {
 	return d + readGrace
 }
 
-// patience is what a caller may say of a transaction by its context.
-type patience struct {
+// txTimeout is what a caller may say of a transaction by its context.
+type txTimeout struct {
 	within time.Duration
 	// lease: it uses the connections for leases, for which nothing else waits.
 	lease bool
@@ -131,7 +131,7 @@ type patienceKey struct{}
 // within bounds a transaction and all its tries by less than transactionTime. It is for those whose end, once given up, may come
 // or not: what they wrote is looked up again or means nothing.
 func within(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience{within: d})
+	return context.WithValue(ctx, patienceKey{}, txTimeout{within: d})
 }
 
 // longTime bounds a transaction that reaches every row.
@@ -143,18 +143,18 @@ func (s *Store) Long(ctx context.Context) context.Context { return within(ctx, l
 
 // forLease is within for what a lease depends on.
 func forLease(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience{within: d, lease: true})
+	return context.WithValue(ctx, patienceKey{}, txTimeout{within: d, lease: true})
 }
 
 // forCounter is within for changes of the database's counter. They lock the one row that all processes change, so they must not use
 // the connections for leases.
 func forCounter(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience{within: d, counter: true})
+	return context.WithValue(ctx, patienceKey{}, txTimeout{within: d, counter: true})
 }
 
-func patienceOf(ctx context.Context) patience {
-	if b, ok := ctx.Value(patienceKey{}).(patience); ok {
+func patienceOf(ctx context.Context) txTimeout {
+	if b, ok := ctx.Value(patienceKey{}).(txTimeout); ok {
 		return b
 	}
-	return patience{within: transactionTime}
+	return txTimeout{within: transactionTime}
 }

@@ -47,7 +47,7 @@ func openSQLite(ctx context.Context, path string, opts Options, log *slog.Logger
 		if err != nil {
 			_ = e.close()
 			if corrupt(err) {
-				err = spoiled(path, "%w", err)
+				err = corruptFile(path, "%w", err)
 			}
 			err = e.classify(err)
 		}

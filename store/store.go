@@ -57,16 +57,16 @@ type Store struct {
 	log    *slog.Logger
 	shared bool // other processes may use the database, too
 	woken  chan struct{}
-	orders crowd
+	orders broadcaster
 	kinds  map[job.Kind]int
 	// noNodeHistory and pruneBatch are copies of the options.
 	noNodeHistory bool
 	pruneBatch    int
-	told          crowd
+	told          broadcaster
 	closed        func() error
 	// readTime bounds reads outside of transactions; 0: nothing needs it.
 	readTime time.Duration
-	mood     mood
+	mood     writeHealth
 	// readQueue and writeQueue hold requests of users, and nothing else.
 	readQueue, writeQueue *fairQueue
 	// stepReads and stepWrites bound steps of jobs.

@@ -158,7 +158,7 @@ func (d *digest) String() string {
 	return hex.EncodeToString(b)
 }
 
-func (p pouring) table(ctx context.Context, table string) (Copied, error) {
+func (p tableCopy) table(ctx context.Context, table string) (Copied, error) {
 	codec, err := p.from.columnsOf(ctx, table)
 	if err != nil {
 		return Copied{}, err
@@ -196,7 +196,7 @@ func (p pouring) table(ctx context.Context, table string) (Copied, error) {
 // parameters bounds the placeholders of one statement: SQLite takes 32,766, PostgreSQL 65,535.
 const parameters = 16000
 
-func (p pouring) rows(ctx context.Context, table string, codec rowCodec) (Copied, error) {
+func (p tableCopy) rows(ctx context.Context, table string, codec rowCodec) (Copied, error) {
 	out := Copied{Table: table}
 	var sum digest
 	n := len(codec.columns)
@@ -271,7 +271,7 @@ func (s *snapshot) digestOf(ctx context.Context, table string, codec rowCodec) (
 }
 
 // serial has the destination count on where the source stands, so that no number is given twice.
-func (p pouring) serial(ctx context.Context, table string) error {
+func (p tableCopy) serial(ctx context.Context, table string) error {
 	column, counter, err := p.to.counterOf(ctx, table)
 	if err != nil || column == "" {
 		return err

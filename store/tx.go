@@ -19,7 +19,7 @@ type Tx struct {
 	ctx context.Context
 	run runner
 	// seen is this process's knowledge of the database's history before the transaction began.
-	seen seen
+	seen knownHistory
 	// wake: the commit makes a job claimable.
 	wake bool
 	// ordered: the commit gives a host an order to fetch.

@@ -18,8 +18,8 @@ import (
 
 // chunk is the part of a file that is verified on its own when it is read again.
 const (
-	chunk = 4 * mebi
-	kept  = 4
+	chunk      = 4 * mebi
+	keptChunks = 4
 )
 
 // spooled is a verified file: in memory, or still on the server with the hash of each
@@ -139,7 +139,7 @@ func (r *remote) chunk(number int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.order) == kept {
+	if len(r.order) == keptChunks {
 		delete(r.cache, r.order[0])
 		r.order = r.order[1:]
 	}

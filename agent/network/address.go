@@ -38,7 +38,7 @@ func (c *Config) addNetwork(d dataNetwork) error {
 }
 
 func (n *Network) readStatic(d dataNetwork) error {
-	prefix, err := readPrefix(d.Address, word(d.Netmask), true)
+	prefix, err := readPrefix(d.Address, jsonText(d.Netmask), true)
 	if err != nil {
 		return problem.Invalidf("network data: network %.60q: %w", d.ID, err)
 	}
@@ -47,7 +47,7 @@ func (n *Network) readStatic(d dataNetwork) error {
 	}
 	n.Address = prefix
 	for _, r := range d.Routes {
-		route, err := readRoute(r.Network, word(r.Netmask), r.Gateway)
+		route, err := readRoute(r.Network, jsonText(r.Netmask), r.Gateway)
 		if err == nil && route.Via.Is4() != prefix.Addr().Is4() {
 			err = problem.Invalidf("gateway %s is of the other address family", route.Via)
 		}

@@ -236,7 +236,7 @@ func (c *Config) readBond(link *Link, d dataLink) error {
 		}
 	}
 	link.Members, link.HashPolicy, link.Mode = d.BondLinks, d.BondHash, bondModes[1]
-	if mode := word(d.BondMode); mode != "" {
+	if mode := jsonText(d.BondMode); mode != "" {
 		link.Mode = ""
 		for i, name := range bondModes {
 			if mode == name || mode == strconv.Itoa(i) {
@@ -270,8 +270,8 @@ func (c *Config) readVLAN(link *Link, d dataLink) error {
 	return nil
 }
 
-// word gives a JSON string or number as text; null and absence give "".
-func word(raw json.RawMessage) string {
+// jsonText gives a JSON string or number as text; null and absence give "".
+func jsonText(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
@@ -285,7 +285,7 @@ func word(raw json.RawMessage) string {
 
 // number reads a whole number within bounds, 0 for null and absence.
 func number(raw json.RawMessage, low, high int) (int, error) {
-	text := word(raw)
+	text := jsonText(raw)
 	if text == "" {
 		return 0, nil
 	}

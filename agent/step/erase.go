@@ -12,8 +12,8 @@ import (
 	wire "salvor/wire/agent"
 )
 
-// wishes are the flags of driver_internal_info by which Ironic tells how to erase.
-type wishes struct {
+// eraseFlags are the flags of driver_internal_info by which Ironic tells how to erase.
+type eraseFlags struct {
 	iterations    int
 	zeroize       bool
 	ata, nvme     bool
@@ -24,10 +24,10 @@ type wishes struct {
 
 const maxIterations = 100
 
-func (h *Hands) wishes() (wishes, error) {
+func (h *Runner) wishes() (eraseFlags, error) {
 	n, _ := h.known()
 	info := n.DriverInternalInfo
-	w := wishes{
+	w := eraseFlags{
 		iterations: 1, zeroize: flag(info, "agent_erase_devices_zeroize", true),
 		ata: flag(info, "agent_enable_ata_secure_erase", true), nvme: flag(info, "agent_enable_nvme_secure_erase", true),
 		goOn:         flag(info, "agent_continue_if_secure_erase_failed", flag(info, "agent_continue_if_ata_erase_failed", false)),
@@ -57,7 +57,7 @@ func flag(info map[string]any, name string, otherwise bool) bool {
 
 // each opens every disk that may be erased and does the same to it. The first failure
 // of one disk does not spare the others; all are told.
-func (h *Hands) each(ctx context.Context, do func(context.Context, *disk.Device, wishes) error) (any, error) {
+func (h *Runner) each(ctx context.Context, do func(context.Context, *disk.Device, eraseFlags) error) (any, error) {
 	w, err := h.wishes()
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (h *Hands) each(ctx context.Context, do func(context.Context, *disk.Device,
 	return nil, nil
 }
 
-func (h *Hands) one(ctx context.Context, found disk.Found, w wishes, do func(context.Context, *disk.Device, wishes) error) error {
+func (h *Runner) one(ctx context.Context, found disk.Found, w eraseFlags, do func(context.Context, *disk.Device, eraseFlags) error) error {
 	if found.ReadOnly {
 		return problem.Conflictf("it is read-only")
 	}
@@ -108,16 +108,16 @@ func (h *Hands) one(ctx context.Context, found disk.Found, w wishes, do func(con
 	return do(ctx, d, w)
 }
 
-func (h *Hands) eraseMetadata(ctx context.Context, _ Params) (any, error) {
-	return h.each(ctx, func(_ context.Context, d *disk.Device, _ wishes) error { return d.WipeMetadata(h.Root) })
+func (h *Runner) eraseMetadata(ctx context.Context, _ Params) (any, error) {
+	return h.each(ctx, func(_ context.Context, d *disk.Device, _ eraseFlags) error { return d.WipeMetadata(h.Root) })
 }
 
 // eraseDevices erases all data: by the disk itself where it can, else by overwriting.
-func (h *Hands) eraseDevices(ctx context.Context, _ Params) (any, error) {
+func (h *Runner) eraseDevices(ctx context.Context, _ Params) (any, error) {
 	return h.each(ctx, h.eraseDevice)
 }
 
-func (h *Hands) eraseDevice(ctx context.Context, d *disk.Device, w wishes) error {
+func (h *Runner) eraseDevice(ctx context.Context, d *disk.Device, w eraseFlags) error {
 	done, err := d.Purge(disk.Allow{NVMe: w.nvme, ATA: w.ata})
 	switch {
 	case err != nil && !w.goOn:
@@ -138,7 +138,7 @@ func (h *Hands) eraseDevice(ctx context.Context, d *disk.Device, w wishes) error
 }
 
 // overwrite says every ten minutes how far it is: a large disk takes hours.
-func (h *Hands) overwrite(ctx context.Context, d *disk.Device, w wishes) error {
+func (h *Runner) overwrite(ctx context.Context, d *disk.Device, w eraseFlags) error {
 	var done int64
 	said := time.Now()
 	return d.Overwrite(ctx, w.iterations, w.zeroize, func(n int64) {
@@ -151,8 +151,8 @@ func (h *Hands) overwrite(ctx context.Context, d *disk.Device, w wishes) error {
 }
 
 // eraseExpress erases what can be erased at once, and the rest's metadata.
-func (h *Hands) eraseExpress(ctx context.Context, _ Params) (any, error) {
-	return h.each(ctx, func(_ context.Context, d *disk.Device, w wishes) error {
+func (h *Runner) eraseExpress(ctx context.Context, _ Params) (any, error) {
+	return h.each(ctx, func(_ context.Context, d *disk.Device, w eraseFlags) error {
 		if _, err := d.Purge(disk.Allow{NVMe: w.nvme}); err != nil {
 			h.Log.Warn("the disk's own erasure failed: only its metadata are wiped", "disk", d.Name(), "error", err)
 		}

@@ -22,7 +22,7 @@ const (
 
 func asTyped(err error, has *interface{ CommandType() string }) bool { return errors.As(err, has) }
 
-func (h *Hands) writer() image.Writer {
+func (h *Runner) writer() image.Writer {
 	_, permit := h.known()
 	return image.Writer{
 		HTTP: h.HTTP, Memory: h.Memory, MD5: permit.MD5, Formats: permit.Formats, Log: h.Log, Idle: idle, Pause: pause,
@@ -30,7 +30,7 @@ func (h *Hands) writer() image.Writer {
 }
 
 // prepareOrder is standby.prepare_image.
-func (h *Hands) prepareOrder(ctx context.Context, p Params) (any, error) {
+func (h *Runner) prepareOrder(ctx context.Context, p Params) (any, error) {
 	text, err := h.prepare(ctx, p)
 	if err != nil {
 		return nil, typed(wire.ErrDeployment, err)
@@ -39,13 +39,13 @@ func (h *Hands) prepareOrder(ctx context.Context, p Params) (any, error) {
 }
 
 // writeStep is the deploy step write_image.
-func (h *Hands) writeStep(ctx context.Context, args Params) (any, error) {
+func (h *Runner) writeStep(ctx context.Context, args Params) (any, error) {
 	return h.prepareOrder(ctx, args)
 }
 
 // prepare writes image and config drive. What fails on the way leaves a disk that does
 // not boot.
-func (h *Hands) prepare(ctx context.Context, p Params) (string, error) {
+func (h *Runner) prepare(ctx context.Context, p Params) (string, error) {
 	var info wire.Image
 	var drive string
 	if err := errors.Join(p.Get("image_info", &info), p.Get("configdrive", &drive)); err != nil {
@@ -122,7 +122,7 @@ func identifier(d *disk.Device) (string, error) {
 	return fmt.Sprintf("0x%08x", binary.LittleEndian.Uint32(b)), nil
 }
 
-func (h *Hands) partitionUUIDs(context.Context, Params) (any, error) {
+func (h *Runner) partitionUUIDs(context.Context, Params) (any, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.rootID == "" {
@@ -133,7 +133,7 @@ func (h *Hands) partitionUUIDs(context.Context, Params) (any, error) {
 
 // bootloader is image.install_bootloader. Images bring their loader along: what is
 // left is to tell UEFI of it; a BIOS reads the first sector and needs nothing.
-func (h *Hands) bootloader(ctx context.Context, p Params) (any, error) {
+func (h *Runner) bootloader(ctx context.Context, p Params) (any, error) {
 	var order wire.BootloaderParams
 	err := errors.Join(p.Get("target_boot_mode", &order.TargetMode), p.Get("ignore_bootloader_failure", &order.IgnoreFailure))
 	if err != nil {
@@ -161,7 +161,7 @@ func (h *Hands) bootloader(ctx context.Context, p Params) (any, error) {
 
 // installEntry says in words what starts the disk from now on. Firmware that takes no
 // entry is no failure where it finds the system without one.
-func (h *Hands) installEntry(ctx context.Context) (string, error) {
+func (h *Runner) installEntry(ctx context.Context) (string, error) {
 	found, err := h.target(ctx)
 	if err != nil {
 		return "", err

@@ -53,8 +53,8 @@ type Permit struct {
 	Formats []string
 }
 
-// Hands act on the machine's disks.
-type Hands struct {
+// Runner act on the machine's disks.
+type Runner struct {
 	// Root is empty in the ramdisk; elsewhere disks are files below Root/dev.
 	Root string
 	// Version of the agent: another one is another list of steps.
@@ -82,7 +82,7 @@ type node struct {
 }
 
 // Know takes what lookup told: the node, as JSON, and what the server permits.
-func (h *Hands) Know(raw json.RawMessage, permit Permit) error {
+func (h *Runner) Know(raw json.RawMessage, permit Permit) error {
 	h.mu.Lock()
 	h.permit = permit
 	h.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *Hands) Know(raw json.RawMessage, permit Permit) error {
 }
 
 // know keeps the newest description of the node; servers send it with each step.
-func (h *Hands) know(raw json.RawMessage) error {
+func (h *Runner) know(raw json.RawMessage) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
@@ -107,14 +107,14 @@ func (h *Hands) know(raw json.RawMessage) error {
 	return nil
 }
 
-func (h *Hands) known() (node, Permit) {
+func (h *Runner) known() (node, Permit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.node, h.permit
 }
 
 // Orders are all commands about disks.
-func (h *Hands) Orders() map[string]Order {
+func (h *Runner) Orders() map[string]Order {
 	orders := map[string]Order{
 		wire.PrepareImage:      {Background: true, Params: []string{"image_info", "configdrive"}, Run: h.prepareOrder},
 		wire.InstallBootloader: {Background: true, Params: []string{"root_uuid", "efi_system_part_uuid", "prep_boot_part_uuid", "target_boot_mode", "ignore_bootloader_failure"}, Run: h.bootloader},
@@ -139,7 +139,7 @@ type family struct {
 	actions     []action
 }
 
-func (h *Hands) families() []family {
+func (h *Runner) families() []family {
 	on := func(name string, priority int, abortable bool, do func(context.Context, Params) (any, error)) action {
 		return action{wire.Step{Step: name, Interface: "deploy", Priority: priority, Abortable: abortable}, do}
 	}
@@ -156,9 +156,9 @@ func (h *Hands) families() []family {
 	}
 }
 
-func (h *Hands) version() map[string]string { return map[string]string{manager: h.Version} }
+func (h *Runner) version() map[string]string { return map[string]string{manager: h.Version} }
 
-func (h *Hands) list(f family, p Params) (any, error) {
+func (h *Runner) list(f family, p Params) (any, error) {
 	if err := h.know(p["node"]); err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (f *fault) Unwrap() error { return f.error }
 // CommandType is the type on the wire.
 func (f *fault) CommandType() string { return f.kind }
 
-func (h *Hands) execute(ctx context.Context, f family, p Params) (any, error) {
+func (h *Runner) execute(ctx context.Context, f family, p Params) (any, error) {
 	if err := h.know(p["node"]); err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func typed(kind string, err error) error {
 
 // disks lists them once the drivers are there, without those that the node's
 // properties.skip_block_devices name.
-func (h *Hands) disks(ctx context.Context) ([]disk.Found, error) {
+func (h *Runner) disks(ctx context.Context) ([]disk.Found, error) {
 	if err := h.Ready(ctx); err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (h *Hands) disks(ctx context.Context) ([]disk.Found, error) {
 }
 
 // target is the disk of the system.
-func (h *Hands) target(ctx context.Context) (disk.Found, error) {
+func (h *Runner) target(ctx context.Context) (disk.Found, error) {
 	all, err := h.disks(ctx)
 	if err != nil {
 		return disk.Found{}, err

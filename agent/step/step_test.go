@@ -35,7 +35,7 @@ const (
 type machine struct {
 	t     *testing.T
 	root  string
-	hands *Hands
+	hands *Runner
 	files map[string][]byte
 	url   string
 }
@@ -62,7 +62,7 @@ func newMachine(t *testing.T) *machine {
 	}))
 	t.Cleanup(server.Close)
 	m.url = server.URL + "/"
-	m.hands = &Hands{Root: m.root, Version: "9", HTTP: image.Client(nil), Memory: 64 * mebi, Log: slog.New(slog.DiscardHandler),
+	m.hands = &Runner{Root: m.root, Version: "9", HTTP: image.Client(nil), Memory: 64 * mebi, Log: slog.New(slog.DiscardHandler),
 		Ready: func(context.Context) error { return nil }}
 	return m
 }

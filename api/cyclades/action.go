@@ -204,8 +204,8 @@ func operstate(s *compute.Server) string {
 	return "STOPPED"
 }
 
-// said puts errors of the core that are left into Cyclades' forms.
-func said(err error) error {
+// cycladesError puts errors of the core that are left into Cyclades' forms.
+func cycladesError(err error) error {
 	if problem.Is(err, problem.Unsupported) {
 		return problem.Invalidf("%s", strings.TrimSpace(err.Error()))
 	}

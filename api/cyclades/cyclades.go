@@ -83,7 +83,7 @@ func New(c Config) http.Handler {
 			if err := c.permitted(r.rule); err != nil {
 				return err
 			}
-			return said(r.do(c))
+			return cycladesError(r.do(c))
 		}})
 	}
 	return d.Handler()

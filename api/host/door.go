@@ -75,12 +75,12 @@ const (
 
 type door struct {
 	Config
-	desk *desk
+	desk *orderWaiters
 }
 
 // New makes the handler. It must be served with the authority's TLS: who asks is told by the connection.
 func New(c Config) http.Handler {
-	d := &door{Config: c, desk: newDesk(c.Orders, c.Log)}
+	d := &door{Config: c, desk: newOrderWaiters(c.Orders, c.Log)}
 	mux := http.NewServeMux()
 	var doors []api.Door
 	list := func(pattern string) {

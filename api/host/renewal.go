@@ -38,7 +38,7 @@ func renewalOf(in wire.Renewal) (compute.Renewal, error) {
 		return out, problem.Invalidf("at most %d guests, %d deeds, %d clean-ups and %d neighbours in a renewal", maxGuests, maxDeeds, maxCleaned, maxNeighbours)
 	}
 	for _, deed := range in.Did {
-		out.Did = append(out.Did, compute.Deed{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
+		out.Did = append(out.Did, compute.LocalAction{ServerID: deed.ServerID, Text: short(deed.Text), At: deed.At})
 	}
 	for _, c := range in.Cleaned {
 		out.Cleaned = append(out.Cleaned, compute.Cleaned{ServerID: c.ServerID, Epoch: c.Epoch, Error: short(c.Error)})

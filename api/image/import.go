@@ -93,7 +93,7 @@ func (t *transfer) fetch(from *url.URL, format string) {
 	}
 	_, noted := t.s.update(context.WithoutCancel(ctx), t.id, t.who, func(i *compute.Image) error {
 		if i.Status == compute.ImageQueued {
-			i.Properties[failedKey], i.Properties[problemKey] = "file", clip(api.Words(err, t.who.RequestID))
+			i.Properties[failedKey], i.Properties[problemKey] = "file", clip(api.UserText(err, t.who.RequestID))
 		}
 		return nil
 	})

@@ -28,11 +28,11 @@ func (c *call) shownSetting(nodeID string, b *metal.BIOSSetting, names []string)
 		"lower_bound": b.LowerBound, "upper_bound": b.UpperBound, "min_length": b.MinLength, "max_length": b.MaxLength,
 		"read_only": b.ReadOnly, "reset_required": b.ResetRequired, "unique": b.Unique,
 	}
-	return c.told(all, names, b.Told, "nodes/"+nodeID+"/bios/"+b.Name)
+	return c.told(all, names, b.Timestamps, "nodes/"+nodeID+"/bios/"+b.Name)
 }
 
 // told adds the times, and the links if it has any, to the named fields.
-func (c *call) told(all map[string]any, names []string, t metal.Told, path string) map[string]any {
+func (c *call) told(all map[string]any, names []string, t metal.Timestamps, path string) map[string]any {
 	out := map[string]any{"created_at": timeText(t.CreatedAt), "updated_at": timeText(t.UpdatedAt)}
 	for _, name := range names {
 		out[name] = all[name]
@@ -151,7 +151,7 @@ func (s *server) listFirmware(c *call) error {
 		list[i] = c.told(map[string]any{
 			"component": f.Component, "initial_version": f.InitialVersion, "current_version": f.CurrentVersion, "last_version_flashed": orNil(f.LastVersionFlashed),
 			"vendor": orNil(f.Vendor), "model": orNil(f.Model), "serial_number": orNil(f.SerialNumber),
-		}, names, f.Told, "")
+		}, names, f.Timestamps, "")
 	}
 	return c.json(http.StatusOK, map[string]any{"firmware": list})
 }

@@ -215,7 +215,7 @@ func (s *server) stream(c *api.Call, w watch) error {
 	if err := s.begin(ctx, &w); err != nil {
 		return err
 	}
-	out := &teller{w: c.W, control: http.NewResponseController(c.W), watch: w}
+	out := &eventWriter{w: c.W, control: http.NewResponseController(c.W), watch: w}
 	head := c.W.Header()
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("Cache-Control", "no-cache")
@@ -266,7 +266,7 @@ func (s *server) begin(ctx context.Context, w *watch) error {
 }
 
 // tell tells events as long as may, which is asked at most so often as a token is looked up, says that the follower may see them.
-func (s *server) tell(ctx context.Context, out *teller, may func() error) {
+func (s *server) tell(ctx context.Context, out *eventWriter, may func() error) {
 	beat, asked := time.NewTicker(streamBeat), time.Now()
 	defer beat.Stop()
 	for ctx.Err() == nil {
@@ -295,8 +295,8 @@ func (s *server) tell(ctx context.Context, out *teller, may func() error) {
 	}
 }
 
-// teller writes server-sent events.
-type teller struct {
+// eventWriter writes server-sent events.
+type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	watch   watch
@@ -304,7 +304,7 @@ type teller struct {
 }
 
 // open says how soon to come again and from where, and whether events were dropped that the cursor had before it.
-func (t *teller) open(ctx context.Context, store job.Feed) error {
+func (t *eventWriter) open(ctx context.Context, store job.Feed) error {
 	after := t.watch.filter.After
 	t.told = after
 	text := fmt.Sprintf("retry: 2000\nid: %d\n\n", after)
@@ -321,7 +321,7 @@ func (t *teller) open(ctx context.Context, store job.Feed) error {
 }
 
 // send tells events; cursor is where the client is then, whether or not it was told any.
-func (t *teller) send(events []job.Event, cursor int64) error {
+func (t *eventWriter) send(events []job.Event, cursor int64) error {
 	t.watch.filter.After = cursor
 	if len(events) == 0 {
 		return nil
@@ -339,7 +339,7 @@ func (t *teller) send(events []job.Event, cursor int64) error {
 }
 
 // beat keeps the connection, and the client's cursor beside what was not for it.
-func (t *teller) beat() error {
+func (t *eventWriter) beat() error {
 	if at := t.watch.filter.After; at > t.told {
 		t.told = at
 		return t.write(": beat\nid: " + strconv.FormatInt(at, 10) + "\n\n")
@@ -348,7 +348,7 @@ func (t *teller) beat() error {
 }
 
 // write gives up on a client that does not read.
-func (t *teller) write(text string) error {
+func (t *eventWriter) write(text string) error {
 	if err := t.control.SetWriteDeadline(time.Now().Add(streamPatience)); err != nil {
 		return err
 	}

@@ -247,8 +247,8 @@ func (f *Feed) follow(who string) (release func(), err error) {
 	}), nil
 }
 
-// portion is what a follower is given next.
-type portion struct {
+// nextEvents is what a follower is given next.
+type nextEvents struct {
 	events []job.Event
 	cursor int64 // all up to it is told
 	over   bool
@@ -257,9 +257,9 @@ type portion struct {
 }
 
 // next gives what follows a cursor, from the ring where it reaches back so far, else from the store.
-func (f *Feed) next(ctx context.Context, filter job.FeedFilter) (portion, error) {
+func (f *Feed) next(ctx context.Context, filter job.FeedFilter) (nextEvents, error) {
 	f.mu.Lock()
-	p := portion{cursor: filter.After, over: f.over, news: f.news}
+	p := nextEvents{cursor: filter.After, over: f.over, news: f.news}
 	ready, head, inRing := f.ready, f.head, filter.After >= f.low
 	if ready && inRing {
 		f.fromRing(filter, &p)
@@ -280,7 +280,7 @@ func (f *Feed) next(ctx context.Context, filter job.FeedFilter) (portion, error)
 	return p, nil
 }
 
-func (f *Feed) fromRing(filter job.FeedFilter, p *portion) {
+func (f *Feed) fromRing(filter job.FeedFilter, p *nextEvents) {
 	from, _ := slices.BinarySearchFunc(f.ring, filter.After+1, func(e job.Event, num int64) int { return int(e.Num - num) })
 	for _, e := range f.ring[from:] {
 		if len(p.events) == feedPage {

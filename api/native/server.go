@@ -99,7 +99,7 @@ func (s *server) reconcile(c *api.Call) error {
 	for i, cl := range clusters {
 		if failed[i] != nil {
 			s.Log.Warn("a cluster was not compared", "cluster", cl.Name, "error", failed[i])
-			problems = append(problems, map[string]any{"cluster": cl.Name, "problem": api.Words(failed[i], api.Of(c.R.Context()).ID)})
+			problems = append(problems, map[string]any{"cluster": cl.Name, "problem": api.UserText(failed[i], api.Of(c.R.Context()).ID)})
 		}
 		all = append(all, found[i]...)
 	}

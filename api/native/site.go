@@ -160,7 +160,7 @@ func (s *siteServer) view(ctx context.Context, n *metal.Node) wire.SitePlan {
 		Kernel: s.source(p.Kernel), Ramdisk: s.source(p.Ramdisk), Image: s.source(p.Image), CarryToken: p.CarryToken, Persistent: p.Persistent,
 	}
 	if p.CarryToken {
-		out.Token = wire.Told{Value: s.Token(n)}
+		out.Token = wire.RevealedSecret{Value: s.Token(n)}
 	}
 	if p.Volumes {
 		v, err := s.Nodes.VolumePlan(ctx, n)
@@ -197,7 +197,7 @@ func viewVolumes(v metal.VolumePlan) *wire.SiteVolumes {
 
 func viewVolume(v metal.Volume) wire.SiteVolume {
 	login := func(l metal.Login) wire.SiteLogin {
-		return wire.SiteLogin{Username: l.Username, Password: wire.Told{Value: l.Password}}
+		return wire.SiteLogin{Username: l.Username, Password: wire.RevealedSecret{Value: l.Password}}
 	}
 	out := wire.SiteVolume{TargetID: v.TargetID, BootIndex: v.BootIndex, Type: string(v.Type), Login: login(v.Login), Mutual: login(v.Mutual), WWNs: v.WWNs, LUN: v.LUN}
 	for _, p := range v.Paths {

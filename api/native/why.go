@@ -56,7 +56,7 @@ func (s *server) whyNode(c *api.Call) error {
 	if err != nil {
 		return err
 	}
-	at := metal.Situation{Node: n, Contact: heard[n.ID], Now: s.Now()}
+	at := metal.StatusInput{Node: n, Contact: heard[n.ID], Now: s.Now()}
 	if at.Jobs, err = s.Jobs.Unended(nil, job.Node(n.ID)); err != nil {
 		return err
 	}
@@ -308,15 +308,15 @@ func (s *server) answerWhy(c *api.Call, subject wire.Subject, w *record.Why) err
 		name = subject.ID
 	}
 	out := wire.Why{
-		Subject: subject, State: w.State, Since: when(w.Since), Mood: wire.Mood(w.Mood), Text: w.Text(subject.Kind, name, now),
-		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.Word{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
+		Subject: subject, State: w.State, Since: when(w.Since), Mood: wire.Status(w.Mood), Text: w.Text(subject.Kind, name, now),
+		WaitsFor: w.WaitsFor, WaitsSince: when(w.WaitsSince), Notes: append([]string{}, w.Notes...), Trouble: append([]string{}, w.Trouble...), Words: []wire.LastContact{}, Next: []wire.Command{}, Accepts: append([]string{}, w.Accepts...), At: now,
 	}
 	if j := w.Job; j != nil {
 		out.Job = &wire.Job{ID: j.ID, Kind: string(j.Kind), State: string(j.State), Action: j.Action, Since: when(j.ActionStartedAt), Attempt: j.Attempt,
 			Crashes: j.Crashes, Conductor: w.Conductor, Problem: j.Problem, RequestID: j.RequestID, User: j.User, CreatedAt: j.CreatedAt.UTC()}
 	}
 	for _, word := range w.Words {
-		out.Words = append(out.Words, wire.Word{From: word.From, At: when(word.At), Text: word.Text, OK: word.OK})
+		out.Words = append(out.Words, wire.LastContact{From: word.From, At: when(word.At), Text: word.Text, OK: word.OK})
 	}
 	if d := w.Deadline; d != nil {
 		out.Deadline = &wire.Deadline{What: d.What, Seconds: d.Seconds, Running: d.Running, Then: d.Then}

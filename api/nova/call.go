@@ -57,7 +57,7 @@ func (s *server) through(r route) func(*api.Call) error {
 		if err := c.identify(r); err != nil {
 			return err
 		}
-		return said(r.do(c))
+		return novaError(r.do(c))
 	}
 }
 
@@ -94,8 +94,8 @@ func fail(log *slog.Logger) api.Failer {
 	}
 }
 
-// said puts an error of the core into Nova's words.
-func said(err error) error {
+// novaError puts an error of the core into Nova's words.
+func novaError(err error) error {
 	var state *compute.StateError
 	if errors.As(err, &state) {
 		return problem.Conflictf("%s", stateWords(state))

@@ -26,11 +26,11 @@ type prop struct {
 }
 
 func bad(at string, v any, format string, args ...any) error {
-	return problem.Invalidf("Invalid input for field/attribute %s. Value: %s. %s", at, told(v), fmt.Sprintf(format, args...))
+	return problem.Invalidf("Invalid input for field/attribute %s. Value: %s. %s", at, shownValue(v), fmt.Sprintf(format, args...))
 }
 
-// told shows of a value what an error may repeat: no object, for a password may hide in it.
-func told(v any) string {
+// shownValue shows of a value what an error may repeat: no object, for a password may hide in it.
+func shownValue(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -66,7 +66,7 @@ func objectOf(open bool, props []prop) rule {
 	return func(at string, v any, minor int) error {
 		o, ok := v.(map[string]any)
 		if !ok {
-			return bad(at, v, "%s is not of type 'object'", told(v))
+			return bad(at, v, "%s is not of type 'object'", shownValue(v))
 		}
 		known := make(map[string]bool, len(props))
 		for _, p := range props {
@@ -113,11 +113,11 @@ func list(least, most int, each rule) rule {
 		l, ok := v.([]any)
 		switch {
 		case !ok:
-			return bad(at, v, "%s is not of type 'array'", told(v))
+			return bad(at, v, "%s is not of type 'array'", shownValue(v))
 		case len(l) < least:
-			return bad(at, v, "%s is too short", told(v))
+			return bad(at, v, "%s is too short", shownValue(v))
 		case len(l) > most:
-			return bad(at, v, "%s is too long", told(v))
+			return bad(at, v, "%s is too long", shownValue(v))
 		}
 		for i, e := range l {
 			if err := each(at+"."+strconv.Itoa(i), e, minor); err != nil {
@@ -137,7 +137,7 @@ func unique(inner rule) rule {
 		seen := map[string]bool{}
 		for _, e := range v.([]any) {
 			if s, ok := e.(string); ok && seen[s] {
-				return bad(at, v, "%s has non-unique elements", told(v))
+				return bad(at, v, "%s has non-unique elements", shownValue(v))
 			} else if ok {
 				seen[s] = true
 			}
@@ -151,13 +151,13 @@ func text(least, most int) rule {
 	return func(at string, v any, _ int) error {
 		s, ok := v.(string)
 		if !ok {
-			return bad(at, v, "%s is not of type 'string'", told(v))
+			return bad(at, v, "%s is not of type 'string'", shownValue(v))
 		}
 		switch n := utf8.RuneCountInString(s); {
 		case n < least:
-			return bad(at, v, "'%s' is too short", told(v))
+			return bad(at, v, "'%s' is too short", shownValue(v))
 		case n > most:
-			return bad(at, v, "'%s' is too long", told(v))
+			return bad(at, v, "'%s' is too long", shownValue(v))
 		}
 		return nil
 	}
@@ -181,7 +181,7 @@ func like(least, most int, expression string) rule {
 			return err
 		}
 		if s := v.(string); !form.MatchString(s) {
-			return bad(at, v, "'%s' does not match '%s'", told(v), expression)
+			return bad(at, v, "'%s' does not match '%s'", shownValue(v), expression)
 		}
 		return nil
 	}
@@ -194,7 +194,7 @@ func named(at string, v any, minor int) error {
 	}
 	s := v.(string)
 	if strings.TrimSpace(s) != s || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return bad(at, v, "'%s' does not match a name: printable characters without leading or trailing whitespace", told(v))
+		return bad(at, v, "'%s' does not match a name: printable characters without leading or trailing whitespace", shownValue(v))
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func anything(string, any, int) error { return nil }
 
 func uuid(at string, v any, _ int) error {
 	if s, ok := v.(string); !ok || !record.IsUUID(s) {
-		return bad(at, v, "'%s' is not a 'uuid'", told(v))
+		return bad(at, v, "'%s' is not a 'uuid'", shownValue(v))
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func uuidOrNothing(at string, v any, minor int) error {
 func address(at string, v any, _ int) error {
 	s, ok := v.(string)
 	if _, err := netip.ParseAddr(s); !ok || err != nil {
-		return bad(at, v, "'%s' is not an IP address", told(v))
+		return bad(at, v, "'%s' is not an IP address", shownValue(v))
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func address(at string, v any, _ int) error {
 func oneOf(words ...string) rule {
 	return func(at string, v any, _ int) error {
 		if s, ok := v.(string); !ok || !slices.Contains(words, s) {
-			return bad(at, v, "'%s' is not one of ['%s']", told(v), strings.Join(words, "', '"))
+			return bad(at, v, "'%s' is not one of ['%s']", shownValue(v), strings.Join(words, "', '"))
 		}
 		return nil
 	}
@@ -249,7 +249,7 @@ var boolWords = map[string]bool{
 
 func boolean(at string, v any, _ int) error {
 	if _, ok := boolOf(v); !ok {
-		return bad(at, v, "%s is not a boolean", told(v))
+		return bad(at, v, "%s is not a boolean", shownValue(v))
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func integer(least, most int) rule {
 		n, ok := intOf(v)
 		switch {
 		case !ok:
-			return bad(at, v, "%s is not an integer", told(v))
+			return bad(at, v, "%s is not an integer", shownValue(v))
 		case n < least:
 			return bad(at, v, "%d is less than the minimum of %d", n, least)
 		case n > most:
@@ -301,7 +301,7 @@ func texts(most int) rule {
 	return func(at string, v any, minor int) error {
 		o, ok := v.(map[string]any)
 		if !ok {
-			return bad(at, v, "%s is not of type 'object'", told(v))
+			return bad(at, v, "%s is not of type 'object'", shownValue(v))
 		}
 		if len(o) > maxMetadata {
 			return problem.Forbiddenf("Quota exceeded, too many items: %d of at most %d in %s", len(o), maxMetadata, at)

@@ -13,8 +13,8 @@ import (
 
 const maxGiB = 1 << 20
 
-// wish is the body of a creation.
-type wish struct {
+// createBody is the body of a creation.
+type createBody struct {
 	Volume *struct {
 		Size        *json.Number       `json:"size"`
 		Name        *string            `json:"name"`
@@ -32,7 +32,7 @@ type wish struct {
 	} `json:"volume"`
 }
 
-func word(s *string) string {
+func trimmed(s *string) string {
 	if s == nil {
 		return ""
 	}
@@ -40,28 +40,28 @@ func word(s *string) string {
 }
 
 // volume checks the wish and makes it a record.
-func (w *wish) volume(by rights) (*compute.Volume, error) {
+func (w *createBody) volume(by rights) (*compute.Volume, error) {
 	g := w.Volume
 	if g == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute volume: it is required.")
 	}
 	for name, from := range map[string]*string{"imageRef": g.Image, "snapshot_id": g.Snapshot, "source_volid": g.Source, "backup_id": g.Backup} {
-		if word(from) != "" {
+		if trimmed(from) != "" {
 			return nil, problem.Invalidf("%s: no volume is filled here. %s", name, placeWords)
 		}
 	}
-	if t := word(g.Type); t != "" && t != typeName && t != typeID && t != "__DEFAULT__" {
+	if t := trimmed(g.Type); t != "" && t != typeName && t != typeID && t != "__DEFAULT__" {
 		return nil, problem.NotFoundf("Volume type with name %.64s could not be found: there is one, %s.", t, typeName)
 	}
 	if g.Multiattach != nil && *g.Multiattach {
 		return nil, problem.Invalidf("Volumes cannot be attached to several servers.")
 	}
-	v := &compute.Volume{Name: word(g.Name), Description: word(g.Description), Status: compute.VolumeAvailable, Metadata: map[string]string{}}
+	v := &compute.Volume{Name: trimmed(g.Name), Description: trimmed(g.Description), Status: compute.VolumeAvailable, Metadata: map[string]string{}}
 	if v.Name == "" {
-		v.Name = word(g.Display)
+		v.Name = trimmed(g.Display)
 	}
 	if v.Description == "" {
-		v.Description = word(g.Words)
+		v.Description = trimmed(g.Words)
 	}
 	if g.Size == nil {
 		return nil, problem.Invalidf("Invalid input for field/attribute size: the size in GiB is required, as the storage system has it.")
@@ -85,7 +85,7 @@ func checkWords(v *compute.Volume) error {
 }
 
 func (s *server) create(c *api.Call) error {
-	var body wish
+	var body createBody
 	if err := c.ReadInto(&body); err != nil {
 		return err
 	}
@@ -133,12 +133,12 @@ func (s *server) update(c *api.Call) error {
 	v, err := s.edit(c, func(v *compute.Volume) error {
 		for _, name := range []*string{body.Volume.Display, body.Volume.Name} {
 			if name != nil {
-				v.Name = word(name)
+				v.Name = trimmed(name)
 			}
 		}
 		for _, words := range []*string{body.Volume.Words, body.Volume.Description} {
 			if words != nil {
-				v.Description = word(words)
+				v.Description = trimmed(words)
 			}
 		}
 		if err := checkWords(v); err != nil || body.Volume.Metadata == nil {

@@ -140,7 +140,7 @@ type world struct {
 	seen []string
 }
 
-func newWorld(t *testing.T, road metal.Road, mode Mode) *world {
+func newWorld(t *testing.T, road metal.BootMethod, mode Mode) *world {
 	t.Helper()
 	guest, err := guestOnce()
 	if err != nil {
@@ -362,7 +362,7 @@ func addressServer(t *testing.T) {
 
 func TestProxyBoots(t *testing.T) {
 	roads := map[string]struct {
-		road metal.Road
+		road metal.BootMethod
 		file string
 		args func(*testing.T, *world) []string
 	}{

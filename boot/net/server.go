@@ -92,9 +92,9 @@ type Server struct {
 	cfg    Config
 	log    *slog.Logger
 	images *images
-	seen   *seen
+	seen   *contactLog
 	// reports bounds how often a machine is heard that fails.
-	reports *seen
+	reports *contactLog
 
 	poolMu sync.Mutex
 	pools  map[string][]*pool // by interface; of those that lease addresses

@@ -99,10 +99,10 @@ func openSite(t *testing.T, dir string, token string, c *centre) *Site {
 
 func volumePlan() wire.SitePlan {
 	return wire.SitePlan{NodeID: "n1", BootNumber: 3, Road: string(metal.RoadIPXE), Path: sitePath, MACs: []string{siteMAC}, CarryToken: true,
-		Token: wire.Told{Value: secret.New(agentSecret)},
+		Token: wire.RevealedSecret{Value: secret.New(agentSecret)},
 		Volumes: &wire.SiteVolumes{Initiator: "iqn.2026-01.example:n1", Root: &wire.SiteVolume{TargetID: "t1", Type: string(metal.ISCSI),
 			Paths: []wire.SiteVolumePath{{Host: "192.0.2.1", Port: 3260, IQN: "iqn.2026-01.example:disk", LUN: 1}},
-			Login: wire.SiteLogin{Username: "n1", Password: wire.Told{Value: secret.New(chapSecret)}}}}}
+			Login: wire.SiteLogin{Username: "n1", Password: wire.RevealedSecret{Value: secret.New(chapSecret)}}}}}
 }
 
 const goodToken = metal.SiteTokenMark + "x"

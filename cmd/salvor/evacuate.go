@@ -17,13 +17,13 @@ import (
 	"salvor/record"
 )
 
-var planThing = thing{
+var planThing = resourceSpec{
 	face: client.Native, path: "/plans", many: "plans", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate"}, ident: "PLAN", title: "plan", plural: "plans", columns: []string{"id", "host", "state", "drain", "servers", "by", "created_at"},
 	filters: []field{{flag: "host", filter: "host", usage: "the host, by UUID or name"}, {flag: "state", filter: "state", usage: "drafted, running, done, partly done or cancelled"}},
 }
 
-var moveThing = thing{
+var moveThing = resourceSpec{
 	face: client.Native, path: "/moves", many: "moves", make: "-", change: "-", drop: "-",
 	words: []string{"evacuate", "move"}, ident: "MOVE", title: "move", plural: "moves of servers from host to host",
 	columns: []string{"id", "server_id", "kind", "source", "destination", "disposition", "state", "problem"},

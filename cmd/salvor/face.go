@@ -16,9 +16,9 @@ import (
 	"salvor/record"
 )
 
-// thing is a kind of record of a face beside Ironic's: its commands are create, list, show, set and
+// resourceSpec is a kind of record of a face beside Ironic's: its commands are create, list, show, set and
 // delete, in the grammar of the openstack command.
-type thing struct {
+type resourceSpec struct {
 	face   client.Face
 	path   string // of the list, below the face
 	detail string // of the list with all fields, where that is another one
@@ -47,10 +47,10 @@ type thing struct {
 	example            string
 }
 
-func (k *thing) call() string { return "  salvor " + strings.Join(k.words, " ") + " " }
+func (k *resourceSpec) call() string { return "  salvor " + strings.Join(k.words, " ") + " " }
 
 // commands makes the commands of the kind.
-func (k *thing) commands(e *endpoint) []*cobra.Command {
+func (k *resourceSpec) commands(e *endpoint) []*cobra.Command {
 	all := []*cobra.Command{k.list(e), k.show(e)}
 	if k.make != "-" {
 		all = append(all, k.create(e))
@@ -67,21 +67,21 @@ func (k *thing) commands(e *endpoint) []*cobra.Command {
 	return all
 }
 
-func (k *thing) command(e *endpoint, short string) *cobra.Command {
+func (k *resourceSpec) command(e *endpoint, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: k.words[len(k.words)-1], Short: short, Example: k.example}
 	cmd.AddCommand(k.commands(e)...)
 	return cmd
 }
 
 // wrap puts a record under the key that stands for one.
-func (k *thing) wrap(r client.Record) any {
+func (k *resourceSpec) wrap(r client.Record) any {
 	if k.one == "" {
 		return r
 	}
 	return client.Record{k.one: r}
 }
 
-func (k *thing) ask(c *call, method, path string, query url.Values, body any) (client.Record, error) {
+func (k *resourceSpec) ask(c *call, method, path string, query url.Values, body any) (client.Record, error) {
 	var got client.Record
 	if err := c.api.Ask(c.context(), k.face, method, k.path+path, query, body, &got); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (k *thing) ask(c *call, method, path string, query url.Values, body any) (c
 }
 
 // all reads the list.
-func (k *thing) all(c *call, query url.Values) ([]client.Record, error) {
+func (k *resourceSpec) all(c *call, query url.Values) ([]client.Record, error) {
 	path := firstOf(k.detail, k.path)
 	var out []client.Record
 	for {
@@ -140,12 +140,12 @@ func allFields(r client.Record) []string {
 var wholeNumber = regexp.MustCompile(`^[0-9]+$`)
 
 // mayBeID tells whether the face can be asked for ident as it is. A path that would end in dots leads elsewhere.
-func (k *thing) mayBeID(ident string) bool {
+func (k *resourceSpec) mayBeID(ident string) bool {
 	return record.IsUUID(ident) || wholeNumber.MatchString(ident) || k.keyed && ident != "." && ident != ".."
 }
 
 // idsOf gives the ids of the records in a list whose name is ident.
-func (k *thing) idsOf(c *call, ident string, query url.Values) (ids []string, err error) {
+func (k *resourceSpec) idsOf(c *call, ident string, query url.Values) (ids []string, err error) {
 	found, err := k.all(c, query)
 	for _, r := range found {
 		if r.Text(firstOf(k.called, "name")) == ident {
@@ -156,7 +156,7 @@ func (k *thing) idsOf(c *call, ident string, query url.Values) (ids []string, er
 }
 
 // find gives the id of the one that is called ident, or ident itself where it is an id.
-func (k *thing) find(c *call, ident string) (string, error) {
+func (k *resourceSpec) find(c *call, ident string) (string, error) {
 	if ident == "" {
 		return "", usagef(c.Command, "an empty word names no %s", k.title)
 	}
@@ -223,7 +223,7 @@ func byServerName(name string) url.Values {
 }
 
 // read takes the flags that were given into a record.
-func (k *thing) read(c *call, fields []field) (client.Record, error) {
+func (k *resourceSpec) read(c *call, fields []field) (client.Record, error) {
 	record := client.Record{}
 	for _, f := range fields {
 		v, ok, err := f.value(c)
@@ -237,7 +237,7 @@ func (k *thing) read(c *call, fields []field) (client.Record, error) {
 	return record, nil
 }
 
-func (k *thing) create(e *endpoint) *cobra.Command {
+func (k *resourceSpec) create(e *endpoint) *cobra.Command {
 	o := &output{}
 	verb := firstOf(k.make, "create")
 	use, args := verb, cobra.NoArgs
@@ -274,7 +274,7 @@ func (k *thing) create(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *thing) list(e *endpoint) *cobra.Command {
+func (k *resourceSpec) list(e *endpoint) *cobra.Command {
 	o, long := &output{}, false
 	cmd := &cobra.Command{
 		Use: "list", Short: "List " + k.plural, Args: cobra.NoArgs, Example: k.call() + "list\n" + k.call() + "list -f json",
@@ -311,7 +311,7 @@ func (k *thing) list(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *thing) show(e *endpoint) *cobra.Command {
+func (k *resourceSpec) show(e *endpoint) *cobra.Command {
 	o := &output{}
 	cmd := &cobra.Command{
 		Use: "show " + k.ident, Short: "Show a " + k.title, Args: cobra.ExactArgs(1), Example: k.call() + "show NAME\n" + k.call() + "show NAME -f json",
@@ -334,7 +334,7 @@ func (k *thing) show(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *thing) set(e *endpoint) *cobra.Command {
+func (k *resourceSpec) set(e *endpoint) *cobra.Command {
 	var fields []field
 	if k.first != nil {
 		fields = append(fields, *k.first)
@@ -369,7 +369,7 @@ func (k *thing) set(e *endpoint) *cobra.Command {
 	return cmd
 }
 
-func (k *thing) remove(e *endpoint) *cobra.Command {
+func (k *resourceSpec) remove(e *endpoint) *cobra.Command {
 	verb := firstOf(k.drop, "delete")
 	cmd := &cobra.Command{
 		Use: verb + " " + k.ident + "...", Short: strings.ToUpper(verb[:1]) + verb[1:] + " " + k.plural, Args: cobra.MinimumNArgs(1), Example: k.call() + verb + " NAME",

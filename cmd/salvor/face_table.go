@@ -6,7 +6,7 @@ import (
 	"salvor/client"
 )
 
-var flavorThing = thing{
+var flavorThing = resourceSpec{
 	face: client.Compute, path: "/flavors", detail: "/flavors/detail", one: "flavor", many: "flavors", change: "-",
 	words: []string{"flavor"}, ident: "FLAVOR", keyed: true, title: "flavor", plural: "flavors", columns: []string{"id", "name", "ram", "disk", "vcpus"},
 	first: &field{flag: "name", usage: "the name"},
@@ -19,7 +19,7 @@ var flavorThing = thing{
 	example: "  salvor flavor create small --ram 512 --disk 2 --vcpus 1",
 }
 
-var keypairThing = thing{
+var keypairThing = resourceSpec{
 	face: client.Compute, path: "/os-keypairs", one: "keypair", many: "keypairs", change: "-",
 	words: []string{"keypair"}, ident: "KEYPAIR", keyed: true, title: "key pair", plural: "key pairs", columns: []string{"name", "fingerprint", "type"},
 	first:   &field{flag: "name", usage: "the name"},
@@ -27,7 +27,7 @@ var keypairThing = thing{
 	example: "  salvor keypair create me --public-key ~/.ssh/id_ed25519.pub",
 }
 
-var networkThing = thing{
+var networkThing = resourceSpec{
 	face: client.Native, path: "/networks", many: "networks",
 	words: []string{"network"}, ident: "NETWORK", named: byName, title: "network", plural: "networks", columns: []string{"id", "name", "bridge", "cidr"},
 	first: &field{flag: "name", usage: "the name"},
@@ -46,12 +46,12 @@ var networkThing = thing{
 }
 
 // usableThing is a network as those see it who may use it: the native list is for administrators.
-var usableThing = thing{
+var usableThing = resourceSpec{
 	face: client.Compute, path: "/os-networks", one: "network", many: "networks", called: "label", named: byLabel,
 	words: networkThing.words, ident: networkThing.ident, title: networkThing.title, plural: networkThing.plural,
 }
 
-var rescueImageThing = thing{
+var rescueImageThing = resourceSpec{
 	face: client.Native, path: "/rescue-images", many: "rescue_images", make: "add", change: "modify", drop: "remove",
 	words: []string{"rescue-image"}, ident: "RESCUE_IMAGE", named: byName, title: "rescue image", plural: "rescue images",
 	columns: []string{"id", "name", "kind", "location", "location_type", "target_os_family", "target_os", "default", "servers"},
@@ -80,14 +80,14 @@ var rescueImageThing = thing{
   salvor rescue-image modify 3 --default True`,
 }
 
-var sessionThing = thing{
+var sessionThing = resourceSpec{
 	face: client.Native, path: "/rescue-sessions", many: "rescue_sessions", make: "-", change: "-", drop: "-",
 	words: []string{"rescue-session"}, ident: "SERVER|NODE", keyed: true, title: "rescue session", plural: "rescue sessions of machines and servers",
 	columns: []string{"kind", "id", "name", "state", "started_at", "expires_at", "fingerprint"},
 	filters: []field{{flag: "kind", filter: "kind", usage: "only those of this kind: server or node"}},
 }
 
-var hostThing = thing{
+var hostThing = resourceSpec{
 	face: client.Native, path: "/hosts", many: "hosts", make: "-", change: "set", drop: "remove",
 	words: []string{"host"}, ident: "HOST", keyed: true, title: "host", plural: "hosts", columns: []string{"id", "name", "kind", "state", "status", "fenced", "suspected", "servers", "misplaced"},
 	fields: []field{
@@ -106,19 +106,19 @@ var hostThing = thing{
 	example:  "  salvor host set vm7 --disable --disable-reason 'new memory on Friday'\n  salvor host set vm7 --node rack1-7 --group racks-a-c",
 }
 
-var joinTokenThing = thing{
+var joinTokenThing = resourceSpec{
 	face: client.Native, path: "/join-tokens", many: "join_tokens", change: "-",
 	words: []string{"host", "token"}, ident: "TOKEN", title: "join token", plural: "join tokens", columns: []string{"id", "note", "expires_at", "used_by"},
 	fields: []field{
 		{flag: "note", usage: "what it is for"},
 		{flag: "host", usage: "the host for which it is, by UUID or name: one that is known and comes with a new key"},
-		{flag: "expires-in", form: lifeForm, usage: "how long it may be used, as 30m, 12h or seconds"},
+		{flag: "expires-in", form: durationForm, usage: "how long it may be used, as 30m, 12h or seconds"},
 	},
 	example: `  salvor host token create --note vm7 -f value -c token
   salvor host --controller https://salvor.example:6386 --join TOKEN      # on the host, once`,
 }
 
-var clusterThing = thing{
+var clusterThing = resourceSpec{
 	face: client.Native, path: "/clusters", many: "clusters", make: "-", change: "-", drop: "remove",
 	words: []string{"cluster"}, ident: "CLUSTER", title: "cluster", plural: "clusters", columns: []string{"id", "name", "kind", "url", "problem"},
 	dropWith: []field{{flag: "lost", usage: "why it is lost for good: it is removed though moves, clean-ups or fences of its nodes are open"}},
@@ -126,19 +126,19 @@ var clusterThing = thing{
 		"  salvor cluster add metal --ironic self",
 }
 
-var blockThing = thing{
+var blockThing = resourceSpec{
 	face: client.Block, path: "/volumes", detail: "/volumes/detail", one: "volume", many: "volumes", make: "-", change: "-", drop: "-",
 	words: []string{"volume"}, ident: "VOLUME", named: byName, title: "volume", plural: "volumes", columns: []string{"id", "name", "status", "size"},
 }
 
-var imageThing = thing{
+var imageThing = resourceSpec{
 	face: client.Image, path: "/images", many: "images", make: "-", change: "-",
 	words: []string{"image"}, ident: "IMAGE", named: byImageName, title: "image", plural: "images", columns: []string{"id", "name", "status", "disk_format", "size"},
 }
 
 // newFaceCommands are the commands of servers and of what they are made of.
 func newFaceCommands() []*cobra.Command {
-	of := func(k *thing, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
+	of := func(k *resourceSpec, short string, add ...func(*endpoint) *cobra.Command) *cobra.Command {
 		e := &endpoint{}
 		cmd := k.command(e, short)
 		e.flags(cmd)

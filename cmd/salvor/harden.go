@@ -18,5 +18,5 @@ func harden() error {
 	return nil
 }
 
-// privately has every file that this process makes be its user's alone, unless the code asks for less than that.
-func privately() { unix.Umask(0o077) }
+// setUmask has every file that this process makes be its user's alone, unless the code asks for less than that.
+func setUmask() { unix.Umask(0o077) }

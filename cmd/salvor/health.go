@@ -17,16 +17,16 @@ const (
 	pulsePatience = 10 * time.Second
 )
 
-// pulse asks whether the database answers. However many strangers want to know it, that costs one question a second, and one at a
+// databaseProbe asks whether the database answers. However many strangers want to know it, that costs one question a second, and one at a
 // time. It is safe for use by several goroutines.
-type pulse struct {
+type databaseProbe struct {
 	now  func() time.Time // nil: time.Now
 	mu   sync.Mutex
 	done time.Time
 	err  error
 }
 
-func (u *pulse) feel(ctx context.Context, question func(context.Context) error) error {
+func (u *databaseProbe) feel(ctx context.Context, question func(context.Context) error) error {
 	now := u.now
 	if now == nil {
 		now = time.Now

@@ -12,7 +12,7 @@ import (
 // TestPulse: however many strangers ask for our health, the database is asked once a second; a failure is not remembered.
 func TestPulse(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	u := pulse{now: func() time.Time { return at }}
+	u := databaseProbe{now: func() time.Time { return at }}
 	var asked atomic.Int32
 	var fault error
 	crowd := func(n int, want int32, err error) {

@@ -13,7 +13,7 @@ import (
 	"salvor/problem"
 )
 
-var hostGroupThing = thing{
+var hostGroupThing = resourceSpec{
 	face: client.Native, path: "/host-groups", many: "host_groups", make: "-", change: "-",
 	words: []string{"host", "group"}, ident: "GROUP", keyed: true, title: "host group", plural: "host groups",
 	columns: []string{"name", "healing", "self_fence", "require", "reimage", "max_hosts", "max_share", "parallel"},

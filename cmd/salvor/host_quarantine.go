@@ -37,7 +37,7 @@ func newQuarantineList(e *endpoint) *cobra.Command {
 			if err := o.check(c.Command); err != nil {
 				return err
 			}
-			disks := &thing{face: client.Native, path: hostThing.path + quarantinePath(c.args[0]), many: "quarantine"}
+			disks := &resourceSpec{face: client.Native, path: hostThing.path + quarantinePath(c.args[0]), many: "quarantine"}
 			found, err := disks.all(c, nil)
 			if err != nil {
 				return err

@@ -30,7 +30,7 @@ func TestHistoryIsPrunedAsOftenAsTheConfigurationSays(t *testing.T) {
 	p := &program{cfg: cfg, store: s, log: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- p.keepHouse(ctx) }()
+	go func() { done <- p.runJanitor(ctx) }()
 	defer func() { stop(); <-done }()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left, err := s.Events(t.Context(), job.Node("a"), 0, 10)

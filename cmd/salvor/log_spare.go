@@ -32,18 +32,18 @@ type alike struct {
 	left    int
 }
 
-// sparing is a handler that spares.
-type sparing struct {
+// dedupHandler is a handler that spares.
+type dedupHandler struct {
 	slog.Handler
 	*spare
 }
 
-func newSparing(h slog.Handler, now func() time.Time) sparing {
-	return sparing{h, &spare{now: now, alike: map[string]*alike{}}}
+func newSparing(h slog.Handler, now func() time.Time) dedupHandler {
+	return dedupHandler{h, &spare{now: now, alike: map[string]*alike{}}}
 }
 
 // Handle is slog.Handler's.
-func (h sparing) Handle(ctx context.Context, r slog.Record) error {
+func (h dedupHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn {
 		return h.Handler.Handle(ctx, r)
 	}
@@ -94,11 +94,11 @@ func (s *spare) count(words string) (left int, write bool) {
 }
 
 // WithAttrs is slog.Handler's.
-func (h sparing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return sparing{h.Handler.WithAttrs(attrs), h.spare}
+func (h dedupHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return dedupHandler{h.Handler.WithAttrs(attrs), h.spare}
 }
 
 // WithGroup is slog.Handler's.
-func (h sparing) WithGroup(name string) slog.Handler {
-	return sparing{h.Handler.WithGroup(name), h.spare}
+func (h dedupHandler) WithGroup(name string) slog.Handler {
+	return dedupHandler{h.Handler.WithGroup(name), h.spare}
 }

@@ -227,7 +227,7 @@ func countQuarantine(hosts []*compute.Host, tell func(*prometheus.Desc, float64,
 	}
 }
 
-func (c *fleetGauges) tellRows(rows *store.Census, tell func(*prometheus.Desc, float64, ...string)) {
+func (c *fleetGauges) tellRows(rows *store.RowCounts, tell func(*prometheus.Desc, float64, ...string)) {
 	for key, n := range rows.Jobs {
 		tell(jobsGauge, float64(n), key[0], key[1])
 	}

@@ -27,7 +27,7 @@ const (
 	documentForm      // JSON, a file, or - for standard input
 	nodeForm          // a node by UUID or name, sent as its UUID
 	fileForm          // a file whose text is sent
-	lifeForm          // how long something lasts, sent in seconds
+	durationForm      // how long something lasts, sent in seconds
 )
 
 // field is one field of a resource, with the commands that take it.
@@ -143,7 +143,7 @@ func (f field) parse(c *call, text string) (any, error) {
 			return nil, usagef(c.Command, "--%s %s: want a whole number", f.flag, text)
 		}
 		return n, nil
-	case lifeForm:
+	case durationForm:
 		d, err := lifetime(text)
 		if err != nil {
 			return nil, usagef(c.Command, "--%s: %w", f.flag, err)

@@ -88,7 +88,7 @@ func (p *program) tasks() []task {
 			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
 			return nil
 		}},
-		task{"housekeeping", p.keepHouse})
+		task{"housekeeping", p.runJanitor})
 }
 
 // apiDoors are the doors of people and of machines that boot.

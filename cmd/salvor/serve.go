@@ -119,7 +119,7 @@ type program struct {
 	log       *slog.Logger
 	state     *stateDir
 	key       *secret.Key
-	pulse     pulse
+	pulse     databaseProbe
 	rotation  *keyring.Ring
 	store     *store.Store
 	tokens    *access.Tokens  // nil: Keystone's are taken
@@ -149,7 +149,7 @@ type program struct {
 }
 
 func serve(ctx context.Context, cfg *config.Config, warnings []string) error {
-	privately()
+	setUmask()
 	if err := harden(); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"salvor/wire/native"
 )
 
-var serverThing = thing{
+var serverThing = resourceSpec{
 	face: client.Compute, path: "/servers", detail: "/servers/detail", one: "server", many: "servers", make: "-", change: "-", drop: "-",
 	words: []string{"server"}, ident: "SERVER", named: byServerName, everywhere: inEveryProject, title: "server", plural: "servers", columns: []string{"id", "name", "status", "addresses"},
 	filters: []field{

@@ -286,7 +286,7 @@ func fileVersion(path string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var siteThing = thing{
+var siteThing = resourceSpec{
 	face: client.Native, path: "/sites", many: "sites", change: "-", drop: "revoke",
 	words: []string{"site"}, ident: "SITE", named: byName, title: "site", plural: "sites", columns: []string{"id", "name", "conductor_group", "created_at"},
 	first:  &field{flag: "name", usage: "the name"},

@@ -28,7 +28,7 @@ import (
 	"salvor/store"
 )
 
-var tokenThing = thing{
+var tokenThing = resourceSpec{
 	face: client.Native, path: "/tokens", many: "tokens", make: "-", change: "-", drop: "revoke",
 	words: []string{"token"}, ident: "TOKEN", keyed: true, title: "token", plural: "tokens", named: byName,
 	columns: []string{"id", "name", "role", "scope", "project", "expires_at", "used_at"},

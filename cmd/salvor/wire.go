@@ -278,16 +278,16 @@ func (p *program) warnOfInterfaces() {
 	}
 }
 
-// houseTurn is how often ended jobs are dropped: asks pile up by the second.
-const houseTurn = 10 * time.Minute
+// janitorInterval is how often ended jobs are dropped: asks pile up by the second.
+const janitorInterval = 10 * time.Minute
 
-// keepHouse drops ended jobs, the rows of deleted servers, and old timeline rows as often as the configuration says.
-func (p *program) keepHouse(ctx context.Context) error {
+// runJanitor drops ended jobs, the rows of deleted servers, and old timeline rows as often as the configuration says.
+func (p *program) runJanitor(ctx context.Context) error {
 	var turns sync.WaitGroup
-	turns.Go(func() { everyTurn(ctx, houseTurn, houseTurn, p.unlessHeld(p.dropJobs)) })
-	turns.Go(func() { everyTurn(ctx, houseTurn, 24*time.Hour, p.unlessHeld(p.dropServers)) })
+	turns.Go(func() { everyTurn(ctx, janitorInterval, janitorInterval, p.unlessHeld(p.dropJobs)) })
+	turns.Go(func() { everyTurn(ctx, janitorInterval, 24*time.Hour, p.unlessHeld(p.dropServers)) })
 	if every := p.cfg.Conductor.NodeHistoryCleanupInterval; every > 0 {
-		turns.Go(func() { everyTurn(ctx, min(every, houseTurn), every, p.unlessHeld(p.dropHistory)) })
+		turns.Go(func() { everyTurn(ctx, min(every, janitorInterval), every, p.unlessHeld(p.dropHistory)) })
 	}
 	turns.Wait()
 	return nil

@@ -244,4 +244,4 @@ func (c *conversation) refusal(code int, body []byte) error {
 	return problem.Unavailablef("%d: %s", code, text)
 }
 
-func (c *conversation) said(text string) string { return driver.Said(text, c.secrets...) }
+func (c *conversation) said(text string) string { return driver.Sanitize(text, c.secrets...) }

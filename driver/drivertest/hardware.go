@@ -29,7 +29,7 @@ const (
 	image        = "http://user:" + mediumSecret + "@images.invalid/a.iso?sig=" + mediumSecret
 )
 
-func testParts(t *testing.T, r Rig) {
+func testParts(t *testing.T, r Machine) {
 	if r.Parts == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func testParts(t *testing.T, r Rig) {
 	testSteps(t, r)
 }
 
-func testModes(t *testing.T, r Rig) {
+func testModes(t *testing.T, r Machine) {
 	d, ok := r.Management.(driver.BootModes)
 	if !ok {
 		return
@@ -75,7 +75,7 @@ func testModes(t *testing.T, r Rig) {
 	}
 }
 
-func testLamps(t *testing.T, r Rig) {
+func testLamps(t *testing.T, r Machine) {
 	d, ok := r.Management.(driver.Indicators)
 	if !ok {
 		return
@@ -129,7 +129,7 @@ func inserted(t *testing.T, d driver.VirtualMedia, n *metal.Node) (images []stri
 	return images, filled
 }
 
-func testMedia(t *testing.T, r Rig) {
+func testMedia(t *testing.T, r Machine) {
 	d, ok := r.Management.(driver.VirtualMedia)
 	if !ok {
 		return
@@ -160,7 +160,7 @@ func testMedia(t *testing.T, r Rig) {
 }
 
 // testMediaOfBoot: what a boot of ours has inserted is neither replaced nor ejected, nor its path shown.
-func testMediaOfBoot(t *testing.T, r Rig, d driver.VirtualMedia) {
+func testMediaOfBoot(t *testing.T, r Machine, d driver.VirtualMedia) {
 	if r.Boot == nil {
 		return
 	}
@@ -186,13 +186,13 @@ func testMediaOfBoot(t *testing.T, r Rig, d driver.VirtualMedia) {
 	must(t, "clean up", r.Boot.CleanUpRamdisk(ctx, n))
 }
 
-// patience bounds the calls of a step that is under way.
-const patience = 20
+// stepPolls bounds the calls of a step that is under way.
+const stepPolls = 20
 
 // run does a step to its end.
-func (r Rig) run(t *testing.T, d driver.StepRunner, s metal.Step) {
+func (r Machine) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 	t.Helper()
-	for range patience {
+	for range stepPolls {
 		wait, err := d.RunStep(within(t, generous), r.Node, s)
 		must(t, s.Interface+"."+s.Step, err)
 		if !wait {
@@ -202,7 +202,7 @@ func (r Rig) run(t *testing.T, d driver.StepRunner, s metal.Step) {
 	t.Errorf("%s.%s does not end", s.Interface, s.Step)
 }
 
-func testSteps(t *testing.T, r Rig) {
+func testSteps(t *testing.T, r Machine) {
 	ctx, p := within(t, generous), r.Parts
 	runners := map[string]any{"management": r.Management, "bios": p.BIOS, "raid": p.RAID, "firmware": p.Firmware}
 	for _, kind := range slices.Sorted(maps.Keys(runners)) {
@@ -233,7 +233,7 @@ func testSteps(t *testing.T, r Rig) {
 	}
 }
 
-func (r Rig) setting(t *testing.T, name string) string {
+func (r Machine) setting(t *testing.T, name string) string {
 	t.Helper()
 	all, err := r.Parts.BIOS.BIOSSettings(within(t, generous), r.Node)
 	must(t, "read settings", err)
@@ -245,7 +245,7 @@ func (r Rig) setting(t *testing.T, name string) string {
 	return ""
 }
 
-func testBIOS(t *testing.T, r Rig) {
+func testBIOS(t *testing.T, r Machine) {
 	d, ok := r.Parts.BIOS.(driver.StepRunner)
 	if !ok {
 		return
@@ -267,7 +267,7 @@ func testBIOS(t *testing.T, r Rig) {
 	}
 }
 
-func testRAID(t *testing.T, r Rig) {
+func testRAID(t *testing.T, r Machine) {
 	d, ok := r.Parts.RAID.(driver.StepRunner)
 	if !ok {
 		return
@@ -298,7 +298,7 @@ func testRAID(t *testing.T, r Rig) {
 }
 
 // partOperations are what a BMC may be asked beside the duties of power and management.
-func (r Rig) partOperations() map[string]func(context.Context) error {
+func (r Machine) partOperations() map[string]func(context.Context) error {
 	ops := map[string]func(context.Context) error{}
 	if r.Parts == nil {
 		return ops

@@ -18,8 +18,8 @@ import (
 	"salvor/rescue"
 )
 
-// Rig is one machine, off and with its BMC well, and the interfaces under test.
-type Rig struct {
+// Machine is one machine, off and with its BMC well, and the interfaces under test.
+type Machine struct {
 	Node       *metal.Node
 	Power      driver.Power
 	Management driver.Management
@@ -44,7 +44,7 @@ type Rig struct {
 const Bound = 2 * time.Second
 
 // Run proves the contract. rig makes a fresh machine for each part.
-func Run(t *testing.T, rig func(*testing.T) Rig) {
+func Run(t *testing.T, rig func(*testing.T) Machine) {
 	t.Run("power", func(t *testing.T) { testPower(t, rig(t)) })
 	t.Run("soft off", func(t *testing.T) { testSoftOff(t, rig(t)) })
 	t.Run("boot device", func(t *testing.T) { testBootDevice(t, rig(t)) })
@@ -75,7 +75,7 @@ func must(t *testing.T, what string, err error) {
 	}
 }
 
-func testPower(t *testing.T, r Rig) {
+func testPower(t *testing.T, r Machine) {
 	ctx := within(t, generous)
 	if state, err := r.Power.PowerState(ctx, r.Node); err != nil || (r.On != nil && state != metal.PowerOff) {
 		t.Fatalf("power of a machine that is off: %q, %v", state, err)
@@ -98,7 +98,7 @@ func testPower(t *testing.T, r Rig) {
 	}
 }
 
-func testSoftOff(t *testing.T, r Rig) {
+func testSoftOff(t *testing.T, r Machine) {
 	ctx := within(t, generous)
 	must(t, "power on", r.Power.SetPower(ctx, r.Node, metal.PowerOn))
 	if err := r.Power.SoftOff(ctx, r.Node); err != nil && !problem.Is(err, problem.Unsupported) {
@@ -106,7 +106,7 @@ func testSoftOff(t *testing.T, r Rig) {
 	}
 }
 
-func testBootDevice(t *testing.T, r Rig) {
+func testBootDevice(t *testing.T, r Machine) {
 	ctx := within(t, generous)
 	devices, err := r.Management.BootDevices(ctx, r.Node)
 	must(t, "list", err)
@@ -129,7 +129,7 @@ func testBootDevice(t *testing.T, r Rig) {
 	}
 }
 
-func testRamdisk(t *testing.T, r Rig) {
+func testRamdisk(t *testing.T, r Machine) {
 	if r.Boot == nil {
 		return
 	}
@@ -171,7 +171,7 @@ func testRamdisk(t *testing.T, r Rig) {
 	}
 }
 
-func testGate(t *testing.T, r Rig) {
+func testGate(t *testing.T, r Machine) {
 	if r.Break == nil {
 		return
 	}
@@ -188,7 +188,7 @@ func testGate(t *testing.T, r Rig) {
 	}
 }
 
-func testWrong(t *testing.T, r Rig) {
+func testWrong(t *testing.T, r Machine) {
 	for name, change := range r.Wrong {
 		n := r.Node.Clone()
 		change(n)
@@ -201,7 +201,7 @@ func testWrong(t *testing.T, r Rig) {
 }
 
 // operations are all that a BMC may be asked.
-func (r Rig) operations() map[string]func(context.Context) error {
+func (r Machine) operations() map[string]func(context.Context) error {
 	n := r.Node
 	ops := map[string]func(context.Context) error{
 		"power state":     func(ctx context.Context) error { _, err := r.Power.PowerState(ctx, n); return err },
@@ -217,7 +217,7 @@ func (r Rig) operations() map[string]func(context.Context) error {
 	return ops
 }
 
-func testFault(t *testing.T, r Rig, f Fault) {
+func testFault(t *testing.T, r Machine, f Fault) {
 	if r.Break == nil || !r.Break(f) {
 		return
 	}
@@ -236,7 +236,7 @@ func testFault(t *testing.T, r Rig, f Fault) {
 }
 
 // testSlow: late is not wrong.
-func testSlow(t *testing.T, r Rig) {
+func testSlow(t *testing.T, r Machine) {
 	if r.Break == nil || !r.Break(Slow) {
 		return
 	}
@@ -245,7 +245,7 @@ func testSlow(t *testing.T, r Rig) {
 	}
 }
 
-func testLiar(t *testing.T, r Rig) {
+func testLiar(t *testing.T, r Machine) {
 	if r.Break == nil || !r.Break(Liar) {
 		return
 	}
@@ -265,7 +265,7 @@ func testLiar(t *testing.T, r Rig) {
 }
 
 // quiet proves that an error names the node and no secret, in one line.
-func (r Rig) quiet(t *testing.T, n *metal.Node, err error) {
+func (r Machine) quiet(t *testing.T, n *metal.Node, err error) {
 	t.Helper()
 	if err == nil {
 		return

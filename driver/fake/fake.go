@@ -101,7 +101,7 @@ func (Hardware) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot)
 		keepBoot(n, b)
 		return wait(ctx, n)
 	}
-	return problem.Invalidf("set boot device of node %s: fake: unknown device %q", n.ID, driver.Said(b.Device))
+	return problem.Invalidf("set boot device of node %s: fake: unknown device %q", n.ID, driver.Sanitize(b.Device))
 }
 
 // Inspect finds the properties that the record has already.

@@ -20,8 +20,8 @@ func node(id string) *metal.Node {
 var boot = Boot{Files: driver.BootFiles{URL: "http://192.0.2.1", APIURL: "http://192.0.2.1:6385"}}
 
 func TestContract(t *testing.T) {
-	drivertest.Run(t, func(*testing.T) drivertest.Rig {
-		return drivertest.Rig{
+	drivertest.Run(t, func(*testing.T) drivertest.Machine {
+		return drivertest.Machine{
 			Node: node("n1"), Power: Hardware{}, Management: Hardware{}, Boot: boot, Hidden: true,
 			Parts:   &drivertest.Parts{BIOS: BIOS{}, RAID: RAID{}, Firmware: Firmware{}, Console: Console{}, Vendor: Vendor{}, Setting: "ProcTurbo", Value: "Off"},
 			Ramdisk: driver.Ramdisk{Kernel: "/k", Image: "/r", Params: []string{"x=y"}, BootNumber: 1},

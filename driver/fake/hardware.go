@@ -22,8 +22,8 @@ func state(n *metal.Node, key string) any {
 	return all[key]
 }
 
-// keep leaves it in the node for the caller to store; nil forgets it.
-func keep(n *metal.Node, key string, v any) {
+// saveState leaves it in the node for the caller to store; nil forgets it.
+func saveState(n *metal.Node, key string, v any) {
 	old, _ := n.InternalInfo[StateKey].(map[string]any)
 	all := maps.Clone(old)
 	if all == nil {
@@ -40,14 +40,14 @@ func keep(n *metal.Node, key string, v any) {
 	n.InternalInfo = info
 }
 
-func words(v any) map[string]any {
+func stringMap(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
 }
 
 // with is a copy with one entry changed.
 func with(v any, key string, value any) map[string]any {
-	m := maps.Clone(words(v))
+	m := maps.Clone(stringMap(v))
 	if m == nil {
 		m = map[string]any{}
 	}
@@ -74,14 +74,14 @@ var (
 
 // bootOverride is the boot that was set; false where none was.
 func bootOverride(n *metal.Node) (rescue.Boot, bool) {
-	set := words(state(n, "boot"))
+	set := stringMap(state(n, "boot"))
 	device, _ := set["device"].(string)
 	persistent, _ := set["persistent"].(bool)
 	return rescue.Boot{Device: device, Persistent: persistent, Mode: driver.BootMode(n)}, set != nil
 }
 
 func keepBoot(n *metal.Node, b rescue.Boot) {
-	keep(n, "boot", map[string]any{"device": b.Device, "persistent": b.Persistent})
+	saveState(n, "boot", map[string]any{"device": b.Device, "persistent": b.Persistent})
 }
 
 // Restart succeeds.
@@ -123,9 +123,9 @@ func (Hardware) Indicators(ctx context.Context, n *metal.Node) (map[string]map[s
 // Indicator is what was set; off before.
 func (Hardware) Indicator(ctx context.Context, n *metal.Node, component, name string) (string, error) {
 	if _, ok := lamps[component][name]; !ok {
-		return "", problem.NotFoundf("node %s: fake: no indicator %s@%s", n.ID, driver.Said(name), driver.Said(component))
+		return "", problem.NotFoundf("node %s: fake: no indicator %s@%s", n.ID, driver.Sanitize(name), driver.Sanitize(component))
 	}
-	if set, ok := words(state(n, "indicators"))[name+"@"+component].(string); ok {
+	if set, ok := stringMap(state(n, "indicators"))[name+"@"+component].(string); ok {
 		return set, wait(ctx, n)
 	}
 	return "off", wait(ctx, n)
@@ -137,9 +137,9 @@ func (h Hardware) SetIndicator(ctx context.Context, n *metal.Node, component, na
 		return err
 	}
 	if lamp := lamps[component][name]; lamp.ReadOnly || !slices.Contains(lamp.States, to) {
-		return problem.Invalidf("node %s: fake: indicator %s@%s cannot be set to %s", n.ID, name, component, driver.Said(to))
+		return problem.Invalidf("node %s: fake: indicator %s@%s cannot be set to %s", n.ID, name, component, driver.Sanitize(to))
 	}
-	keep(n, "indicators", with(state(n, "indicators"), name+"@"+component, to))
+	saveState(n, "indicators", with(state(n, "indicators"), name+"@"+component, to))
 	return nil
 }
 
@@ -153,7 +153,7 @@ var drives = []struct {
 func (Hardware) Media(ctx context.Context, n *metal.Node) ([]metal.Medium, error) {
 	var out []metal.Medium
 	for _, d := range drives {
-		image, inserted := words(state(n, "media"))[d.device].(string)
+		image, inserted := stringMap(state(n, "media"))[d.device].(string)
 		out = append(out, metal.Medium{MediaTypes: d.types, Inserted: inserted, Image: image})
 	}
 	return out, wait(ctx, n)
@@ -164,7 +164,7 @@ func (Hardware) AttachMedium(ctx context.Context, n *metal.Node, m metal.MediumA
 	if err := wait(ctx, n); err != nil {
 		return err
 	}
-	keep(n, "media", with(state(n, "media"), m.DeviceType, metal.BareURL(m.ImageURL)))
+	saveState(n, "media", with(state(n, "media"), m.DeviceType, metal.BareURL(m.ImageURL)))
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (Hardware) DetachMedia(ctx context.Context, n *metal.Node, types []string) 
 	if err := wait(ctx, n); err != nil {
 		return err
 	}
-	left := maps.Clone(words(state(n, "media")))
+	left := maps.Clone(stringMap(state(n, "media")))
 	maps.DeleteFunc(left, func(device string, _ any) bool { return len(types) == 0 || slices.Contains(types, device) })
-	keep(n, "media", left)
+	saveState(n, "media", left)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func run(ctx context.Context, n *metal.Node, r driver.StepRunner, s metal.Step, 
 		return false, err
 	}
 	if !slices.ContainsFunc(offered, func(o driver.Step) bool { return o.Interface == s.Interface && o.Name == s.Step }) {
-		return false, problem.Invalidf("node %s: fake: no step %s.%s", n.ID, driver.Said(s.Interface), driver.Said(s.Step))
+		return false, problem.Invalidf("node %s: fake: no step %s.%s", n.ID, driver.Sanitize(s.Interface), driver.Sanitize(s.Step))
 	}
 	if err := wait(ctx, n); err != nil {
 		return false, err
@@ -210,7 +210,7 @@ type BIOS struct{}
 // BIOSSettings lists them.
 func (BIOS) BIOSSettings(ctx context.Context, n *metal.Node) ([]metal.BIOSSetting, error) {
 	var out []metal.BIOSSetting
-	for name, v := range words(state(n, "bios")) {
+	for name, v := range stringMap(state(n, "bios")) {
 		value, _ := v.(string)
 		out = append(out, metal.BIOSSetting{Name: name, Value: &value})
 	}
@@ -224,18 +224,18 @@ func (BIOS) Steps(context.Context, *metal.Node) ([]driver.Step, error) { return 
 func (b BIOS) RunStep(ctx context.Context, n *metal.Node, s metal.Step) (bool, error) {
 	return run(ctx, n, b, s, func() error {
 		if s.Step == "factory_reset" {
-			keep(n, "bios", nil)
+			saveState(n, "bios", nil)
 			return nil
 		}
 		wanted, err := driver.WantedSettings(s)
 		if err != nil {
 			return problem.Invalidf("node %s: fake: %w", n.ID, err)
 		}
-		next := words(state(n, "bios"))
+		next := stringMap(state(n, "bios"))
 		for name, v := range wanted {
 			next = with(next, name, metal.Text(v))
 		}
-		keep(n, "bios", next)
+		saveState(n, "bios", next)
 		return nil
 	})
 }
@@ -245,7 +245,7 @@ type RAID struct{}
 
 // RAIDConfig lists them.
 func (RAID) RAIDConfig(ctx context.Context, n *metal.Node) (metal.Object, error) {
-	return words(state(n, "raid")), wait(ctx, n)
+	return stringMap(state(n, "raid")), wait(ctx, n)
 }
 
 // Steps make and remove volumes.
@@ -255,14 +255,14 @@ func (RAID) Steps(context.Context, *metal.Node) ([]driver.Step, error) { return 
 func (r RAID) RunStep(ctx context.Context, n *metal.Node, s metal.Step) (bool, error) {
 	return run(ctx, n, r, s, func() error {
 		if s.Step == "delete_configuration" {
-			keep(n, "raid", nil)
+			saveState(n, "raid", nil)
 			return nil
 		}
 		disks, err := driver.WantedDisks(n, s)
 		if err != nil {
 			return problem.Invalidf("node %s: fake: %w", n.ID, err)
 		}
-		keep(n, "raid", map[string]any{"logical_disks": disks})
+		saveState(n, "raid", map[string]any{"logical_disks": disks})
 		return nil
 	})
 }
@@ -274,7 +274,7 @@ type Firmware struct{}
 func (Firmware) Components(ctx context.Context, n *metal.Node) ([]metal.FirmwareComponent, error) {
 	var out []metal.FirmwareComponent
 	for _, name := range []string{"bios", "bmc"} {
-		version, ok := words(state(n, "firmware"))[name].(string)
+		version, ok := stringMap(state(n, "firmware"))[name].(string)
 		if !ok {
 			version = "1.0"
 		}
@@ -295,13 +295,13 @@ func (f Firmware) RunStep(ctx context.Context, n *metal.Node, s metal.Step) (boo
 		if err != nil {
 			return problem.Invalidf("node %s: fake: %w", n.ID, err)
 		}
-		next := words(state(n, "firmware"))
+		next := stringMap(state(n, "firmware"))
 		for _, u := range updates {
 			if at, err := url.Parse(u.URL); err == nil {
 				next = with(next, u.Component, path.Base(at.Path))
 			}
 		}
-		keep(n, "firmware", next)
+		saveState(n, "firmware", next)
 		return nil
 	})
 }
@@ -334,7 +334,7 @@ var Methods = map[string]metal.VendorMethod{
 func (Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (any, error) {
 	bar, ok := c.Args["bar"]
 	if !ok {
-		return nil, problem.Invalidf("node %s: fake: method %s lacks the argument bar", n.ID, driver.Said(c.Method))
+		return nil, problem.Invalidf("node %s: fake: method %s lacks the argument bar", n.ID, driver.Sanitize(c.Method))
 	}
 	return bar == "kazoo", wait(ctx, n)
 }

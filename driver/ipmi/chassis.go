@@ -234,7 +234,7 @@ func wanted(b rescue.Boot) (flags, bool) {
 func (d *Driver) SetBootDevice(ctx context.Context, n *metal.Node, b rescue.Boot) error {
 	want, known := wanted(b)
 	if !known {
-		return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Said(b.Device))
+		return problem.Invalidf("set boot device of node %s: ipmi: unknown device %q", n.ID, driver.Sanitize(b.Device))
 	}
 	return d.with(ctx, n, "set boot device", func(ctx context.Context, c channel) error {
 		// Not every BMC has this parameter; one without it may forget the override after a minute.

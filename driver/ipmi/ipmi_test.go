@@ -161,11 +161,11 @@ func babbler(t *testing.T) int {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func rig(t *testing.T, c Client) drivertest.Rig {
+func rig(t *testing.T, c Client) drivertest.Machine {
 	s := startSim(t)
 	n := s.node()
 	d := &Driver{Lanes: &driver.Lanes{}, Client: c}
-	return drivertest.Rig{
+	return drivertest.Machine{
 		Node: n, Power: d, Management: d, On: s.on, Hidden: true,
 		Break: func(f drivertest.Fault) bool {
 			switch f {
@@ -206,7 +206,7 @@ func TestContract(t *testing.T) {
 		t.Run(string(c), func(t *testing.T) {
 			t.Parallel()
 			debian.Program(t, "ipmitool", "ipmitool")
-			drivertest.Run(t, func(t *testing.T) drivertest.Rig { return rig(t, c) })
+			drivertest.Run(t, func(t *testing.T) drivertest.Machine { return rig(t, c) })
 		})
 	}
 }

@@ -35,7 +35,7 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 	}()
 	api, err := client.NewClient(conf.host, conf.port, conf.username, conf.password.Reveal())
 	if err != nil {
-		return problem.Invalidf("%s", driver.Said(err.Error(), conf.password))
+		return problem.Invalidf("%s", driver.Sanitize(err.Error(), conf.password))
 	}
 	suites := make([]types.CipherSuiteID, 0, len(conf.ciphers))
 	for _, c := range conf.ciphers {
@@ -95,7 +95,7 @@ func (l *lan) fault(ctx context.Context, err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout(), strings.Contains(text, "no datagram matched"):
 		return driver.Trouble(context.DeadlineExceeded)
 	}
-	return problem.Unavailablef("%s", problem.Quote(driver.Said(text, l.conf.password)))
+	return problem.Unavailablef("%s", problem.Quote(driver.Sanitize(text, l.conf.password)))
 }
 
 // refusal tells why the BMC opened no session, or nil if it never said no. The library's

@@ -113,9 +113,9 @@ func (t *tool) fault(ctx context.Context, err error, words string) error {
 		return problem.Invalidf("the BMC takes none of the cipher suites %v; set %s: %w", t.conf.ciphers, CipherKey, errCipher)
 	}
 	if strings.Contains(words, "Address lookup for") {
-		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, problem.Quote(driver.Said(words, t.conf.password))))
+		return problem.Tries(driver.UnknownNameTries, problem.Unavailablef("nobody knows the name %s; is it spelled right? ipmitool: %s", t.conf.host, problem.Quote(driver.Sanitize(words, t.conf.password))))
 	}
-	return problem.Unavailablef("ipmitool: %s", problem.Quote(driver.Said(words, t.conf.password)))
+	return problem.Unavailablef("ipmitool: %s", problem.Quote(driver.Sanitize(words, t.conf.password)))
 }
 
 // clipped keeps the beginning of what is written to it.

@@ -34,7 +34,7 @@ const maxRaw = 200
 func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (any, error) {
 	netFn, command, data, err := decode(c)
 	if err != nil {
-		return nil, problem.Invalidf("vendor method %s of node %s: ipmi: %w", driver.Said(c.Method), n.ID, err)
+		return nil, problem.Invalidf("vendor method %s of node %s: ipmi: %w", driver.Sanitize(c.Method), n.ID, err)
 	}
 	return nil, v.Driver.with(ctx, n, "vendor method "+c.Method, func(ctx context.Context, ch channel) error {
 		_, err := ch.send(ctx, netFn, command, data...)
@@ -74,7 +74,7 @@ func rawBytes(text string) ([]byte, error) {
 	for _, word := range words {
 		b, err := strconv.ParseUint(word, 0, 8)
 		if err != nil {
-			return nil, problem.Invalidf("raw_bytes holds %s, which is no byte", driver.Said(word))
+			return nil, problem.Invalidf("raw_bytes holds %s, which is no byte", driver.Sanitize(word))
 		}
 		out = append(out, byte(b))
 	}

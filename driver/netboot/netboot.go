@@ -21,7 +21,7 @@ type SetURL func(ctx context.Context, n *metal.Node, url string) error
 // Boot is a boot interface of one road.
 type Boot struct {
 	files driver.BootFiles
-	road  metal.Road
+	road  metal.BootMethod
 	set   SetDevice
 	url   SetURL
 	// own brings the machine to iSCSI volumes without a script; nil where it cannot.

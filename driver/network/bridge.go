@@ -52,12 +52,12 @@ var _ driver.Network = (*Bridge)(nil)
 func NewBridge(bridges Bridges, tenants ...string) (*Bridge, error) {
 	for net, name := range bridges {
 		if name != "" && !linkName(name) {
-			return nil, problem.Invalidf("[bridge]%s_network: %q is no name of a Linux bridge", net, driver.Said(name))
+			return nil, problem.Invalidf("[bridge]%s_network: %q is no name of a Linux bridge", net, driver.Sanitize(name))
 		}
 	}
 	for _, name := range tenants {
 		if !linkName(name) {
-			return nil, problem.Invalidf("a tenants' bridge: %q is no name of a Linux bridge", driver.Said(name))
+			return nil, problem.Invalidf("a tenants' bridge: %q is no name of a Linux bridge", driver.Sanitize(name))
 		}
 	}
 	return &Bridge{bridges: maps.Clone(bridges), tenants: tenants}, nil
@@ -84,7 +84,7 @@ func (b *Bridge) bridge(p *metal.Port, net driver.Net) (string, error) {
 	}
 	if vif := p.VIF(); net == driver.Tenant && vif != "" {
 		if vif != name && !slices.Contains(b.tenants, vif) {
-			return "", problem.Invalidf("port %s: its VIF, or extra.%s, names %q, which is no bridge for tenants", p.Address, VIFKey, driver.Said(vif))
+			return "", problem.Invalidf("port %s: its VIF, or extra.%s, names %q, which is no bridge for tenants", p.Address, VIFKey, driver.Sanitize(vif))
 		}
 		name = vif
 	}

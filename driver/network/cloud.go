@@ -302,7 +302,7 @@ func classify(err error, op string) error {
 		}
 		return problem.Unavailablef("%s: %w", op, err)
 	}
-	words := problem.Quote(driver.Said(strings.TrimSpace(string(code.Body))))
+	words := problem.Quote(driver.Sanitize(strings.TrimSpace(string(code.Body))))
 	switch code.Actual {
 	case http.StatusNotFound:
 		return problem.NotFoundf("%s: Neutron has none", op)

@@ -101,7 +101,7 @@ func (d *Neutron) Attach(ctx context.Context, n *metal.Node, on []*metal.Port, n
 	} else {
 		err = d.bindTenant(ctx, n, on, net)
 	}
-	return said(err, "attach to", net, n)
+	return networkError(err, "attach to", net, n)
 }
 
 // Detach removes the ports of the network, or unbinds those of the tenant.
@@ -114,7 +114,7 @@ func (d *Neutron) Detach(ctx context.Context, n *metal.Node, on []*metal.Port, n
 	default:
 		err = d.leave(ctx, n, net)
 	}
-	return said(err, "detach from", net, n)
+	return networkError(err, "detach from", net, n)
 }
 
 var _ driver.NetworkReader = (*Neutron)(nil)
@@ -175,7 +175,7 @@ func (d *Neutron) boundVIFs(ctx context.Context, n *metal.Node, on []*metal.Port
 	}
 }
 
-func said(err error, op string, net driver.Net, n *metal.Node) error {
+func networkError(err error, op string, net driver.Net, n *metal.Node) error {
 	if err == nil {
 		return nil
 	}

@@ -167,7 +167,7 @@ func (b BIOS) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
 // RunStep does one of them.
 func (b BIOS) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
 	wait := false
-	err := b.Driver.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) (err error) {
+	err := b.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) (err error) {
 		switch step.Step {
 		case "apply_configuration":
 			wait, err = b.apply(ctx, n, s, step)
@@ -286,7 +286,7 @@ func (d *biosDoc) fit(wanted map[string]any) error {
 	for name, v := range wanted {
 		is, ok := d.Attributes[name]
 		if !ok {
-			unknown = append(unknown, driver.Said(name))
+			unknown = append(unknown, driver.Sanitize(name))
 			continue
 		}
 		text := metal.Text(v)

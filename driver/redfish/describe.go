@@ -46,7 +46,7 @@ func (d *Driver) DescribeBMC(ctx context.Context, n *metal.Node) (metal.BMC, err
 		for _, drive := range drives {
 			types := drive.MediaTypes
 			for _, t := range types[:min(len(types), maxSlots)] {
-				if t := driver.Said(t); !slices.Contains(out.Drives, t) && len(out.Drives) < maxSlots {
+				if t := driver.Sanitize(t); !slices.Contains(out.Drives, t) && len(out.Drives) < maxSlots {
 					out.Drives = append(out.Drives, t)
 				}
 			}

@@ -90,7 +90,7 @@ func (d *Driver) Steps(context.Context, *metal.Node) ([]driver.Step, error) { re
 
 // RunStep does one of them. A BMC that restarts does not answer for a while; whoever asks it next tries until it does.
 func (d *Driver) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
-	return false, d.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) error {
+	return false, d.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) error {
 		switch step.Step {
 		case "clear_job_queue":
 			return s.clearJobs()

@@ -51,7 +51,7 @@ func (b boot) targetOf(word string) (string, error) {
 	if known {
 		return "", problem.Invalidf("the BMC does not offer boot device %q", word)
 	}
-	return "", problem.Invalidf("unknown boot device %q", driver.Said(word))
+	return "", problem.Invalidf("unknown boot device %q", driver.Sanitize(word))
 }
 
 func modeOf(word string) string { return map[string]string{"uefi": modeUEFI, "bios": modeBIOS}[word] }

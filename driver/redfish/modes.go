@@ -100,7 +100,7 @@ func (d *Driver) SetBootMode(ctx context.Context, n *metal.Node, mode string) er
 		want := modeOf(mode)
 		switch {
 		case want == "":
-			return problem.Invalidf("unknown boot mode %q", driver.Said(mode))
+			return problem.Invalidf("unknown boot mode %q", driver.Sanitize(mode))
 		case sys.Boot.Mode == "":
 			return problem.Unsupportedf("the BMC does not let the boot mode be set")
 		case sys.Boot.Mode == want:

@@ -157,7 +157,7 @@ func (r RAID) Steps(context.Context, *metal.Node) ([]driver.Step, error) {
 // RunStep does one of them. A controller that works on it is asked again by and by.
 func (r RAID) RunStep(ctx context.Context, n *metal.Node, step metal.Step) (bool, error) {
 	wait := false
-	err := r.Driver.with(ctx, n, "step "+driver.Said(step.Interface+"."+step.Step), func(s *session) (err error) {
+	err := r.Driver.with(ctx, n, "step "+driver.Sanitize(step.Interface+"."+step.Step), func(s *session) (err error) {
 		all, err := s.controllers()
 		if err != nil {
 			return err
@@ -252,7 +252,7 @@ func (s *session) make(w logicalDisk, all []*controller) error {
 		return l.word == w.level
 	})
 	if i < 0 {
-		return problem.Unsupportedf("Redfish has no RAID level %s", driver.Said(w.level))
+		return problem.Unsupportedf("Redfish has no RAID level %s", driver.Sanitize(w.level))
 	}
 	level := levels[i]
 	for _, c := range all {
@@ -308,7 +308,7 @@ func (w logicalDisk) choose(c *controller, count int) []link {
 // delete removes a resource; one that is gone is success.
 func (s *session) delete(path string) error {
 	if !local(path) {
-		return problem.Unavailablef("it links to %s, which is no path on it", problem.Quote(driver.Said(path)))
+		return problem.Unavailablef("it links to %s, which is no path on it", problem.Quote(driver.Sanitize(path)))
 	}
 	resp, err := s.ask(http.MethodDelete, path, nil, nil)
 	if err != nil {

@@ -46,7 +46,7 @@ func node(address string) *metal.Node {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func rig(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Rig {
+func rig(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Machine {
 	bmc, server, n := machine(t)
 	bmc.Delay = 5 * time.Millisecond
 	if adjust != nil {
@@ -61,7 +61,7 @@ func rig(t *testing.T, adjust func(*drivertest.BMC, *metal.Node)) drivertest.Rig
 			t.Errorf("%d sessions were left open", bmc.Sessions())
 		}
 	})
-	return drivertest.Rig{
+	return drivertest.Machine{
 		Node: n, Power: d, Management: d, Boot: &Media{Driver: d, Files: files}, On: bmc.On,
 		Parts:   &drivertest.Parts{BIOS: BIOS{d}, RAID: RAID{d}, Firmware: Firmware{d}, Vendor: Vendor{d}, Setting: "Cores", Value: "8"},
 		Ramdisk: driver.Ramdisk{Kernel: "/k", Image: "/r", Params: []string{"a=b"}, BootNumber: 3, CarryToken: true},
@@ -99,7 +99,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			drivertest.Run(t, func(t *testing.T) drivertest.Rig {
+			drivertest.Run(t, func(t *testing.T) drivertest.Machine {
 				r := rig(t, adjust)
 				if name != "basic" && name != "session" {
 					r.Break = nil // faults take time, and these differ in what a well BMC wants

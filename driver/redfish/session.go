@@ -163,7 +163,7 @@ func (s *session) get(path string, doc any) (etag string, err error) {
 		return "", s.fault(err)
 	}
 	if err := json.Unmarshal(body, doc); err != nil {
-		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Said(path), s.said(err.Error()))
+		return "", problem.Unavailablef("its answer for %s makes no sense: %s", driver.Sanitize(path), s.said(err.Error()))
 	}
 	return resp.Header.Get("ETag"), nil
 }
@@ -218,7 +218,7 @@ func (s *session) patch(path, etag string, body any) error {
 
 // said quotes text of the BMC, with every form of the credentials masked.
 func (s *session) said(text string) string {
-	return problem.Quote(driver.Said(text, s.secrets()...))
+	return problem.Quote(driver.Sanitize(text, s.secrets()...))
 }
 
 func (s *session) secrets() []secret.Value {

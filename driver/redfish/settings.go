@@ -147,7 +147,7 @@ func trust(v any) (*tls.Config, error) {
 
 func pool(path string) (*x509.CertPool, error) {
 	// One answer for all that may be wrong: users of projects name the path, and are not to learn which files there are.
-	bad := problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Said(path))
+	bad := problem.Invalidf("%s %s is not a readable file of CA certificates", VerifyKey, driver.Sanitize(path))
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCA {
 		return nil, bad

@@ -34,7 +34,7 @@ func (v Vendor) Call(ctx context.Context, n *metal.Node, c metal.VendorCall) (an
 		return nil, v.eject(ctx, n, c.Args)
 	}
 	var answer any
-	err := v.Driver.with(ctx, n, "vendor method "+driver.Said(c.Method), func(s *session) error {
+	err := v.Driver.with(ctx, n, "vendor method "+driver.Sanitize(c.Method), func(s *session) error {
 		at, err := s.subscriptions()
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (s *session) terms(args metal.Object) (map[string]any, error) {
 			s.hideHeaders(list)
 		}
 		if !ok {
-			return nil, problem.Invalidf("%s is no argument of a subscription, or not of its type", driver.Said(key))
+			return nil, problem.Invalidf("%s is no argument of a subscription, or not of its type", driver.Sanitize(key))
 		}
 		body[key] = v
 	}
@@ -178,7 +178,7 @@ func (s *session) one(at string, args metal.Object) (string, error) {
 	}
 	i := slices.IndexFunc(all.Members, func(l link) bool { return strings.HasSuffix(strings.TrimRight(l.Path, "/"), "/"+url.PathEscape(id)) })
 	if i < 0 {
-		return "", problem.NotFoundf("the BMC has no subscription %s", driver.Said(id))
+		return "", problem.NotFoundf("the BMC has no subscription %s", driver.Sanitize(id))
 	}
 	return all.Members[i].Path, nil
 }

@@ -28,8 +28,8 @@ type Hypervisor struct {
 	broken map[string]error
 }
 
-// Deaf is the property of a machine whose system ignores that it is asked to power off.
-const Deaf = "fake_deaf"
+// IgnoresSoftOff is the property of a machine whose system ignores that it is asked to power off.
+const IgnoresSoftOff = "fake_deaf"
 
 // State is a guest as the hypervisor knows it.
 type State struct {
@@ -212,7 +212,7 @@ func (h *Hypervisor) SetPower(ctx context.Context, id string, p hypervisor.Power
 // turnOff ends a guest, and tells whether asking was enough. A deaf one is waited for without the lock.
 func (h *Hypervisor) turnOff(ctx context.Context, g *State, p hypervisor.Power) (soft bool) {
 	soft = p.Soft
-	if soft && g.Runs != nil && g.Runs.Machine[Deaf] != "" {
+	if soft && g.Runs != nil && g.Runs.Machine[IgnoresSoftOff] != "" {
 		h.mu.Unlock()
 		select {
 		case <-ctx.Done():

@@ -16,7 +16,7 @@ import (
 // TestContract: what every hypervisor must do.
 func TestContract(t *testing.T) {
 	h := New()
-	hypervisortest.Run(t, hypervisortest.Rig{
+	hypervisortest.Run(t, hypervisortest.Subject{
 		Hypervisor: h, Soft: time.Second, Deaf: 50 * time.Millisecond, Powers: []compute.Power{compute.PowerPaused, compute.PowerSaved},
 		Domain: func(_ *testing.T, listens bool) hypervisor.Domain {
 			id := uuid.NewString()
@@ -26,7 +26,7 @@ func TestContract(t *testing.T) {
 				Disks: []compute.SpecDisk{{Name: "vda", SizeGiB: 1}},
 			}}
 			if !listens {
-				d.Machine[Deaf] = "yes"
+				d.Machine[IgnoresSoftOff] = "yes"
 			}
 			return d
 		},

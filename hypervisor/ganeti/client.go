@@ -61,7 +61,7 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Scheme != "https" || base.Hostname() == "" || base.User != nil || base.RawQuery != "" {
-		return nil, problem.Invalidf("RAPI's address %q: want https://MASTER[:%s], without user and query", said(c.URL), defaultPort)
+		return nil, problem.Invalidf("RAPI's address %q: want https://MASTER[:%s], without user and query", sanitize(c.URL), defaultPort)
 	}
 	if base.Port() == "" {
 		base.Host = net.JoinHostPort(base.Hostname(), defaultPort)
@@ -103,7 +103,7 @@ func certificates(text string) ([]*x509.Certificate, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, problem.Invalidf("a certificate in it cannot be read: %s", said(err.Error()))
+			return nil, problem.Invalidf("a certificate in it cannot be read: %s", sanitize(err.Error()))
 		}
 		out = append(out, cert)
 	}
@@ -143,7 +143,7 @@ func (c *Client) get(ctx context.Context, limit int64, doc any, query url.Values
 		return err
 	}
 	if err := json.Unmarshal(body, doc); err != nil {
-		return problem.Unavailablef("RAPI of %s: the answer for %s makes no sense: %s", c.base.Host, path.Join(parts...), said(err.Error()))
+		return problem.Unavailablef("RAPI of %s: the answer for %s makes no sense: %s", c.base.Host, path.Join(parts...), sanitize(err.Error()))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (c *Client) submit(ctx context.Context, method string, body any, query url.
 	}
 	var id jobID
 	if err := json.Unmarshal(answer, &id); err != nil || id <= 0 {
-		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), said(string(answer)))
+		return 0, problem.Unavailablef("RAPI of %s: %s %s gave no job number but %s", c.base.Host, method, path.Join(parts...), sanitize(string(answer)))
 	}
 	return id, nil
 }
@@ -165,7 +165,7 @@ func (c *Client) submit(ctx context.Context, method string, body any, query url.
 func (c *Client) send(ctx context.Context, method string, limit int64, body any, query url.Values, parts ...string) ([]byte, error) {
 	for _, p := range parts {
 		if p == "" || p == "." || p == ".." || strings.ContainsFunc(p, unicode.IsControl) {
-			return nil, problem.Invalidf("RAPI: %q names nothing", said(p))
+			return nil, problem.Invalidf("RAPI: %q names nothing", sanitize(p))
 		}
 	}
 	at := c.base.JoinPath("2")
@@ -183,7 +183,7 @@ func (c *Client) send(ctx context.Context, method string, limit int64, body any,
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), content)
 	if err != nil {
-		return nil, problem.Invalidf("RAPI: %s", said(err.Error()))
+		return nil, problem.Invalidf("RAPI: %s", sanitize(err.Error()))
 	}
 	req.SetBasicAuth(c.conf.User, c.conf.Password.Reveal())
 	req.Header.Set("Content-Type", "application/json")
@@ -257,11 +257,11 @@ func (c *Client) refusal(code int, what string, answer []byte) error {
 
 // hide is text of the wire without the password, also where it quotes the header that holds it.
 func (c *Client) hide(text string) string {
-	return said(secret.Hide(text, c.conf.Password))
+	return sanitize(secret.Hide(text, c.conf.Password))
 }
 
-// said is foreign text for an error of ours: short and in one line.
-func said(text string) string {
+// sanitize is foreign text for an error of ours: short and in one line.
+func sanitize(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return ' '

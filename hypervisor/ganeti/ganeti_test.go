@@ -27,7 +27,7 @@ func TestContract(t *testing.T) {
 	f := newRAPI(t)
 	h := f.host(t)
 	number := 0
-	hypervisortest.Run(t, hypervisortest.Rig{
+	hypervisortest.Run(t, hypervisortest.Subject{
 		Hypervisor: h, Soft: 2 * time.Second, Deaf: time.Second,
 		Domain: func(_ *testing.T, listens bool) hypervisor.Domain {
 			number++

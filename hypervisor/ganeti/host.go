@@ -32,7 +32,7 @@ func (h Host) Inventory(ctx context.Context) (compute.Inventory, error) {
 	var n node
 	err := h.get(ctx, maxOne, &n, nil, "nodes", h.Node)
 	if problem.Is(err, problem.NotFound) {
-		return compute.Inventory{}, problem.NotFoundf("the cluster of %s has no node %s", h.base.Host, said(h.Node))
+		return compute.Inventory{}, problem.NotFoundf("the cluster of %s has no node %s", h.base.Host, sanitize(h.Node))
 	}
 	if err != nil {
 		return compute.Inventory{}, err
@@ -187,7 +187,7 @@ func (h Host) startup(ctx context.Context, name string) error {
 		return err
 	}
 	if !in.Running {
-		return problem.Conflictf("start instance %s: Ganeti says that it did, but it is %s", name, said(in.Status))
+		return problem.Conflictf("start instance %s: Ganeti says that it did, but it is %s", name, sanitize(in.Status))
 	}
 	return nil
 }

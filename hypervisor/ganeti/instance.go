@@ -202,7 +202,7 @@ func (c *Client) instance(ctx context.Context, name string) (*instance, error) {
 	in := &instance{}
 	err := c.get(ctx, maxOne, in, nil, "instances", name)
 	if problem.Is(err, problem.NotFound) {
-		return nil, problem.NotFoundf("the cluster of %s has no instance %s", c.base.Host, said(name))
+		return nil, problem.NotFoundf("the cluster of %s has no instance %s", c.base.Host, sanitize(name))
 	}
 	if err != nil {
 		return nil, err

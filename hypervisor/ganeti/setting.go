@@ -98,7 +98,7 @@ func cd(d hypervisor.Domain) (string, error) {
 		return d.RescueImage, nil
 	}
 	if !path.IsAbs(d.RescueImage) || path.Clean(d.RescueImage) != d.RescueImage || strings.ContainsRune(d.RescueImage, 0) {
-		return "", problem.Invalidf("rescue image %q: Ganeti needs a URL or a clean absolute path that is a file on every node, not %q", d.Rescue.Name, said(d.RescueImage))
+		return "", problem.Invalidf("rescue image %q: Ganeti needs a URL or a clean absolute path that is a file on every node, not %q", d.Rescue.Name, sanitize(d.RescueImage))
 	}
 	return d.RescueImage, nil
 }

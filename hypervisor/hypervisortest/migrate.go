@@ -45,7 +45,7 @@ func Migrate(t *testing.T, p Pair) {
 			continue
 		}
 		t.Run(part.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*waitTimeout)
 			defer cancel()
 			w := &way{Pair: p, T: t, ctx: ctx, from: p.From.(hypervisor.Migrator), to: p.To.(hypervisor.Migrator)}
 			w.here = p.Domain(t)

@@ -15,8 +15,8 @@ import (
 	"salvor/problem"
 )
 
-// Rig is a hypervisor under test, with nothing of ours on it. Each part of the suite removes what it defines.
-type Rig struct {
+// Subject is a hypervisor under test, with nothing of ours on it. Each part of the suite removes what it defines.
+type Subject struct {
 	Hypervisor hypervisor.Hypervisor
 	// Domain makes a server of its own. If it listens, its system ends when it is asked to, once Up has returned.
 	Domain func(t *testing.T, listens bool) hypervisor.Domain
@@ -36,18 +36,18 @@ type Rig struct {
 	SameName bool
 }
 
-// patience bounds each single wait; it is many times what any of them takes.
-const patience = 90 * time.Second
+// waitTimeout bounds each single wait; it is many times what any of them takes.
+const waitTimeout = 90 * time.Second
 
 // bench is a rig in one part of the suite.
 type bench struct {
-	Rig
+	Subject
 	*testing.T
 	ctx context.Context
 }
 
 // Run proves the contract, on one rig: its parts use servers of their own.
-func Run(t *testing.T, r Rig) {
+func Run(t *testing.T, r Subject) {
 	parts := []struct {
 		name string
 		run  func(*bench)
@@ -72,9 +72,9 @@ func Run(t *testing.T, r Rig) {
 			continue
 		}
 		t.Run(part.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*waitTimeout)
 			defer cancel()
-			part.run(&bench{Rig: r, T: t, ctx: ctx})
+			part.run(&bench{Subject: r, T: t, ctx: ctx})
 		})
 	}
 }
@@ -241,7 +241,7 @@ func (b *bench) deaf() {
 	if b.set(d, hypervisor.Power{State: compute.PowerOff, Soft: true, Within: b.Deaf}) {
 		b.Error("a deaf system is said to have listened")
 	}
-	if took := time.Since(start); took < b.Deaf || took > b.Deaf+patience/3 {
+	if took := time.Since(start); took < b.Deaf || took > b.Deaf+waitTimeout/3 {
 		b.Errorf("it took %s to give up waiting for %s", took, b.Deaf)
 	}
 }
@@ -339,7 +339,7 @@ func (b *bench) watch() {
 	go func() { ended <- watcher.Watch(ctx, changed) }()
 	d := b.made(false)
 	// The watch begins at some time of its own: whoever misses a change looks at all guests.
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitTimeout)
 	for seen := false; !seen; {
 		if time.Now().After(deadline) {
 			b.Fatal("no change was told")
@@ -363,7 +363,7 @@ func (b *bench) watch() {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			b.Errorf("the end of a watch: %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		b.Error("the watch does not end")
 	}
 }
@@ -379,7 +379,7 @@ func (b *bench) broken() {
 	_, err = b.Hypervisor.SetPower(b.ctx, d.ServerID, hypervisor.Power{State: compute.PowerOff})
 	b.wantKind("power off", err, problem.Unavailable)
 	mend()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitTimeout)
 	for {
 		_, err := b.Hypervisor.Guests(b.ctx)
 		if err == nil {

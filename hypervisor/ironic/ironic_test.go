@@ -107,7 +107,7 @@ func TestErrors(t *testing.T) {
 	}
 	x.say["PUT /v1/nodes/n1/states/provision"] = text(503, `{"error_message":"{\"faultstring\":\"too many nodes are deployed\"}"}`)
 	x.say["PUT /v1/nodes/n1/states/power"] = x.say["PUT /v1/nodes/n1/states/provision"]
-	ask := func() error { return e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.Wish{}) }
+	ask := func() error { return e.Ask(t.Context(), "n1", hypervisor.Deploy, hypervisor.NodeRequest{}) }
 	turn := func() error { return e.Switch(t.Context(), "n1", compute.PowerOff, false, 0) }
 	for name, do := range map[string]func() error{"deploy": ask, "power": turn} {
 		if err := do(); !problem.Is(err, problem.Unavailable) || problem.RetryAfterOf(err) <= 0 {
@@ -155,9 +155,9 @@ func TestDeeds(t *testing.T) {
 	}{
 		{func() error { return e.Claim(t.Context(), "n1", "s1") }, `PATCH /v1/nodes/n1 [{"op":"add","path":"/instance_uuid","value":"s1"}]`},
 		{func() error {
-			return e.Ask(t.Context(), "n1", hypervisor.Rescue, hypervisor.Wish{Password: secret.New("open")})
+			return e.Ask(t.Context(), "n1", hypervisor.Rescue, hypervisor.NodeRequest{Password: secret.New("open")})
 		}, `PUT /v1/nodes/n1/states/provision {"target":"rescue","rescue_password":"open"}`},
-		{func() error { return e.Ask(t.Context(), "n1", hypervisor.Undeploy, hypervisor.Wish{}) }, `PUT /v1/nodes/n1/states/provision {"target":"deleted"}`},
+		{func() error { return e.Ask(t.Context(), "n1", hypervisor.Undeploy, hypervisor.NodeRequest{}) }, `PUT /v1/nodes/n1/states/provision {"target":"deleted"}`},
 		{func() error { return e.Switch(t.Context(), "n1", compute.PowerOff, true, 90*time.Second) }, `PUT /v1/nodes/n1/states/power {"target":"soft power off","timeout":90}`},
 		{func() error { return e.Switch(t.Context(), "n1", compute.PowerOn, true, time.Second) }, `PUT /v1/nodes/n1/states/power {"target":"power on"}`},
 		{func() error {

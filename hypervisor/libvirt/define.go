@@ -60,7 +60,7 @@ func (h *Hypervisor) Define(ctx context.Context, d hypervisor.Domain) error {
 	if err := h.keepSecrets(ctx, d); err != nil {
 		return err
 	}
-	err = tell(ctx, h, "define server "+d.ServerID, h.opts.Timeout, func(c *rpc.Libvirt) error {
+	err = callOnly(ctx, h, "define server "+d.ServerID, h.opts.Timeout, func(c *rpc.Libvirt) error {
 		dom, err := c.DomainDefineXML(text)
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (h *Hypervisor) setSecret(ctx context.Context, id uuid.UUID, s chapSecret) 
 	if err != nil {
 		return fmt.Errorf("keep the password of %s: %w", s.usage, err)
 	}
-	return tell(ctx, h, "keep the password of "+s.usage, h.opts.Timeout, func(c *rpc.Libvirt) error {
+	return callOnly(ctx, h, "keep the password of "+s.usage, h.opts.Timeout, func(c *rpc.Libvirt) error {
 		made, err := c.SecretDefineXML(text, 0)
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func (h *Hypervisor) forgetSecret(ctx context.Context, id uuid.UUID) error {
 	h.mu.Lock()
 	delete(h.chap, id)
 	h.mu.Unlock()
-	err := tell(ctx, h, "forget the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) error {
+	err := callOnly(ctx, h, "forget the password of a volume", h.opts.Timeout, func(c *rpc.Libvirt) error {
 		s, err := c.SecretLookupByUUID(rpc.UUID(id))
 		if err != nil {
 			return err
@@ -251,7 +251,7 @@ func (h *Hypervisor) Remove(ctx context.Context, id string) error {
 	if err := h.destroy(ctx, dom); err != nil && !problem.Is(err, problem.NotFound) {
 		return err
 	}
-	err = tell(ctx, h, "remove guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+	err = callOnly(ctx, h, "remove guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
 		return c.DomainUndefineFlags(dom, rpc.DomainUndefineManagedSave|rpc.DomainUndefineSnapshotsMetadata|
 			rpc.DomainUndefineCheckpointsMetadata|rpc.DomainUndefineNvram)
 	})

@@ -125,7 +125,7 @@ func (h *Hypervisor) SetAutostart(ctx context.Context, id string, on bool) error
 	if on {
 		want = 1
 	}
-	return tell(ctx, h, "set the autostart of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error { return c.DomainSetAutostart(dom, want) })
+	return callOnly(ctx, h, "set the autostart of guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error { return c.DomainSetAutostart(dom, want) })
 }
 
 // fill takes over what a definition says of a guest's size and NICs.

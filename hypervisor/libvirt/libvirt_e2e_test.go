@@ -149,7 +149,7 @@ func TestRealDaemon(t *testing.T) {
 }
 
 func (y *yard) contract(t *testing.T) {
-	hypervisortest.Run(t, hypervisortest.Rig{
+	hypervisortest.Run(t, hypervisortest.Subject{
 		Hypervisor: y.Hypervisor, Domain: y.domain,
 		Up: func(t *testing.T, d hypervisor.Domain) { says(t, d, "TENANT up") },
 		Rescue: func(t *testing.T, d hypervisor.Domain) hypervisor.Domain {

@@ -144,8 +144,8 @@ func ask[T any](ctx context.Context, h *Hypervisor, what string, within time.Dur
 	}
 }
 
-// tell is ask for calls that answer nothing.
-func tell(ctx context.Context, h *Hypervisor, what string, within time.Duration, call func(*rpc.Libvirt) error) error {
+// callOnly is ask for calls that answer nothing.
+func callOnly(ctx context.Context, h *Hypervisor, what string, within time.Duration, call func(*rpc.Libvirt) error) error {
 	_, err := ask(ctx, h, what, within, func(c *rpc.Libvirt) (struct{}, error) { return struct{}{}, call(c) })
 	return err
 }

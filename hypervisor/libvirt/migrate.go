@@ -230,7 +230,7 @@ func (h *Hypervisor) Perform(ctx context.Context, id, peer string, cookie []byte
 		return a.cookie, a.err
 	case <-ctx.Done():
 	}
-	if err := tell(free, h, "stop to "+what, abortBound, func(c *rpc.Libvirt) error { return c.DomainAbortJob(dom) }); err != nil && !problem.Is(err, problem.Conflict) {
+	if err := callOnly(free, h, "stop to "+what, abortBound, func(c *rpc.Libvirt) error { return c.DomainAbortJob(dom) }); err != nil && !problem.Is(err, problem.Conflict) {
 		return nil, err
 	}
 	select {
@@ -314,7 +314,7 @@ func (h *Hypervisor) Confirm(ctx context.Context, id string, cookie []byte, canc
 	if cancelled {
 		no = 1
 	}
-	err = tell(ctx, h, "end the migration of guest "+dom.Name, h.opts.LongTimeout, func(c *rpc.Libvirt) error {
+	err = callOnly(ctx, h, "end the migration of guest "+dom.Name, h.opts.LongTimeout, func(c *rpc.Libvirt) error {
 		return c.DomainMigrateConfirm3Params(dom, nil, cookie, uint32(migrateFlags), no)
 	})
 	// A daemon that was asked before, or that lost the connection in between, knows of no migration: the guest itself tells how it is.

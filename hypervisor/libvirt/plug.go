@@ -104,7 +104,7 @@ func (h *Hypervisor) plugCall(ctx context.Context, dom rpc.Domain, device *libvi
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return tell(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) error {
+	return callOnly(ctx, h, what, h.opts.Timeout, func(c *rpc.Libvirt) error {
 		if on {
 			return c.DomainAttachDeviceFlags(dom, text, uint32(where))
 		}

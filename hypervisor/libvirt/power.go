@@ -62,7 +62,7 @@ func (h *Hypervisor) shutDown(ctx context.Context, dom rpc.Domain, within time.D
 		}
 		if time.Since(pressed) >= pressEvery {
 			pressed = time.Now()
-			err := tell(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
+			err := callOnly(ctx, h, "shut down guest "+dom.Name, h.opts.Timeout, func(c *rpc.Libvirt) error {
 				return c.DomainShutdownFlags(dom, rpc.DomainShutdownDefault)
 			})
 			// It may have ended since the look, and an agent in it may be deaf: the bound decides.
@@ -139,7 +139,7 @@ func (h *Hypervisor) reach(ctx context.Context, dom rpc.Domain, want compute.Pow
 			}
 		}
 		// A Conflict is a guest that changed since the look: the next look decides.
-		failed = tell(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
+		failed = callOnly(ctx, h, "make guest "+dom.Name+" "+string(want), h.opts.LongTimeout, func(c *rpc.Libvirt) error { return next(c, dom) })
 	}
 	if failed != nil {
 		return failed

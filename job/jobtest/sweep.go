@@ -41,8 +41,8 @@ type World struct {
 	Broken func(t *testing.T)
 }
 
-// patience bounds one run; a run takes milliseconds.
-const patience = 30 * time.Second
+// runTimeout bounds one run; a run takes milliseconds.
+const runTimeout = 30 * time.Second
 
 // Sweep runs every disturbance of the operation that fresh makes worlds for. Under -short and under the race detector it runs every
 // sixteenth, for there goroutines meet in the same ways; with SALVOR_SOAK it always runs all.
@@ -229,7 +229,7 @@ func crash(t *testing.T, w *World, m *mortal) {
 	m.dead = make(chan struct{})
 	stop := conduct(t, w, m)
 	w.Start(t)
-	deadline := time.After(patience)
+	deadline := time.After(runTimeout)
 wait:
 	for {
 		select {
@@ -253,7 +253,7 @@ wait:
 
 func await(t *testing.T, w *World) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(runTimeout); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		open := unended(t, w)
 		if len(open) == 0 {
 			return

@@ -22,8 +22,8 @@ const (
 	lastLook  = time.Second
 	// flight is how many nodes are on their way for each request that may be: most of them wait for the control plane.
 	flight = 6
-	// patience is how long one node may take to one state beside what its machine takes to boot.
-	patience = 10 * time.Minute
+	// stateTimeout is how long one node may take to one state beside what its machine takes to boot.
+	stateTimeout = 10 * time.Minute
 )
 
 // Enroll makes the nodes, active with systems of their own, as many at once as there are workers, and puts
@@ -227,7 +227,7 @@ func (p *pace) first() time.Duration {
 
 // ask has a node go to a state and waits until it is there and nobody works on it.
 func (f *Fleet) ask(ctx context.Context, i int, verb, want string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience+f.config.Boot)
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout+f.config.Boot)
 	defer cancel()
 	request := ironic.ProvisionRequest{Target: verb}
 	if verb == "rescue" {
@@ -274,7 +274,7 @@ func (f *Fleet) again(ctx context.Context, do func() error) error {
 
 // remove forgets one node; in maintenance that is possible in every state.
 func (f *Fleet) remove(ctx context.Context, i int) (gone bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	id := f.UUID(i)
 	for _, do := range []func() error{

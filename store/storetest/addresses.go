@@ -13,7 +13,7 @@ import (
 )
 
 func testNetworks(b *bench) {
-	shelf[compute.Network, compute.NetworkFilter]{b.s.Networks(), "Network", filled[compute.Network], (*compute.Network).Head,
+	tableCase[compute.Network, compute.NetworkFilter]{b.s.Networks(), "Network", filled[compute.Network], (*compute.Network).Head,
 		func(n *compute.Network) string { return n.Name }, []string{"name", "project"}}.test(b)
 	taken := filled[compute.Network](1)
 	taken.ID, taken.Name = "x", "x"

@@ -13,7 +13,7 @@ import (
 )
 
 func testFlavors(b *bench) {
-	shelf[compute.Flavor, compute.FlavorFilter]{b.s.Flavors(), "Flavor", filled[compute.Flavor], (*compute.Flavor).Head,
+	tableCase[compute.Flavor, compute.FlavorFilter]{b.s.Flavors(), "Flavor", filled[compute.Flavor], (*compute.Flavor).Head,
 		func(f *compute.Flavor) string { return f.Ref }, []string{"flavorid", "memory_mb", "root_gb", "vcpus", "name"}}.test(b)
 	taken := filled[compute.Flavor](1)
 	taken.ID, taken.Name = "x", "x"
@@ -34,7 +34,7 @@ func testFlavors(b *bench) {
 }
 
 func testImages(b *bench) {
-	shelf[compute.Image, compute.ImageFilter]{b.s.Images(), "Image", filled[compute.Image], (*compute.Image).Head, nil,
+	tableCase[compute.Image, compute.ImageFilter]{b.s.Images(), "Image", filled[compute.Image], (*compute.Image).Head, nil,
 		[]string{"name", "status", "size", "disk_format", "container_format"}}.test(b)
 	for i, v := range []string{"public", "private", "community"} {
 		b.do(func(tx job.Tx) error {
@@ -54,7 +54,7 @@ func testImages(b *bench) {
 }
 
 func testKeypairs(b *bench) {
-	shelf[compute.Keypair, compute.KeypairFilter]{b.s.Keypairs(), "Key pair", filled[compute.Keypair], (*compute.Keypair).Head, nil,
+	tableCase[compute.Keypair, compute.KeypairFilter]{b.s.Keypairs(), "Key pair", filled[compute.Keypair], (*compute.Keypair).Head, nil,
 		[]string{"name"}}.test(b)
 	taken := filled[compute.Keypair](1)
 	taken.ID = "x"
@@ -69,7 +69,7 @@ func testKeypairs(b *bench) {
 }
 
 func testVolumes(b *bench) {
-	shelf[compute.Volume, compute.VolumeFilter]{b.s.Volumes(), "Volume", filled[compute.Volume], (*compute.Volume).Head, nil,
+	tableCase[compute.Volume, compute.VolumeFilter]{b.s.Volumes(), "Volume", filled[compute.Volume], (*compute.Volume).Head, nil,
 		[]string{"name", "size", "status", "display_name"}}.test(b)
 	taken := filled[compute.Volume](1)
 	taken.ID = "x"
@@ -93,7 +93,7 @@ func filledHost(seed int) *compute.Host {
 }
 
 func testHosts(b *bench) {
-	shelf[compute.Host, compute.HostFilter]{b.s.Hosts(), "Host", filledHost, (*compute.Host).Head, nil, []string{"name", "zone"}}.test(b)
+	tableCase[compute.Host, compute.HostFilter]{b.s.Hosts(), "Host", filledHost, (*compute.Host).Head, nil, []string{"name", "zone"}}.test(b)
 	taken := filledHost(1)
 	taken.ID = "x"
 	refusedBoth(b, b.s.Hosts(), taken, filledHost(8), func(h *compute.Host) { h.ClusterID, h.Name = taken.ClusterID, taken.Name },
@@ -107,13 +107,13 @@ func testHosts(b *bench) {
 		"name": {compute.HostFilter{Name: "vm1"}, 2}, "kind": {compute.HostFilter{Kind: compute.AgentHost}, 2},
 		"cluster": {compute.HostFilter{ClusterID: taken.ClusterID}, 1},
 	})
-	shelf[compute.Cluster, compute.ClusterFilter]{b.s.Clusters(), "Cluster", filled[compute.Cluster], (*compute.Cluster).Head,
+	tableCase[compute.Cluster, compute.ClusterFilter]{b.s.Clusters(), "Cluster", filled[compute.Cluster], (*compute.Cluster).Head,
 		func(c *compute.Cluster) string { return c.Name }, []string{"name"}}.test(b)
 	cluster := filled[compute.Cluster](1)
 	cluster.ID = "x"
 	refusedBoth(b, b.s.Clusters(), cluster, filled[compute.Cluster](8), func(c *compute.Cluster) { c.Name = cluster.Name },
 		"A cluster with name "+cluster.Name+" already exists.")
-	shelf[compute.JoinToken, compute.JoinTokenFilter]{b.s.JoinTokens(), "Join token", filled[compute.JoinToken], (*compute.JoinToken).Head,
+	tableCase[compute.JoinToken, compute.JoinTokenFilter]{b.s.JoinTokens(), "Join token", filled[compute.JoinToken], (*compute.JoinToken).Head,
 		nil, nil}.test(b)
 	token := filled[compute.JoinToken](1)
 	token.ID = "x"
@@ -164,7 +164,7 @@ func inSession(image int64, expires time.Time) func(*compute.Server) {
 }
 
 func testServers(b *bench) {
-	shelf[compute.Server, compute.ServerFilter]{b.s.Servers(), "Server", filled[compute.Server], (*compute.Server).Head, nil,
+	tableCase[compute.Server, compute.ServerFilter]{b.s.Servers(), "Server", filled[compute.Server], (*compute.Server).Head, nil,
 		[]string{"display_name", "host", "user_id", "project_id", "vm_state", "power_state", "task_state", "availability_zone", "image_ref",
 			"instance_type_id", "locked", "key_name", "launched_at", "terminated_at"}}.test(b)
 	taken := filled[compute.Server](1)

@@ -13,7 +13,7 @@ import (
 )
 
 func testHostGroups(b *bench) {
-	shelf[compute.HostGroup, compute.HostGroupFilter]{b.s.HostGroups(), "Host group", filled[compute.HostGroup], (*compute.HostGroup).Head,
+	tableCase[compute.HostGroup, compute.HostGroupFilter]{b.s.HostGroups(), "Host group", filled[compute.HostGroup], (*compute.HostGroup).Head,
 		func(g *compute.HostGroup) string { return g.Name }, []string{"name"}}.test(b)
 	taken := filled[compute.HostGroup](1)
 	taken.ID = "x"
@@ -45,7 +45,7 @@ func (b *bench) receipt(id, host string, closed time.Time) *compute.Receipt {
 }
 
 func testReceipts(b *bench) {
-	shelf[compute.Receipt, compute.ReceiptFilter]{b.s.Receipts(), "Receipt", filled[compute.Receipt], (*compute.Receipt).Head, nil, []string{"host_id"}}.test(b)
+	tableCase[compute.Receipt, compute.ReceiptFilter]{b.s.Receipts(), "Receipt", filled[compute.Receipt], (*compute.Receipt).Head, nil, []string{"host_id"}}.test(b)
 	open := b.receipt("a", "h1", time.Time{})
 	b.receipt("b", "h1", beginning)
 	b.receipt("c", "h1", beginning)
@@ -132,7 +132,7 @@ func testMoveAgainstAdmission(b *bench) {
 }
 
 func testPlans(b *bench) {
-	shelf[compute.Plan, compute.PlanFilter]{b.s.Plans(), "Plan", filled[compute.Plan], (*compute.Plan).Head, nil, []string{"host_id", "state"}}.test(b)
+	tableCase[compute.Plan, compute.PlanFilter]{b.s.Plans(), "Plan", filled[compute.Plan], (*compute.Plan).Head, nil, []string{"host_id", "state"}}.test(b)
 	plan := func(id, host string, state compute.PlanState) *compute.Plan {
 		return &compute.Plan{Record: record.Record{ID: id}, HostID: host, State: state}
 	}
@@ -159,7 +159,7 @@ func moveOf(id, server, source string, state compute.MoveState, change ...func(*
 }
 
 func testMoves(b *bench) {
-	shelf[compute.Move, compute.MoveFilter]{b.s.Moves(), "Move", filled[compute.Move], (*compute.Move).Head, nil,
+	tableCase[compute.Move, compute.MoveFilter]{b.s.Moves(), "Move", filled[compute.Move], (*compute.Move).Head, nil,
 		[]string{"server_id", "source_id", "state", "updated_at"}}.test(b)
 	to := func(dest, plan, receipt string) func(*compute.Move) {
 		return func(m *compute.Move) {

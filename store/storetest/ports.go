@@ -136,12 +136,12 @@ func testContact(b *bench) {
 	if d := cmp.Diff(map[string]metal.Contact{"a": c}, many); d != "" {
 		b.Fatalf("contacts differ (-want +have):\n%s", d)
 	}
-	b.ok(b.s.SaveBeats(b.ctx, []metal.Beat{{NodeID: "a", Boot: 2, At: at.Add(time.Hour)}, {NodeID: "a", Boot: 3, At: at.Add(-time.Hour)},
+	b.ok(b.s.SaveBeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 2, At: at.Add(time.Hour)}, {NodeID: "a", Boot: 3, At: at.Add(-time.Hour)},
 		{NodeID: "b", Boot: 3, At: at}, {NodeID: "ghost", Boot: 3, At: at}}))
 	if now, err := b.s.Contact(b.ctx, nil, "a"); err != nil || now != c {
 		b.Errorf("times of another boot, and older ones, made it %+v, %v", now, err)
 	}
-	b.ok(b.s.SaveBeats(b.ctx, []metal.Beat{{NodeID: "a", Boot: 3, At: at.Add(time.Hour)}}))
+	b.ok(b.s.SaveBeats(b.ctx, []metal.HeartbeatTime{{NodeID: "a", Boot: 3, At: at.Add(time.Hour)}}))
 	if now, err := b.s.Contact(b.ctx, nil, "a"); err != nil || !now.HeartbeatAt.Equal(at.Add(time.Hour)) || now.Revision != c.Revision+1 {
 		b.Errorf("the time of a heartbeat made it %+v, %v", now, err)
 	}

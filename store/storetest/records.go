@@ -14,8 +14,8 @@ import (
 	"salvor/record"
 )
 
-// shelf is what the suite needs to know of a table to hold it to the contract.
-type shelf[R, F any] struct {
+// tableCase is what the suite needs to know of a table to hold it to the contract.
+type tableCase[R, F any] struct {
 	table record.Table[R, F]
 	title string
 	// full gives a record with every field filled; i keeps its keys apart.
@@ -27,7 +27,7 @@ type shelf[R, F any] struct {
 	sort []string
 }
 
-func (h shelf[R, F]) test(b *bench) {
+func (h tableCase[R, F]) test(b *bench) {
 	insert := func(r *R) error {
 		return b.s.Do(b.ctx, func(tx job.Tx) error { return h.table.Insert(tx, r) })
 	}
@@ -85,7 +85,7 @@ func (h shelf[R, F]) test(b *bench) {
 }
 
 // marks: a mark changes with its record, tells which records a list has, and is never that of another one.
-func (h shelf[R, F]) marks(b *bench, r *R) {
+func (h tableCase[R, F]) marks(b *bench, r *R) {
 	list, err := h.table.List(b.ctx, nil, *new(F), record.Page{SortKey: "uuid", Limit: 3})
 	b.ok(err)
 	look := func() (all []record.Mark, nums []int64) {
@@ -127,7 +127,7 @@ func (h shelf[R, F]) marks(b *bench, r *R) {
 	}
 }
 
-func (h shelf[R, F]) pages(b *bench, n int) {
+func (h tableCase[R, F]) pages(b *bench, n int) {
 	names := func(p record.Page) (out []string) {
 		b.Helper()
 		got, err := h.table.List(b.ctx, nil, *new(F), p)
@@ -172,7 +172,7 @@ func testPortgroup(b *bench) {
 			PhysicalNetwork: "net", Category: "c", DynamicPorts: true, Properties: metal.Object{"miimon": "100", "deep": map[string]any{"psk": "s"}},
 			Extra: metal.Object{"a": 1.0}, InternalInfo: metal.Object{"b": nil}}
 	}
-	shelf[metal.Portgroup, metal.PortgroupFilter]{b.s.Portgroups(), "Portgroup", full, (*metal.Portgroup).Head,
+	tableCase[metal.Portgroup, metal.PortgroupFilter]{b.s.Portgroups(), "Portgroup", full, (*metal.Portgroup).Head,
 		func(g *metal.Portgroup) string { return g.Name },
 		[]string{"name", "address", "mode", "node_uuid", "standalone_ports_supported", "physical_network", "category"}}.test(b)
 	one := full(1)
@@ -227,7 +227,7 @@ func testChassis(b *bench) {
 	full := func(i int) *metal.Chassis {
 		return &metal.Chassis{Description: fmt.Sprint("rack ", 9-i), Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.Chassis, metal.ChassisFilter]{b.s.Chassis(), "Chassis", full, (*metal.Chassis).Head, nil, []string{"description"}}.test(b)
+	tableCase[metal.Chassis, metal.ChassisFilter]{b.s.Chassis(), "Chassis", full, (*metal.Chassis).Head, nil, []string{"description"}}.test(b)
 }
 
 // testChassisHeld: between the look that a chassis is empty and its removal a node is put
@@ -274,7 +274,7 @@ func testConnectors(b *bench) {
 	full := func(i int) *metal.Connector {
 		return &metal.Connector{NodeID: "a", Type: "iqn", ConnectorID: fmt.Sprint("iqn.2026-01.x:", i), Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.Connector, metal.ConnectorFilter]{b.s.Connectors(), "Volume connector", full, (*metal.Connector).Head, nil,
+	tableCase[metal.Connector, metal.ConnectorFilter]{b.s.Connectors(), "Volume connector", full, (*metal.Connector).Head, nil,
 		[]string{"type", "connector_id", "node_uuid"}}.test(b)
 	b.node("b")
 	taken := full(1)
@@ -300,7 +300,7 @@ func testTargets(b *bench) {
 			Properties: metal.Object{"target_portal": "192.0.2.1:3260", "auth_username": "u", "auth_password": "p", "target_lun": 1.0,
 				"target_portals": []any{"a", "b"}}, Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.Target, metal.TargetFilter]{b.s.Targets(), "Volume target", full, (*metal.Target).Head, nil,
+	tableCase[metal.Target, metal.TargetFilter]{b.s.Targets(), "Volume target", full, (*metal.Target).Head, nil,
 		[]string{"volume_type", "volume_id", "boot_index", "node_uuid"}}.test(b)
 	taken := full(1)
 	taken.ID = "x"
@@ -319,7 +319,7 @@ func testAllocations(b *bench) {
 		return &metal.Allocation{Name: fmt.Sprint("claim-", i), NodeID: fmt.Sprint("n", i), ResourceClass: "gold", Traits: []string{"CUSTOM_A"}, CandidateNodes: []string{"x"},
 			State: metal.AllocationDone, LastError: "e", Owner: "o", ConductorGroup: "north", Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.Allocation, metal.AllocationFilter]{b.s.Allocations(), "Allocation", full, (*metal.Allocation).Head,
+	tableCase[metal.Allocation, metal.AllocationFilter]{b.s.Allocations(), "Allocation", full, (*metal.Allocation).Head,
 		func(a *metal.Allocation) string { return a.Name }, []string{"name", "state", "resource_class", "owner", "node_uuid", "last_error"}}.test(b)
 	taken := full(1)
 	taken.ID, taken.NodeID = "x", ""
@@ -342,7 +342,7 @@ func testSteps(b *bench) {
 	template := func(i int) *metal.DeployTemplate {
 		return &metal.DeployTemplate{Name: fmt.Sprint("CUSTOM_", i), Steps: steps, Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.DeployTemplate, metal.DeployTemplateFilter]{b.s.DeployTemplates(), "Deploy template", template, (*metal.DeployTemplate).Head,
+	tableCase[metal.DeployTemplate, metal.DeployTemplateFilter]{b.s.DeployTemplates(), "Deploy template", template, (*metal.DeployTemplate).Head,
 		func(d *metal.DeployTemplate) string { return d.Name }, []string{"name"}}.test(b)
 	taken := template(1)
 	taken.ID = "x"
@@ -352,7 +352,7 @@ func testSteps(b *bench) {
 	book := func(i int) *metal.Runbook {
 		return &metal.Runbook{Name: fmt.Sprint("BOOK_", i), Description: "d", Steps: steps, Traits: []string{"T"}, DisableRamdisk: true, Public: i == 1, Owner: "o", Extra: metal.Object{"a": "b"}}
 	}
-	shelf[metal.Runbook, metal.RunbookFilter]{b.s.Runbooks(), "Runbook", book, (*metal.Runbook).Head,
+	tableCase[metal.Runbook, metal.RunbookFilter]{b.s.Runbooks(), "Runbook", book, (*metal.Runbook).Head,
 		func(r *metal.Runbook) string { return r.Name }, []string{"name", "owner", "public"}}.test(b)
 	other := book(1)
 	other.ID = "x"
@@ -365,7 +365,7 @@ func testInspectionRules(b *bench) {
 		return &metal.InspectionRule{Description: "d", Priority: i % 3, Phase: "main", Scope: "s", Sensitive: true,
 			Conditions: []any{map[string]any{"op": "eq", "args": []any{1.0, "x"}}}, Actions: []any{map[string]any{"op": "set-attribute", "args": map[string]any{"a": "b"}}}}
 	}
-	shelf[metal.InspectionRule, metal.InspectionRuleFilter]{b.s.InspectionRules(), "Inspection rule", full, (*metal.InspectionRule).Head, nil,
+	tableCase[metal.InspectionRule, metal.InspectionRuleFilter]{b.s.InspectionRules(), "Inspection rule", full, (*metal.InspectionRule).Head, nil,
 		[]string{"priority", "phase", "scope", "description"}}.test(b)
 	counts(b, b.s.InspectionRules(), map[string]listing[metal.InspectionRuleFilter]{"phase": {metal.InspectionRuleFilter{Phase: "main"}, 4}, "scope": {metal.InspectionRuleFilter{Scope: "x"}, 0}})
 }

@@ -21,7 +21,7 @@ func rescueImage(i int) *rescue.Image {
 
 func testRescueImages(b *bench) {
 	t := b.s.RescueImages()
-	shelf[rescue.Image, rescue.ImageFilter]{t, "Rescue image", rescueImage, (*rescue.Image).Head, nil, []string{"name"}}.test(b)
+	tableCase[rescue.Image, rescue.ImageFilter]{t, "Rescue image", rescueImage, (*rescue.Image).Head, nil, []string{"name"}}.test(b)
 	taken := rescueImage(1)
 	taken.ID = "x"
 	refusedBoth(b, t, taken, rescueImage(8), func(i *rescue.Image) { i.Source.Location = taken.Source.Location },

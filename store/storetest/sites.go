@@ -11,7 +11,7 @@ func site(i int) *metal.Site { return filled[metal.Site](i) }
 
 func testSites(b *bench) {
 	t := b.s.Sites()
-	shelf[metal.Site, metal.SiteFilter]{t, "Site", site, (*metal.Site).Head, func(s *metal.Site) string { return s.Name }, []string{"name"}}.test(b)
+	tableCase[metal.Site, metal.SiteFilter]{t, "Site", site, (*metal.Site).Head, func(s *metal.Site) string { return s.Name }, []string{"name"}}.test(b)
 	taken := site(1)
 	taken.ID = "x"
 	refusedBoth(b, t, taken, site(8), func(s *metal.Site) { s.Name = taken.Name }, "A site with name "+taken.Name+" already exists.")

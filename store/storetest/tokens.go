@@ -16,7 +16,7 @@ func token(i int) *access.Token {
 
 func testTokens(b *bench) {
 	t := b.s.Tokens()
-	shelf[access.Token, access.TokenFilter]{t, "Token", token, (*access.Token).Head, func(t *access.Token) string { return t.Name }, []string{"name"}}.test(b)
+	tableCase[access.Token, access.TokenFilter]{t, "Token", token, (*access.Token).Head, func(t *access.Token) string { return t.Name }, []string{"name"}}.test(b)
 	taken := token(1)
 	taken.ID = "x"
 	refusedBoth(b, t, taken, token(8), func(t *access.Token) { t.Name = taken.Name }, "A token with name "+taken.Name+" already exists.")

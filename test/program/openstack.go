@@ -24,8 +24,8 @@ type OpenStack struct {
 	out *json.Decoder
 }
 
-// Said is what a command came to.
-type Said struct {
+// CommandResult is what a command came to.
+type CommandResult struct {
 	Status   int
 	Out, Err string
 }
@@ -63,12 +63,12 @@ func NewOpenStack(t testing.TB, url string, complaints io.Writer, env ...string)
 }
 
 // Run runs a command; that it failed is in its status.
-func (c *OpenStack) Run(t testing.TB, words ...string) Said {
+func (c *OpenStack) Run(t testing.TB, words ...string) CommandResult {
 	t.Helper()
 	if err := c.in.Encode(words); err != nil {
 		t.Fatalf("openstack %s: %v", strings.Join(words, " "), err)
 	}
-	var said Said
+	var said CommandResult
 	if err := c.out.Decode(&said); err != nil {
 		t.Fatalf("openstack %s: no answer: %v", strings.Join(words, " "), err)
 	}

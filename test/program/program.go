@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// patience bounds the start and the end of a process.
-const patience = 60 * time.Second
+// processTimeout bounds the start and the end of a process.
+const processTimeout = 60 * time.Second
 
 var build = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
@@ -141,7 +141,7 @@ func (s *Server) launch(listen string) error {
 		return nil
 	case <-ended:
 		return fmt.Errorf("salvor serve ended:\n%s", s.Log())
-	case <-time.After(patience):
+	case <-time.After(processTimeout):
 		s.Kill()
 		return fmt.Errorf("salvor serve did not start:\n%s", s.Log())
 	}
@@ -181,7 +181,7 @@ func (s *Server) Stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.ended:
-	case <-time.After(patience):
+	case <-time.After(processTimeout):
 		s.Kill()
 	}
 }

@@ -23,7 +23,7 @@ func newClient(t *testing.T, url string) *client {
 }
 
 // try runs a command.
-func (c *client) try(words ...string) program.Said {
+func (c *client) try(words ...string) program.CommandResult {
 	c.Helper()
 	return c.command.Run(c.T, words...)
 }

@@ -43,7 +43,7 @@ type Renewal struct {
 	Inventory json.RawMessage `json:"inventory,omitempty"` // compute.Inventory
 	Guests    json.RawMessage `json:"guests,omitempty"`    // [compute.Guest]
 	// Did are what reconciliation mended on its own, in words by server id.
-	Did []Deed `json:"did,omitempty"`
+	Did []LocalAction `json:"did,omitempty"`
 	// Watchdog is the identity of the hardware watchdog that is armed to reset the host when its lease lapses; empty: none is.
 	Watchdog string `json:"watchdog,omitempty"`
 	// Stopped: the host was told to stop its guests, and none of ours runs.
@@ -79,8 +79,8 @@ type Neighbour struct {
 	Reached bool   `json:"reached,omitempty"`
 }
 
-// Deed is what a host did without an order.
-type Deed struct {
+// LocalAction is what a host did without an order.
+type LocalAction struct {
 	ServerID string    `json:"server_id"`
 	Text     string    `json:"text"`
 	At       time.Time `json:"at"`

@@ -32,20 +32,20 @@ type SitePlans struct {
 
 // SitePlan is what a node has to boot now.
 type SitePlan struct {
-	NodeID     string       `json:"node_id"`
-	BootNumber int64        `json:"boot_number"`
-	Road       string       `json:"road"`
-	Path       string       `json:"path"` // random; part of every URL of this boot
-	URL        string       `json:"url"`  // base of those URLs
-	MACs       []string     `json:"macs"`
-	Kernel     SiteFile     `json:"kernel"`
-	Ramdisk    SiteFile     `json:"ramdisk"`
-	Image      SiteFile     `json:"image"`
-	Params     []string     `json:"params"`
-	CarryToken bool         `json:"carry_token"`
-	Token      Told         `json:"token"` // the agent token of this boot, where CarryToken
-	Persistent bool         `json:"persistent"`
-	Volumes    *SiteVolumes `json:"volumes"` // where the node boots from them
+	NodeID     string         `json:"node_id"`
+	BootNumber int64          `json:"boot_number"`
+	Road       string         `json:"road"`
+	Path       string         `json:"path"` // random; part of every URL of this boot
+	URL        string         `json:"url"`  // base of those URLs
+	MACs       []string       `json:"macs"`
+	Kernel     SiteFile       `json:"kernel"`
+	Ramdisk    SiteFile       `json:"ramdisk"`
+	Image      SiteFile       `json:"image"`
+	Params     []string       `json:"params"`
+	CarryToken bool           `json:"carry_token"`
+	Token      RevealedSecret `json:"token"` // the agent token of this boot, where CarryToken
+	Persistent bool           `json:"persistent"`
+	Volumes    *SiteVolumes   `json:"volumes"` // where the node boots from them
 }
 
 // SiteFile is a boot file: machines fetch URL themselves; Version names the bytes of a file of the
@@ -85,8 +85,8 @@ type SiteVolumePath struct {
 
 // SiteLogin is a CHAP name with its secret.
 type SiteLogin struct {
-	Username string `json:"username"`
-	Password Told   `json:"password"`
+	Username string         `json:"username"`
+	Password RevealedSecret `json:"password"`
 }
 
 // SiteWords are what a site saw of machines that boot.
@@ -102,8 +102,8 @@ type SiteWord struct {
 	Failed     string `json:"failed,omitempty"`
 }
 
-// Told is a secret that its JSON tells: whoever reads it needs it. Nothing else prints it.
-type Told struct{ secret.Value }
+// RevealedSecret is a secret that its JSON tells: whoever reads it needs it. Nothing else prints it.
+type RevealedSecret struct{ secret.Value }
 
 // MarshalJSON writes the secret itself.
-func (t Told) MarshalJSON() ([]byte, error) { return json.Marshal(t.Reveal()) }
+func (t RevealedSecret) MarshalJSON() ([]byte, error) { return json.Marshal(t.Reveal()) }

@@ -11,16 +11,16 @@ type Subject struct {
 	Name string `json:"name,omitempty"`
 }
 
-// Mood is what a Why comes down to: "idle", nothing is asked of it; "working", an action runs or is about to; "waiting", for a word
+// Status is what a Why comes down to: "idle", nothing is asked of it; "working", an action runs or is about to; "waiting", for a word
 // from outside that may well come; "stuck", it goes on only if somebody does something.
-type Mood string
+type Status string
 
 // Why answers GET /salvor/v1/{nodes|servers|hosts}/{ident}/why.
 type Why struct {
 	Subject Subject    `json:"subject"`
 	State   string     `json:"state"`           // "rescue wait", "active (rebooting)", "fenced"
 	Since   *time.Time `json:"since,omitempty"` // when it came into the state
-	Mood    Mood       `json:"mood"`
+	Mood    Status     `json:"mood"`
 	// Text is all of it as one paragraph in English.
 	Text string `json:"text"`
 	// WaitsFor ends the sentence "waits for ..."; empty: it waits for nothing.
@@ -33,7 +33,7 @@ type Why struct {
 	// Job is what works on it or waits; absent: nothing was asked.
 	Job *Job `json:"job,omitempty"`
 	// Words are what was heard last of each party, the newest first.
-	Words []Word `json:"words"`
+	Words []LastContact `json:"words"`
 	// Deadline is the next one; absent: there is none.
 	Deadline *Deadline `json:"deadline,omitempty"`
 	// Next are the commands to run next, the best first; none: nothing need be done.
@@ -61,8 +61,8 @@ type Job struct {
 	CreatedAt time.Time  `json:"created_at"`
 }
 
-// Word is the last that was heard of a party.
-type Word struct {
+// LastContact is the last that was heard of a party.
+type LastContact struct {
 	From string     `json:"from"` // "bmc", "agent", "lookup", "dhcp", "boot", "host", "cluster"
 	At   *time.Time `json:"at,omitempty"`
 	Text string     `json:"text"`

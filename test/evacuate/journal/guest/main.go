@@ -21,7 +21,7 @@ const (
 	// pace is the time between two entries.
 	pace = 20 * time.Millisecond
 	// disks may come late.
-	patience = 10 * time.Second
+	diskTimeout = 10 * time.Second
 )
 
 func main() {
@@ -84,7 +84,7 @@ func run() error {
 	}
 	found := map[string]bool{}
 	failed := make(chan error)
-	for end := time.Now().Add(patience); time.Now().Before(end) || len(found) == 0; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(diskTimeout); time.Now().Before(end) || len(found) == 0; time.Sleep(100 * time.Millisecond) {
 		disks, err := filepath.Glob("/sys/block/vd*")
 		if err != nil {
 			return err

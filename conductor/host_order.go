@@ -14,8 +14,8 @@ import (
 	"salvor/secret"
 )
 
-// errand is one thing that is to be done with a guest where it lives.
-type errand struct {
+// hostOrder is one thing that is to be done with a guest where it lives.
+type hostOrder struct {
 	verb   compute.Verb
 	args   compute.Args
 	secret compute.OrderSecret
@@ -31,12 +31,12 @@ const errandTries = 3
 
 // send has an errand run and goes on with its result. A host with an agent is given an order, and the job waits for the
 // answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
-func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e errand, then func(compute.Result) job.Outcome) job.Outcome {
+func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
 	return c.attempt(ctx, r, g, e, then, job.Fail)
 }
 
 // attempt is send for whoever goes another way when the errand fails.
-func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e errand, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
+func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
 	if g.host == nil {
 		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
 	}
@@ -98,7 +98,7 @@ func errandName(r *job.Run, v compute.Verb) string {
 }
 
 // issue gives the order out in the transaction that parks the job.
-func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o compute.Order) job.Outcome {
+func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder, o compute.Order) job.Outcome {
 	if logsIn(e.verb) {
 		if err := c.admitInitiators(ctx, g); err != nil {
 			return job.From(err)
@@ -130,7 +130,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e errand, o
 }
 
 // awaitAnswer parks the job; the host's latest word on a long errand goes to the timeline with that.
-func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e errand, progress string, commits ...func(job.Tx) error) job.Outcome {
+func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
 	what := "host " + g.host.Name + " to " + errandWords[e.verb]
 	if progress != "" {
 		what += " (" + progress + ")"

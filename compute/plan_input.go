@@ -9,8 +9,8 @@ import (
 )
 
 // outlook reads what a plan for a host is drafted from, in a few queries.
-func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*Outlook, error) {
-	o := &Outlook{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*Move{}, Images: map[string]*Image{}}
+func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*PlanInput, error) {
+	o := &PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*Move{}, Images: map[string]*Image{}}
 	for _, id := range w.Consent {
 		o.Consent[id] = true
 	}
@@ -68,7 +68,7 @@ func (s *Hosts) planned(ctx context.Context, host *Host, named []string) ([]*Ser
 }
 
 // readImages reads those that the servers' root disks were made from; what is not active is as good as gone.
-func (s *Hosts) readImages(ctx context.Context, o *Outlook) error {
+func (s *Hosts) readImages(ctx context.Context, o *PlanInput) error {
 	var ids []string
 	for _, srv := range o.Servers {
 		for _, d := range srv.Disks {

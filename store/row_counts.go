@@ -10,8 +10,8 @@ import (
 	"salvor/metal"
 )
 
-// Census counts rows for those who watch, by one query for each kind.
-type Census struct {
+// RowCounts counts rows for those who watch, by one query for each kind.
+type RowCounts struct {
 	// Jobs that have not ended, by kind and state; Oldest are the creation times of the oldest of each kind.
 	Jobs   map[[2]string]int
 	Oldest map[string]time.Time
@@ -32,8 +32,8 @@ type Census struct {
 var CensusAges = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
 
 // Census counts.
-func (s *Store) Census(ctx context.Context) (*Census, error) {
-	c := &Census{Jobs: map[[2]string]int{}, Oldest: map[string]time.Time{}, Nodes: map[string]int{}, Maintenance: map[string]int{}, Servers: map[string]int{},
+func (s *Store) Census(ctx context.Context) (*RowCounts, error) {
+	c := &RowCounts{Jobs: map[[2]string]int{}, Oldest: map[string]time.Time{}, Nodes: map[string]int{}, Maintenance: map[string]int{}, Servers: map[string]int{},
 		Ages: CensusAges, Heartbeats: make([]int, len(CensusAges)+1)}
 	for _, q := range []struct {
 		scan func(*sql.Rows) error
@@ -66,7 +66,7 @@ func (s *Store) Census(ctx context.Context) (*Census, error) {
 	return c, nil
 }
 
-func (c *Census) scanJob(r *sql.Rows) error {
+func (c *RowCounts) scanJob(r *sql.Rows) error {
 	var key [2]string
 	var n int
 	var created int64
@@ -80,7 +80,7 @@ func (c *Census) scanJob(r *sql.Rows) error {
 	return nil
 }
 
-func (c *Census) scanBacklog(r *sql.Rows) error {
+func (c *RowCounts) scanBacklog(r *sql.Rows) error {
 	var group string
 	var n int
 	var oldest int64
@@ -91,7 +91,7 @@ func (c *Census) scanBacklog(r *sql.Rows) error {
 	return nil
 }
 
-func (c *Census) scanServer(r *sql.Rows) error {
+func (c *RowCounts) scanServer(r *sql.Rows) error {
 	var state string
 	var n int
 	err := r.Scan(&state, &n)
@@ -100,7 +100,7 @@ func (c *Census) scanServer(r *sql.Rows) error {
 }
 
 // censusHeartbeats looks at nodes in states in which a ramdisk runs; one that has not been heard since its state began counts from then.
-func (s *Store) censusHeartbeats(ctx context.Context, c *Census) error {
+func (s *Store) censusHeartbeats(ctx context.Context, c *RowCounts) error {
 	q, now := &clause{}, micros(s.now())
 	var cases strings.Builder
 	for i, age := range c.Ages {

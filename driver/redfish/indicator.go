@@ -9,9 +9,9 @@ import (
 	"salvor/problem"
 )
 
-// lamp is the part of a system, a chassis or a drive that has a lamp: the newer
+// indicator is the part of a system, a chassis or a drive that has a lamp: the newer
 // property where the BMC knows it, else the older.
-type lamp struct {
+type indicator struct {
 	ID     string  `json:"Id"`
 	LED    *string `json:"IndicatorLED"`
 	Active *bool   `json:"LocationIndicatorActive"`
@@ -22,16 +22,16 @@ type lamp struct {
 // leds are the older property's words.
 var leds = []struct{ word, led string }{{"on", "Lit"}, {"off", "Off"}, {"blinking", "Blinking"}}
 
-func (l lamp) there() bool { return l.ID != "" && (l.LED != nil || l.Active != nil) }
+func (l indicator) there() bool { return l.ID != "" && (l.LED != nil || l.Active != nil) }
 
-func (l lamp) states() []string {
+func (l indicator) states() []string {
 	if l.Active != nil {
 		return []string{"off", "on"}
 	}
 	return []string{"blinking", "off", "on"}
 }
 
-func (l lamp) state() string {
+func (l indicator) state() string {
 	if l.Active != nil {
 		return map[bool]string{true: "on", false: "off"}[*l.Active]
 	}
@@ -44,7 +44,7 @@ func (l lamp) state() string {
 }
 
 // order is the change that sets a state.
-func (l lamp) order(state string) map[string]any {
+func (l indicator) order(state string) map[string]any {
 	if l.Active != nil {
 		return map[string]any{"LocationIndicatorActive": state == "on"}
 	}
@@ -57,7 +57,7 @@ func (l lamp) order(state string) map[string]any {
 }
 
 // lamps reads those of the system, its chassis and its drives, by Ironic's words for components.
-func (s *session) lamps() (map[string][]lamp, error) {
+func (s *session) lamps() (map[string][]indicator, error) {
 	sys, err := s.read()
 	if err != nil {
 		return nil, err
@@ -67,10 +67,10 @@ func (s *session) lamps() (map[string][]lamp, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]lamp{}
+	out := map[string][]indicator{}
 	for component, links := range paths {
 		for _, at := range links[:min(len(links), maxParts)] {
-			one := lamp{path: at.Path}
+			one := indicator{path: at.Path}
 			if one.etag, err = s.get(at.Path, &one); err != nil {
 				return nil, err
 			}
@@ -111,14 +111,14 @@ func (d *Driver) Indicator(ctx context.Context, n *metal.Node, component, name s
 	return state, err
 }
 
-func (s *session) lamp(component, name string) (lamp, error) {
+func (s *session) lamp(component, name string) (indicator, error) {
 	all, err := s.lamps()
 	if err != nil {
-		return lamp{}, err
+		return indicator{}, err
 	}
-	i := slices.IndexFunc(all[component], func(l lamp) bool { return l.ID == name })
+	i := slices.IndexFunc(all[component], func(l indicator) bool { return l.ID == name })
 	if i < 0 {
-		return lamp{}, problem.NotFoundf("there is no indicator %s@%s", driver.Said(name), driver.Said(component))
+		return indicator{}, problem.NotFoundf("there is no indicator %s@%s", driver.Sanitize(name), driver.Sanitize(component))
 	}
 	return all[component][i], nil
 }
@@ -131,7 +131,7 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 			return err
 		}
 		if !slices.Contains(l.states(), state) {
-			return problem.Invalidf("indicator %s@%s cannot be set to %s", driver.Said(name), driver.Said(component), driver.Said(state))
+			return problem.Invalidf("indicator %s@%s cannot be set to %s", driver.Sanitize(name), driver.Sanitize(component), driver.Sanitize(state))
 		}
 		if l.state() == state {
 			return nil
@@ -140,7 +140,7 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 			return err
 		}
 		done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
-			now := lamp{}
+			now := indicator{}
 			_, err := s.get(l.path, &now)
 			return err == nil && now.there() && now.state() == state, err
 		})

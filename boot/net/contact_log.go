@@ -12,8 +12,8 @@ const (
 	maxSeen   = 4096
 )
 
-// seen tells of contacts, but not of each of many alike.
-type seen struct {
+// contactLog tells of contacts, but not of each of many alike.
+type contactLog struct {
 	to    func(*metal.Node, string)
 	now   func() time.Time
 	pause time.Duration
@@ -28,18 +28,18 @@ type seenKey struct {
 	what string
 }
 
-func newSeen(to func(*metal.Node, string), pause time.Duration) *seen {
-	return &seen{to: to, now: time.Now, pause: pause, last: map[seenKey]time.Time{}}
+func newSeen(to func(*metal.Node, string), pause time.Duration) *contactLog {
+	return &contactLog{to: to, now: time.Now, pause: pause, last: map[seenKey]time.Time{}}
 }
 
-func (s *seen) tell(n *metal.Node, what string) {
+func (s *contactLog) tell(n *metal.Node, what string) {
 	if s.to == nil || !s.fresh(seenKey{n.ID, n.BootNumber, what}) {
 		return
 	}
 	s.to(n, what)
 }
 
-func (s *seen) fresh(key seenKey) bool {
+func (s *contactLog) fresh(key seenKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()

@@ -18,10 +18,10 @@ const flushMost = 250
 // provenMost bounds the heartbeats that are remembered; past it all are forgotten, and each is looked at in full once more.
 const provenMost = 1 << 18
 
-// heard keeps the times of heartbeats that changed nothing until they are written
+// pendingHeartbeats keeps the times of heartbeats that changed nothing until they are written
 // together: a fleet that only says it lives must not cost a commit a word. It also
 // remembers whose heartbeats these were, so that the next need not be proved anew.
-type heard struct {
+type pendingHeartbeats struct {
 	mu     sync.Mutex
 	times  map[string]lastBeat
 	proven map[string]proof
@@ -39,7 +39,7 @@ type proof struct {
 	token         string // digest
 }
 
-func (h *heard) prove(nodeID string, p proof) {
+func (h *pendingHeartbeats) prove(nodeID string, p proof) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.proven == nil || len(h.proven) >= provenMost {
@@ -48,14 +48,14 @@ func (h *heard) prove(nodeID string, p proof) {
 	h.proven[nodeID] = p
 }
 
-func (h *heard) proofOf(nodeID string) (proof, bool) {
+func (h *pendingHeartbeats) proofOf(nodeID string) (proof, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, ok := h.proven[nodeID]
 	return p, ok
 }
 
-func (h *heard) put(nodeID string, b lastBeat) {
+func (h *pendingHeartbeats) put(nodeID string, b lastBeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.times == nil {
@@ -64,7 +64,7 @@ func (h *heard) put(nodeID string, b lastBeat) {
 	h.times[nodeID] = b
 }
 
-func (h *heard) take() map[string]lastBeat {
+func (h *pendingHeartbeats) take() map[string]lastBeat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	taken := h.times
@@ -73,15 +73,15 @@ func (h *heard) take() map[string]lastBeat {
 }
 
 // putBack keeps what could not be written, unless something newer came.
-func (h *heard) putBack(times map[string]lastBeat) {
+func (h *pendingHeartbeats) putBack(times map[string]lastBeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.Copy(times, h.times)
 	h.times = times
 }
 
-// nothingNew tells whether a heartbeat only says that its agent still lives.
-func nothingNew(n *Node, c Contact, h Heartbeat) bool {
+// isUnchanged tells whether a heartbeat only says that its agent still lives.
+func isUnchanged(n *Node, c Contact, h Heartbeat) bool {
 	return !awaited(n) && c.says(n.BootNumber, h)
 }
 
@@ -158,9 +158,9 @@ func (s *Nodes) onlyLives(n *Node, h Heartbeat) {
 // FlushHeartbeats writes the times of heartbeats that said nothing new, many in one transaction, and the counts of refused ones.
 func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
 	times := s.heard.take()
-	var beats []Beat
+	var beats []HeartbeatTime
 	for _, id := range slices.Sorted(maps.Keys(times)) {
-		beats = append(beats, Beat{NodeID: id, Boot: times[id].boot, At: times[id].at})
+		beats = append(beats, HeartbeatTime{NodeID: id, Boot: times[id].boot, At: times[id].at})
 	}
 	for some := range slices.Chunk(beats, flushMost) {
 		if err := s.store.SaveBeats(ctx, some); err != nil {

@@ -33,7 +33,7 @@ func (a *Agent) orders(at *doors) (map[string]step.Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	hands := &step.Hands{
+	hands := &step.Runner{
 		Root: a.config.Root, Version: a.config.Version, HTTP: image.Client(trust), Memory: spare(), Log: a.log, Ready: a.disksReady,
 	}
 	if s := a.session; s.answer != nil {

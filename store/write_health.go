@@ -7,15 +7,15 @@ import (
 	"salvor/problem"
 )
 
-// mood tells whether the engine accepts changes, by the result of the newest one.
-type mood struct {
+// writeHealth tells whether the engine accepts changes, by the result of the newest one.
+type writeHealth struct {
 	mu    sync.Mutex
 	since time.Time
 	why   string
 }
 
 // better records a success. It tells whether the last change before had failed.
-func (m *mood) better() bool {
+func (m *writeHealth) better() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	worse := m.why != ""
@@ -24,7 +24,7 @@ func (m *mood) better() bool {
 }
 
 // worse records an error that only the engine caused, and tells whether it is the first one since a success.
-func (m *mood) worse(now func() time.Time, raw, told error) bool {
+func (m *writeHealth) worse(now func() time.Time, raw, told error) bool {
 	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false
 	}

@@ -14,8 +14,8 @@ import (
 // with all that fit of them, and few, for each is read whole.
 const maxFitting = 100
 
-// search is a look for nodes that fit.
-type search struct {
+// candidateSearch is a look for nodes that fit.
+type candidateSearch struct {
 	a    *Allocation
 	ids  []string // of those that fit
 	name string   // the id of the one of the allocation's own name, if it fits
@@ -23,8 +23,8 @@ type search struct {
 	free bool     // there is one that would fit if it had the traits
 }
 
-// see judges a node.
-func (s *search) see(n *Node) {
+// match judges a node.
+func (s *candidateSearch) match(n *Node) {
 	s.free = s.free || s.a.wants(n)
 	if n.Reservation != "" {
 		soon := *n
@@ -48,7 +48,7 @@ func (s *search) see(n *Node) {
 // fitting lists nodes that fit, in random order so that requests at the same time do not all try
 // the same one, a node of the allocation's name first. With none it says why, and gives a busy one.
 func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string, busy *Node, why string, err error) {
-	look := &search{a: a}
+	look := &candidateSearch{a: a}
 	if a.Name != "" {
 		err = s.seeNodes(ctx, look, []string{a.Name})
 	}
@@ -81,7 +81,7 @@ func (s *Allocations) fitting(ctx context.Context, a *Allocation) (ids []string,
 }
 
 // seeNodes looks at the nodes one by one, until enough fit.
-func (s *Allocations) seeNodes(ctx context.Context, look *search, idents []string) error {
+func (s *Allocations) seeNodes(ctx context.Context, look *candidateSearch, idents []string) error {
 	for _, ident := range idents {
 		n, err := s.nodes.store.Node(ctx, nil, ident)
 		if problem.Is(err, problem.NotFound) {
@@ -90,7 +90,7 @@ func (s *Allocations) seeNodes(ctx context.Context, look *search, idents []strin
 		if err != nil {
 			return err
 		}
-		if look.see(n); len(look.ids) == maxFitting {
+		if look.match(n); len(look.ids) == maxFitting {
 			return nil
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Allocations) seeNodes(ctx context.Context, look *search, idents []strin
 }
 
 // seeAvailable looks at the nodes that the store finds likely, page by page until some fit.
-func (s *Allocations) seeAvailable(ctx context.Context, look *search) error {
+func (s *Allocations) seeAvailable(ctx context.Context, look *candidateSearch) error {
 	no := false
 	a, p := look.a, record.Page{Limit: maxFitting}
 	f := NodeFilter{ResourceClass: a.ResourceClass, ProvisionState: Available, Associated: &no, Maintenance: &no, Project: a.Owner, Traits: a.Traits, Powered: true}
@@ -120,13 +120,13 @@ func (s *Allocations) seeAvailable(ctx context.Context, look *search) error {
 	return err
 }
 
-func (s *Allocations) seePage(ctx context.Context, look *search, f NodeFilter, p record.Page) ([]*Node, error) {
+func (s *Allocations) seePage(ctx context.Context, look *candidateSearch, f NodeFilter, p record.Page) ([]*Node, error) {
 	page, err := s.nodes.store.Nodes(ctx, nil, f, p)
 	if p.Marker != "" && problem.Is(err, problem.NotFound) {
 		return nil, record.ErrChanged // the last one of the page before is gone
 	}
 	for _, n := range page {
-		look.see(n)
+		look.match(n)
 	}
 	return page, err
 }

@@ -9,8 +9,8 @@ import (
 	"salvor/compute"
 )
 
-// desk is where polls wait for orders: one query finds out for all of them who has any.
-type desk struct {
+// orderWaiters is where polls wait for orders: one query finds out for all of them who has any.
+type orderWaiters struct {
 	orders compute.OrderStore
 	log    *slog.Logger
 
@@ -21,18 +21,18 @@ type desk struct {
 }
 
 const (
-	// settle gathers those who come at once into one query.
-	settle = 3 * time.Millisecond
-	// glance bounds how long an order of which no word came is overlooked.
-	glance = 2 * time.Second
+	// coalesceWindow gathers those who come at once into one query.
+	coalesceWindow = 3 * time.Millisecond
+	// pollFallback bounds how long an order of which no word came is overlooked.
+	pollFallback = 2 * time.Second
 )
 
-func newDesk(orders compute.OrderStore, log *slog.Logger) *desk {
-	return &desk{orders: orders, log: log, waiting: map[string]map[chan struct{}]bool{}, asked: make(chan struct{}, 1)}
+func newOrderWaiters(orders compute.OrderStore, log *slog.Logger) *orderWaiters {
+	return &orderWaiters{orders: orders, log: log, waiting: map[string]map[chan struct{}]bool{}, asked: make(chan struct{}, 1)}
 }
 
 // wait gives a channel that is closed when the host has orders that nobody has been sent; leave must be called.
-func (d *desk) wait(hostID string) (come <-chan struct{}, leave func()) {
+func (d *orderWaiters) wait(hostID string) (come <-chan struct{}, leave func()) {
 	c := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *desk) wait(hostID string) (come <-chan struct{}, leave func()) {
 	}
 }
 
-func (d *desk) drop(hostID string, c chan struct{}) {
+func (d *orderWaiters) drop(hostID string, c chan struct{}) {
 	delete(d.waiting[hostID], c)
 	if len(d.waiting[hostID]) == 0 {
 		delete(d.waiting, hostID)
@@ -63,26 +63,26 @@ func (d *desk) drop(hostID string, c chan struct{}) {
 }
 
 // serve asks the store each time that an order may be there, as long as somebody waits.
-func (d *desk) serve() {
+func (d *orderWaiters) serve() {
 	for {
 		// The word comes before the look, so that none is lost between them.
 		woken := d.orders.OrdersWoken()
 		if !d.call() {
 			return
 		}
-		t := time.NewTimer(glance)
+		t := time.NewTimer(pollFallback)
 		select {
 		case <-woken:
 		case <-d.asked:
 		case <-t.C:
 		}
 		t.Stop()
-		time.Sleep(settle)
+		time.Sleep(coalesceWindow)
 	}
 }
 
 // call tells those who wait and have orders; false: nobody waits any more.
-func (d *desk) call() bool {
+func (d *orderWaiters) call() bool {
 	d.mu.Lock()
 	if len(d.waiting) == 0 {
 		d.open = false

@@ -24,19 +24,19 @@ type Senses interface {
 const (
 	// lookAfter is the silence after which neighbours are asked: so that they have answered when it is Suspect.
 	lookAfter = 2 * RenewEvery
-	// lookers look at one host.
-	lookers = 3
+	// probeCount look at one host.
+	probeCount = 3
 	// sightLasts is how long a neighbour's word counts.
 	sightLasts = 10 * time.Second
 )
 
-// lookout is what this process remembers of silent hosts from one look to the next.
-type lookout struct {
+// failureDetector is what this process remembers of silent hosts from one look to the next.
+type failureDetector struct {
 	mu     sync.Mutex
 	senses Senses // nil: there are none
 	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
 	asked map[string][]Neighbour
-	seen  map[string]map[string]glance
+	seen  map[string]map[string]probeResult
 	// why is what is thought of silent hosts, suspected those that are called dead.
 	why       map[string]string
 	suspected map[string]bool
@@ -44,7 +44,7 @@ type lookout struct {
 	said string
 }
 
-type glance struct {
+type probeResult struct {
 	reached bool
 	at      time.Time
 }
@@ -57,14 +57,14 @@ func (s *Hosts) SetSenses(by Senses) {
 }
 
 // lookFor lists what a living host is asked to look at.
-func (l *lookout) lookFor(hostID string) []Neighbour {
+func (l *failureDetector) lookFor(hostID string) []Neighbour {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.asked[hostID]
 }
 
 // told takes a neighbour's word, of hosts that it was asked about.
-func (l *lookout) told(hostID string, seen []Neighbour, now time.Time) {
+func (l *failureDetector) told(hostID string, seen []Neighbour, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range seen {
@@ -73,16 +73,16 @@ func (l *lookout) told(hostID string, seen []Neighbour, now time.Time) {
 		}
 		if l.seen[n.HostID] == nil {
 			if l.seen == nil {
-				l.seen = map[string]map[string]glance{}
+				l.seen = map[string]map[string]probeResult{}
 			}
-			l.seen[n.HostID] = map[string]glance{}
+			l.seen[n.HostID] = map[string]probeResult{}
 		}
-		l.seen[n.HostID][hostID] = glance{n.Reached, now}
+		l.seen[n.HostID][hostID] = probeResult{n.Reached, now}
 	}
 }
 
 // thought is what is thought of a silent host, empty: it is none; suspected: it is called dead.
-func (l *lookout) thought(hostID string) (why string, suspected bool) {
+func (l *failureDetector) thought(hostID string) (why string, suspected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.why[hostID], l.suspected[hostID]
@@ -199,7 +199,7 @@ func (s *Hosts) perceive(ctx context.Context, g *Sighting, h *Host) error {
 }
 
 // ask chooses who looks at the silent hosts: living ones, of the same group before others.
-func (l *lookout) ask(v View, byID map[string]*Host) {
+func (l *failureDetector) ask(v View, byID map[string]*Host) {
 	near, living := map[string][]string{}, []string{}
 	for _, o := range v.Hosts {
 		if !o.Aside && o.Heard && o.Silent < lookAfter {
@@ -213,9 +213,9 @@ func (l *lookout) ask(v View, byID map[string]*Host) {
 			continue
 		}
 		silent[g.HostID] = true
-		by := slices.Clone(near[g.Group][:min(len(near[g.Group]), lookers)])
-		for _, id := range living[:min(len(living), lookers)] {
-			if len(by) < lookers && !slices.Contains(by, id) {
+		by := slices.Clone(near[g.Group][:min(len(near[g.Group]), probeCount)])
+		for _, id := range living[:min(len(living), probeCount)] {
+			if len(by) < probeCount && !slices.Contains(by, id) {
 				by = append(by, id)
 			}
 		}
@@ -234,7 +234,7 @@ func (l *lookout) ask(v View, byID map[string]*Host) {
 }
 
 // take remembers what is thought, and tells who is suspected from now on; crowd is told once.
-func (l *lookout) take(verdicts []Verdict) (begun []Verdict, crowd string) {
+func (l *failureDetector) take(verdicts []Verdict) (begun []Verdict, crowd string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why, suspected := map[string]string{}, map[string]bool{}

@@ -12,8 +12,8 @@ import (
 	"salvor/problem"
 )
 
-// Seen is what was seen of a machine that boots; a zero time: nothing new.
-type Seen struct {
+// BootProgress is what was seen of a machine that boots; a zero time: nothing new.
+type BootProgress struct {
 	DHCPAt, BootAt     time.Time
 	DHCPWord, BootWord string
 }
@@ -21,7 +21,7 @@ type Seen struct {
 // sightings keeps what was seen of machines until it is written together: packets must not cost a commit each.
 type sightings struct {
 	mu   sync.Mutex
-	last map[string]Seen
+	last map[string]BootProgress
 }
 
 // FetchWord begins what netboot says of a machine that fetches a file; all else was DHCP.
@@ -32,7 +32,7 @@ func (s *Nodes) Saw(nodeID, what string) {
 	s.sightings.mu.Lock()
 	defer s.sightings.mu.Unlock()
 	if s.sightings.last == nil {
-		s.sightings.last = map[string]Seen{}
+		s.sightings.last = map[string]BootProgress{}
 	}
 	seen := s.sightings.last[nodeID]
 	if strings.HasPrefix(what, FetchWord) {
@@ -43,7 +43,7 @@ func (s *Nodes) Saw(nodeID, what string) {
 	s.sightings.last[nodeID] = seen
 }
 
-func (g *sightings) take() map[string]Seen {
+func (g *sightings) take() map[string]BootProgress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	taken := g.last
@@ -52,7 +52,7 @@ func (g *sightings) take() map[string]Seen {
 }
 
 // putBack keeps what could not be written, unless something newer was seen.
-func (g *sightings) putBack(old map[string]Seen) {
+func (g *sightings) putBack(old map[string]BootProgress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, newer := range g.last {

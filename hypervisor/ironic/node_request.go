@@ -43,7 +43,7 @@ func (e *Endpoint) Describe(ctx context.Context, id string, s hypervisor.System)
 }
 
 // Ask is hypervisor.Metal's.
-func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hypervisor.Wish) error {
+func (e *Endpoint) Ask(ctx context.Context, id string, v hypervisor.Verb, w hypervisor.NodeRequest) error {
 	request := ironic.ProvisionRequest{Target: string(v), RescuePassword: w.Password.Reveal()}
 	if len(w.Drive) > 0 {
 		drive, err := packed(w.Drive)
