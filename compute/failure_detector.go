@@ -40,7 +40,7 @@ type failureDetector struct {
 	// why is what is thought of silent hosts, suspected those that are called dead.
 	why       map[string]string
 	suspected map[string]bool
-	// said is what was told of a crowd.
+	// said is what the log was told of a mass failure.
 	said string
 }
 
@@ -233,7 +233,7 @@ func (l *failureDetector) ask(v View, byID map[string]*Host) {
 	}
 }
 
-// take remembers what is thought, and tells who is suspected from now on; crowd is told once.
+// take remembers what is thought, and tells who is suspected from now on. It tells of a mass failure once.
 func (l *failureDetector) take(verdicts []Verdict) (begun []Verdict, crowd string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

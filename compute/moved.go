@@ -110,7 +110,7 @@ func (s *Servers) rehost(ctx context.Context, tx job.Tx, srv *Server, to string)
 	return s.callAgain(ctx, tx, from, h)
 }
 
-// callAgain tells the roster what was reserved and given back.
+// callAgain tells the host cache what was reserved and given back.
 func (s *Servers) callAgain(ctx context.Context, tx job.Tx, from string, to *Host) error {
 	kept := *to
 	s.hosts.roster.put(&kept)

@@ -243,7 +243,7 @@ func (r *hostCache) put(h *Host) {
 	}
 }
 
-// rollCall gives the roster, read again if it is too old or fresh is set.
+// rollCall gives the host cache. It reads the cache again if it is too old or fresh is set.
 func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *liveness, error) {
 	r := &s.roster
 	r.mu.Lock()
@@ -267,7 +267,7 @@ func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *
 	return hosts, live, nil
 }
 
-// pick chooses a host from the roster and reads it again; one that cannot take the server any more, or no choice at all, is reason
+// pick chooses a host from the cache and reads it again; one that cannot take the server any more, or no choice at all, is reason
 // enough to read them all.
 func (s *Hosts) pick(ctx context.Context, tx job.Tx, n Needs) (*Host, error) {
 	for _, fresh := range []bool{false, true} {

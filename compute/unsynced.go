@@ -143,7 +143,7 @@ func (h *diffSet) known(srv *Server) string {
 	return at
 }
 
-// find is the image of ours that lies there: the one of the session, though its row may be gone, or one of the shelf; else nil.
+// find is the image of ours that lies there: the one of the session, though its row may be gone, or one of the difference set; else nil.
 func (h *diffSet) find(srv *Server, at string) *rescue.Source {
 	if at == "" {
 		return nil

@@ -192,7 +192,7 @@ type machine struct {
 // nodeAction is an action on a machine.
 type nodeAction func(ctx context.Context, r *job.Run, m *machine) job.Outcome
 
-// act makes an action of a deed: the machine is read first, and the lease guards its requests.
+// act makes a job action of a node action: it reads the machine first, and the lease guards its requests.
 func (c *Conductor) act(do nodeAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		m, err := c.machine(ctx, r.Subject.ID)

@@ -22,7 +22,7 @@ func (c *Conductor) hypervisor(ctx context.Context, h *compute.Host) (hypervisor
 	return c.Hypervisors.Of(ctx, h)
 }
 
-// drive runs an errand on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
+// drive runs a host order on a hypervisor that no agent of ours sits beside. Disks and images are the hypervisor's own there:
 // what only prepares or clears files has nothing to do. It may take as long as an agent's answer would be awaited.
 func (c *Conductor) drive(ctx context.Context, g *guest, e hostOrder) (compute.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.within+hostSlack)

@@ -27,7 +27,7 @@ type guest struct {
 // guestDeed is an action on a server.
 type guestDeed func(ctx context.Context, r *job.Run, g *guest) job.Outcome
 
-// on makes an action of a deed: the server is read first.
+// on makes a job action of a guest action: it reads the server first.
 func (c *Conductor) on(do guestDeed) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
@@ -75,7 +75,7 @@ const (
 	hostSlack    = 2 * time.Minute
 )
 
-// guestDeadline bounds all tries of an action whose errands take so long.
+// guestDeadline bounds all tries of an action whose host orders take so long.
 func guestDeadline(errand time.Duration) time.Duration { return errand + hostSlack + time.Minute }
 
 // after is the context of what is written when an action has ended, and its own context with it.
@@ -138,7 +138,7 @@ func decode[A any](r *job.Run) (A, error) {
 	return a, nil
 }
 
-// powerOf is the power that an errand's result tells, or else what was wished for.
+// powerOf is the power that the result of a host order tells, or else the power that was wanted.
 func powerOf(result compute.Result, wished compute.Power) compute.Power {
 	if result.Guest != nil && result.Guest.Power != compute.PowerUnknown {
 		return result.Guest.Power

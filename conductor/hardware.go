@@ -26,7 +26,7 @@ type deviceCall struct {
 }
 
 // deviceCalls are all that can be asked and told beside power: the interface that has to be
-// able to, what a user is told where it is not, and the deed.
+// able to, what a user is told where it is not, and the call.
 func deviceCalls() []deviceCall {
 	return []deviceCall{
 		ask("get boot device", "management", "get_boot_device", func(ctx context.Context, d driver.Management, n *metal.Node, _ nothing) (any, error) {

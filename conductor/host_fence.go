@@ -69,7 +69,7 @@ type fence struct {
 	heardAt time.Time
 }
 
-// fencing makes an action of a deed that looks for evidence. Once there is a receipt, nothing more is asked.
+// fencing makes a job action of a function that looks for evidence. Once there is a receipt, it asks nothing more.
 func (c *Conductor) fencing(do func(context.Context, *job.Run, *fence) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		f, err := c.fence(ctx, r)

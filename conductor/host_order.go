@@ -26,16 +26,16 @@ type hostOrder struct {
 	look time.Duration
 }
 
-// errandTries bounds how often an errand that ended as Unavailable is given out anew: the host has tried long by then.
+// errandTries bounds how often a host order that ended as Unavailable is sent again: the host has tried long by then.
 const errandTries = 3
 
-// send has an errand run and goes on with its result. A host with an agent is given an order, and the job waits for the
+// send has a host order run and goes on with its result. A host with an agent is given an order, and the job waits for the
 // answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
 func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
 	return c.attempt(ctx, r, g, e, then, job.Fail)
 }
 
-// attempt is send for whoever goes another way when the errand fails.
+// attempt is send for callers that go another way when the order fails.
 func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
 	if g.host == nil {
 		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
@@ -89,7 +89,7 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrd
 // the job makes the orders of a silent host void, and its work does not count as undone.
 const abortedUndos = 3 * time.Second
 
-// errandName tells an errand from every other of its job.
+// errandName tells a host order from every other of its job.
 func errandName(r *job.Run, v compute.Verb) string {
 	if r.State == job.Undoing {
 		return "undo " + r.Action + ": " + string(v)
@@ -129,7 +129,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder
 	})
 }
 
-// awaitAnswer parks the job; the host's latest word on a long errand goes to the timeline with that.
+// awaitAnswer parks the job; the host's latest word on a long order goes to the timeline with that.
 func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
 	what := "host " + g.host.Name + " to " + errandWords[e.verb]
 	if progress != "" {

@@ -16,7 +16,7 @@ import (
 	"salvor/storage"
 )
 
-// logsIn tells whether a guest may log in to its volumes because of such an errand, now or at its next start.
+// logsIn tells whether a guest may log in to its volumes because of such an order, now or at its next start.
 func logsIn(v compute.Verb) bool {
 	return v == compute.Define || v == compute.Attach || v == compute.MigratePrepare
 }
@@ -130,8 +130,8 @@ func (c *Conductor) excludeStale(ctx context.Context, target, fresh string) erro
 // errNoVolumeThere: a server left, or lost its volume, while its host was let in to it.
 var errNoVolumeThere = errors.New("no server has a volume")
 
-// keepOut has an errand that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
-// fence took away is not given back by a user's command. The wait has the bound of the errand.
+// keepOut has an order that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
+// fence took away is not given back by a user's command. The wait has the bound of the order.
 func (c *Conductor) keepOut(r *job.Run, g *guest, e hostOrder, failed func(error) job.Outcome) job.Outcome {
 	memo := errandName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])

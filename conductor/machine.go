@@ -11,7 +11,7 @@ import (
 	"salvor/rescue"
 )
 
-// The deeds that several operations share.
+// The node actions that several operations share.
 
 // turnOff is forced off, proved by a read-back. What is wanted of the power stays
 // as it is: the operation turns the machine on again. One that must not be switched off

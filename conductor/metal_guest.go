@@ -27,10 +27,10 @@ type bareMetalServer struct {
 	machine *hypervisor.Machine // nil: it has none
 }
 
-// rigDeed is an action on a rig.
+// rigDeed is an action on a bare-metal server.
 type rigDeed func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
 
-// onMetal makes an action of a deed: server and machine are read first, and the lease guards its requests.
+// onMetal makes a job action of such an action: server and machine are read first, and the lease guards its requests.
 func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
@@ -58,7 +58,7 @@ func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outc
 	}
 }
 
-// lost is the error of deeds that need a machine where there is none.
+// lost is the error of actions that need a machine where there is none.
 func (g *bareMetalServer) lost() error {
 	if g.machine == nil {
 		return problem.Conflictf("no node of endpoint %s is its machine any more", g.where())

@@ -23,7 +23,7 @@ func (c *Conductor) power() job.Definition {
 	}
 }
 
-// powered refuses a deed on a machine whose power nobody here can reach.
+// powered refuses an action on a machine whose power nobody here can reach.
 func powered(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if m.power == nil {

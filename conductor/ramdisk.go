@@ -14,7 +14,7 @@ import (
 	"salvor/wire/agent"
 )
 
-// The deeds of operations that boot a ramdisk to deploy, clean, serve or inspect a
+// The node actions of operations that boot a ramdisk to deploy, clean, serve or inspect a
 // machine. Whether this run of the operation does is noted once, by its first action,
 // so that every later action and every undo agree.
 
@@ -48,7 +48,7 @@ func (c *Conductor) road(needs func(ctx context.Context, r *job.Run, m *machine)
 	}
 }
 
-// ifRamdisk skips a deed on the road without one.
+// ifRamdisk skips an action where the operation boots no ramdisk.
 func ifRamdisk(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if r.Memo[roadNote] != byRamdisk {

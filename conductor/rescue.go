@@ -39,7 +39,7 @@ func (c *Conductor) rescue() job.Definition {
 	}
 }
 
-// ramdisk skips a deed where the rescue interface boots none.
+// ramdisk skips an action where the rescue interface boots none.
 func (c *Conductor) ramdisk(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if m.rescue == nil {

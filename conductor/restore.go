@@ -56,7 +56,7 @@ func (c *Conductor) noteBooted(ctx context.Context, r *job.Run, m *machine) erro
 	return r.Commit(ctx, c.edit(ctx, m.node.ID, func(n *metal.Node) { noteOwnSystem(n, false) }))
 }
 
-// replacesSystem has a deed done that takes the machine's own system, or the way to it, apart.
+// replacesSystem wraps an action that takes the machine's own system, or the way to it, apart.
 func (c *Conductor) replacesSystem(do nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		if err := c.noteBooted(ctx, r, m); err != nil {

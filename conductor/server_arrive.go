@@ -48,7 +48,7 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 	})
 }
 
-// preparation is the errand: disks that are kept must be found.
+// preparation is the host order: disks that are kept must be found.
 func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (hostOrder, *compute.Blueprint, error) {
 	hash, err := firstPassword(r.Secret)
 	if err != nil {

@@ -40,7 +40,7 @@ func (c *Conductor) checkVolumes(ctx context.Context, r *job.Run, m *machine) jo
 	return job.From(boot.CheckVolumes(ctx, m.node, v))
 }
 
-// onVolumes has one deed done for nodes that boot from volumes and another for all others.
+// onVolumes does one action for nodes that boot from volumes and another for all others.
 func (c *Conductor) onVolumes(there func(context.Context, *machine, metal.VolumePlan, driver.VolumeBoot) job.Outcome, otherwise nodeAction) nodeAction {
 	return func(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 		v, boot, err := c.volumes(ctx, m)

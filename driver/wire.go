@@ -192,7 +192,7 @@ func Sanitize(text string, secrets ...secret.Value) string {
 	return SanitizeUpTo(sanitizedLength, text, secrets...)
 }
 
-// SanitizeUpTo is Said with a bound of its own, in characters.
+// SanitizeUpTo is Sanitize with a bound of its own, in characters.
 func SanitizeUpTo(most int, text string, secrets ...secret.Value) string {
 	text = secret.Hide(text, secrets...)
 	text = strings.Map(func(r rune) rune {

@@ -104,7 +104,7 @@ type Target struct {
 }
 
 // Metal drives machines of an endpoint of the Bare Metal API. Nothing that it is asked for has ended when it answers, but is on its
-// way: who asked looks again. A machine that is locked just now, or in another state than the deed needs, is problem.Conflict; an
+// way: who asked looks again. A machine that is locked just now, or in another state than the action needs, is problem.Conflict; an
 // endpoint that does not answer problem.Unavailable.
 type Metal interface {
 	// Machines lists all.

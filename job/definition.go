@@ -123,7 +123,7 @@ func (r *Run) Note(key, value string) {
 }
 
 // Commit makes the notes and fn's writes durable in the middle of an action: an
-// intent that must be known before a deed that cannot be repeated.
+// intent that must be known before an action that cannot be repeated.
 func (r *Run) Commit(ctx context.Context, fn func(Tx) error) error {
 	err := r.runner.store.Do(ctx, func(tx Tx) error {
 		if err := r.runner.store.Save(tx, &r.Job, true); err != nil {

@@ -321,7 +321,7 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 	return r.settle(ctx, op, j, a, out, log)
 }
 
-// call runs a deed within its deadline; a panic is a failure, and a deed that outlives its context ends the process.
+// call runs an action within its deadline. A panic is a failure, and an action that outlives its context ends the process.
 func (r *Runner) call(ctx context.Context, a *Action, deed func(context.Context, *Run) Outcome, run *Run) (out Outcome) {
 	left := a.deadline()
 	if run.Deadline > 0 {

@@ -65,7 +65,7 @@ func (v *livenessPinger) forget(then time.Time) {
 	v.silent = then
 }
 
-// pool opens connections under the vigil.
+// pool opens connections that the liveness pinger watches.
 func (v *livenessPinger) pool(config *pgx.ConnConfig, conns int) *sql.DB {
 	db := sql.OpenDB(connectorOf(config, &v.last, stdlib.OptionShouldPing(v.lost)))
 	db.SetMaxOpenConns(conns)

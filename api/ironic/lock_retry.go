@@ -17,7 +17,7 @@ const (
 )
 
 // patiently does what a request asks for. Where a node is locked by somebody's work, it
-// waits up to the patience of the configuration for its end: a client that switches a machine
+// waits up to the time that the configuration allows for its end: a client that switches a machine
 // off and goes on at once is not refused, as Ironic does not refuse it. A refused handler
 // has done nothing, so that it may begin again.
 func (c *call) patiently(do func(*call) error) error {

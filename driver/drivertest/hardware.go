@@ -12,7 +12,7 @@ import (
 )
 
 // Parts are the interfaces of the kinds that not all hardware has; nil ones are left
-// out. Where a rig has Parts, what its Power and Management can do beside their duties is proved too.
+// out. Where a machine has Parts, what its Power and Management can do beside their duties is proved too.
 type Parts struct {
 	BIOS     driver.BIOS
 	RAID     driver.RAID

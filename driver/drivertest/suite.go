@@ -28,7 +28,7 @@ type Machine struct {
 	Ramdisk driver.Ramdisk
 	// On tells the machine's true power. Nil where the record is the machine, as with fake hardware.
 	On func() bool
-	// Break makes the BMC misbehave; false where this rig cannot. Nil: it never misbehaves.
+	// Break makes the BMC misbehave; false where this machine cannot. Nil: it never misbehaves.
 	Break func(Fault) bool
 	// Wrong are changes to the record that an operator must mend.
 	Wrong map[string]func(*metal.Node)

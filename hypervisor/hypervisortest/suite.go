@@ -39,14 +39,14 @@ type Subject struct {
 // waitTimeout bounds each single wait; it is many times what any of them takes.
 const waitTimeout = 90 * time.Second
 
-// bench is a rig in one part of the suite.
+// bench is a Subject in one part of the suite.
 type bench struct {
 	Subject
 	*testing.T
 	ctx context.Context
 }
 
-// Run proves the contract, on one rig: its parts use servers of their own.
+// Run proves the contract on one Subject: its parts use servers of their own.
 func Run(t *testing.T, r Subject) {
 	parts := []struct {
 		name string

@@ -26,7 +26,7 @@ type Config struct {
 	// CA is PEM, trusted beside the system's; Insecure takes any certificate.
 	CA       string
 	Insecure bool
-	// Timeout bounds a request; 0: a minute, for some deeds are done before they are answered.
+	// Timeout bounds a request; 0: a minute, for some actions are done before they are answered.
 	Timeout time.Duration
 }
 

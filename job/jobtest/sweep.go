@@ -153,7 +153,7 @@ func edit(w *World, i int, change func(a *job.Action)) {
 	}
 }
 
-// twice does the action's deed two times before its outcome counts, the second time
+// twice does the action two times before its outcome counts, the second time
 // from the row that the first left, as after a crash.
 func twice(w *World, i int) {
 	edit(w, i, func(a *job.Action) {
@@ -172,7 +172,7 @@ func twice(w *World, i int) {
 	})
 }
 
-// fail makes the action fail, before or after its deed.
+// fail makes the action fail, before or after it acts.
 func fail(w *World, i int, after bool) {
 	edit(w, i, func(a *job.Action) {
 		do := a.Do
