@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -263,6 +264,47 @@ func TestPackageDocs(t *testing.T) {
 		}
 		if code && len(said) < 60 {
 			t.Errorf("%s: no package comment that says what it knows: %s", room, fmt.Sprintf("%q", said))
+		}
+	}
+}
+
+// TestDependenciesAreExplained holds docs/dependencies.md to the modules that go.mod requires directly, and to no others.
+func TestDependenciesAreExplained(t *testing.T) {
+	page, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := map[string]bool{}
+	for line := range strings.Lines(string(mod)) {
+		if words := strings.Fields(line); len(words) == 2 && strings.HasPrefix(words[1], "v") {
+			required[words[0]] = true
+		}
+	}
+	explained := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for _, name := range strings.FieldsFunc(cells[1], func(r rune) bool { return r == ',' || r == ' ' }) {
+			if strings.Contains(name, ".") && strings.Contains(name, "/") && !strings.Contains(name, "`") {
+				explained[name] = true
+			}
+		}
+	}
+	for name := range required {
+		within := func(row string) bool { return name == row || strings.HasPrefix(name, row+"/") }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(explained)), within) {
+			t.Errorf("docs/dependencies.md has no row for %s", name)
+		}
+	}
+	for name := range explained {
+		if !required[name] {
+			t.Errorf("docs/dependencies.md has a row for %s, which go.mod does not require directly", name)
 		}
 	}
 }
