@@ -41,11 +41,11 @@ func (a *Agent) orders(at *doors) (map[string]step.Order, error) {
 		if err != nil {
 			return nil, err
 		}
-		var permit step.Permit
+		var permit step.ImagePolicy
 		if c := s.answer.Config; c != nil {
-			permit = step.Permit{MD5: c.MD5ChecksumEnable, Formats: c.ImageFormats}
+			permit = step.ImagePolicy{MD5: c.MD5ChecksumEnable, Formats: c.ImageFormats}
 		}
-		if err := hands.Know(node, permit); err != nil {
+		if err := hands.SetNode(node, permit); err != nil {
 			return nil, err
 		}
 	}

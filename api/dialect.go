@@ -91,7 +91,7 @@ func pathParts(path string) []string { return strings.Split(strings.Trim(path, "
 func (d Dialect) serve(w http.ResponseWriter, r *http.Request, table [][]string) error {
 	c := &Call{W: w, R: r, Base: Endpoint(r, d.PublicEndpoint)}
 	route, wrong := d.find(c, table)
-	if err := d.enter(c, route, wrong); err != nil {
+	if err := d.authenticate(c, route, wrong); err != nil {
 		return err
 	}
 	var err error
@@ -135,9 +135,9 @@ func (c *Call) Permitted(p access.Policy, rule string) error {
 	return nil
 }
 
-// enter finds out who asks, unless the door is open. Who does not say it learns of a path
+// authenticate finds out who asks, unless the door is open. Who does not say it learns of a path
 // at most that there is none.
-func (d Dialect) enter(c *Call, route *Route, wrong error) (err error) {
+func (d Dialect) authenticate(c *Call, route *Route, wrong error) (err error) {
 	switch {
 	case route == nil && Status(wrong) == http.StatusNotFound:
 		return cmp.Or(Admit(c.R, ""), wrong)

@@ -29,7 +29,7 @@ type Limits struct {
 
 	mu              sync.Mutex
 	refused, logins counters
-	proven          proofs
+	proven          trustedClients
 	bodies          bodies
 }
 
@@ -52,15 +52,15 @@ func NewLimits(c LimitConfig) *Limits {
 	if c.Patience <= 0 {
 		c.Patience = 20 * time.Second
 	}
-	l := &Limits{config: c, proven: proofs{}, bodies: newBodies()}
+	l := &Limits{config: c, proven: trustedClients{}, bodies: newBodies()}
 	_, _ = rand.Read(l.seed[:]) // never fails: it ends the program instead
 	l.refused = newCounters(c.Refusals, c.AllRefusals, c.Patience)
 	l.logins = newCounters(c.Logins, c.AllLogins, c.Patience)
 	return l
 }
 
-// visit is one request as the limits see it.
-type visit struct {
+// requestState is one request as the limits see it.
+type requestState struct {
 	limits *Limits
 	source netip.Addr
 	proof  uint64 // what was shown, hashed with its source; 0: nothing
@@ -68,7 +68,7 @@ type visit struct {
 	open   bool   // it went through a door that asks for none
 	proved bool
 	// held are the counters that count it until it is answered.
-	held    []hold
+	held    []reservation
 	settled bool
 	large   int      // bytes of its body that is in work among the large ones
 	hurried bool     // it is held up, and its body may not take long
@@ -76,14 +76,14 @@ type visit struct {
 }
 
 // isProved tells whether the asker is known by now.
-func (v *visit) isProved() bool {
+func (v *requestState) isProved() bool {
 	v.limits.mu.Lock()
 	defer v.limits.mu.Unlock()
 	return v.proved
 }
 
-// hold is one request that is counted, and what it shares with others.
-type hold struct {
+// reservation is one request that is counted, and what it shares with others.
+type reservation struct {
 	by     *counters
 	shared *bucket
 }
@@ -94,8 +94,8 @@ const visitKey contextKey = iota + 100
 func (l *Limits) Guard(h http.Handler) Listed {
 	doors, _ := h.(Listed)
 	return Listed{Doors: doors.Doors, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{limits: l, source: l.source(r), conn: connectionOf(r.Context())}
-		out := &gauge{recorder{ResponseWriter: w}, v}
+		v := &requestState{limits: l, source: l.source(r), conn: connectionOf(r.Context())}
+		out := &responseRecorder{recorder{ResponseWriter: w}, v}
 		status := http.StatusNotFound // whoever is answered by silence was refused
 		defer func() {
 			v.settle(status)
@@ -108,20 +108,20 @@ func (l *Limits) Guard(h http.Handler) Listed {
 	})}
 }
 
-// gauge settles a visit as soon as its answer begins: a long one holds nobody up.
-type gauge struct {
+// responseRecorder settles a visit as soon as its answer begins: a long one holds nobody up.
+type responseRecorder struct {
 	recorder
-	visit *visit
+	visit *requestState
 }
 
-func (w *gauge) WriteHeader(status int) {
+func (w *responseRecorder) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.visit.settle(status)
 	}
 	w.recorder.WriteHeader(status)
 }
 
-func (w *gauge) Write(b []byte) (int, error) {
+func (w *responseRecorder) Write(b []byte) (int, error) {
 	w.visit.settle(http.StatusOK)
 	return w.recorder.Write(b)
 }
@@ -130,7 +130,7 @@ func (w *gauge) Write(b []byte) (int, error) {
 const openCost = 0.1
 
 // settle charges what the first answer says.
-func (v *visit) settle(status int) {
+func (v *requestState) settle(status int) {
 	l := v.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,9 +142,9 @@ func (v *visit) settle(status int) {
 	defer v.release(now)
 	switch {
 	case v.proved || status == http.StatusTooManyRequests:
-	case blames(status) && v.login:
+	case isClientFault(status) && v.login:
 		l.logins.charge(v.source, 1, now)
-	case blames(status):
+	case isClientFault(status):
 		l.refused.charge(v.source, 1, now)
 	case status < http.StatusBadRequest && v.proof != 0:
 		l.proven.put(v.proof, now)
@@ -155,16 +155,16 @@ func (v *visit) settle(status int) {
 }
 
 // release ends what is held of the limits, whose lock is held.
-func (v *visit) release(now time.Time) {
+func (v *requestState) release(now time.Time) {
 	for _, h := range v.held {
 		h.by.release(v.source, h.shared, now)
 	}
 	v.held = nil
 }
 
-// blames tells whether an answer says that its asker did something wrong. A locked or
+// isClientFault tells whether an answer says that its asker did something wrong. A locked or
 // changed resource is nobody's fault, nor is a failure of ours.
-func blames(status int) bool {
+func isClientFault(status int) bool {
 	return status >= http.StatusBadRequest && status < http.StatusInternalServerError &&
 		!slices.Contains([]int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests}, status)
 }
@@ -201,12 +201,12 @@ func Prove(r *http.Request) {
 	}
 }
 
-func visitOf(r *http.Request) *visit {
-	v, _ := r.Context().Value(visitKey).(*visit)
+func visitOf(r *http.Request) *requestState {
+	v, _ := r.Context().Value(visitKey).(*requestState)
 	return v
 }
 
-func (v *visit) admit(c *counters, proof string) error {
+func (v *requestState) admit(c *counters, proof string) error {
 	l := v.limits
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,12 +217,12 @@ func (v *visit) admit(c *counters, proof string) error {
 			return nil
 		}
 	}
-	if v.settled || slices.ContainsFunc(v.held, func(h hold) bool { return h.by == c }) {
+	if v.settled || slices.ContainsFunc(v.held, func(h reservation) bool { return h.by == c }) {
 		return nil
 	}
 	shared, wait := c.take(v.source, l.config.Now())
 	if shared != nil {
-		v.held = append(v.held, hold{c, shared})
+		v.held = append(v.held, reservation{c, shared})
 		return nil
 	}
 	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))

@@ -145,7 +145,7 @@ func Arrive(r *http.Request) {
 }
 
 // readStranger reads the body of who has proved nothing. A larger one has its room until it is answered.
-func (v *visit) readStranger(w http.ResponseWriter, body io.Reader) (b []byte, err error) {
+func (v *requestState) readStranger(w http.ResponseWriter, body io.Reader) (b []byte, err error) {
 	until := http.NewResponseController(w)
 	began, grace := time.Now(), strangerTime
 	if v.hurried {
@@ -176,7 +176,7 @@ func (v *visit) readStranger(w http.ResponseWriter, body io.Reader) (b []byte, e
 var errBodies = Later(5*time.Second, "Too many large requests are in work; ask again.")
 
 // workOn has a larger body wait until there is room to work on it.
-func (v *visit) workOn(ctx context.Context, b []byte) error {
+func (v *requestState) workOn(ctx context.Context, b []byte) error {
 	if len(b) <= freeBody {
 		return nil
 	}

@@ -174,13 +174,13 @@ const (
 	generation = 10 * time.Minute
 )
 
-// proofs keep what was proved lately, for one to two generations.
-type proofs struct {
+// trustedClients keep what was proved lately, for one to two generations.
+type trustedClients struct {
 	now, before map[uint64]struct{}
 	began       time.Time
 }
 
-func (p *proofs) has(proof uint64) bool {
+func (p *trustedClients) has(proof uint64) bool {
 	_, ok := p.now[proof]
 	if !ok {
 		_, ok = p.before[proof]
@@ -188,7 +188,7 @@ func (p *proofs) has(proof uint64) bool {
 	return ok
 }
 
-func (p *proofs) put(proof uint64, now time.Time) {
+func (p *trustedClients) put(proof uint64, now time.Time) {
 	if p.now == nil || len(p.now) >= maxProven || now.Sub(p.began) > generation {
 		p.before, p.now, p.began = p.now, map[uint64]struct{}{}, now
 	}

@@ -21,8 +21,8 @@ func SameSite(h http.Handler) http.Handler {
 	return guard.Handler(h)
 }
 
-// NamedHere refuses requests that were sent to a host of another name than names: a page of another site can have its own name
-// lead to this machine, and is then of the same site for a browser. Addresses, and names without a dot, are nobody else's and pass.
+// NamedHere refuses requests whose host is neither an address, nor localhost, nor one of names. Without it, a page of another site could
+// let its own name point to this machine (DNS rebinding): for a browser, that page and salvor would then be the same site.
 func NamedHere(h http.Handler, names []string) http.Handler {
 	fail := Faults(nil, nil, "error")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

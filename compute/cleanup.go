@@ -26,7 +26,7 @@ const (
 // cleanUps tells a host that holds its lease what it has of servers that it lost. here are the servers that should be on it, where it
 // told its guests.
 func (s *Hosts) cleanUps(ctx context.Context, hostID string, r Renewal, here map[string]WantedServer) (map[string]Clean, error) {
-	_, sources, _, err := s.consult(ctx)
+	_, sources, _, err := s.hostFlags(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +166,8 @@ func remains(srv *Server, source *Host, seers []*Host, disks bool) (*Spec, error
 	return &b.Spec, nil
 }
 
-// takeCleaned ends the moves whose sources have cleaned up. What could not be done is noted once, and told again.
-func (s *Hosts) takeCleaned(ctx context.Context, hostID string, cleaned []Cleaned) error {
+// applyCleanup ends the moves whose sources have cleaned up. What could not be done is noted once, and told again.
+func (s *Hosts) applyCleanup(ctx context.Context, hostID string, cleaned []Cleaned) error {
 	for _, c := range cleaned {
 		if !record.IsUUID(c.ServerID) {
 			continue

@@ -78,7 +78,7 @@ func (l *failureDetector) reached(hostID string, now time.Time) (reached, asked 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, saw := range l.seen[hostID] {
-		if now.Sub(saw.at) < sightLasts {
+		if now.Sub(saw.at) < observationTTL {
 			if asked++; saw.reached {
 				reached++
 			}
@@ -88,7 +88,7 @@ func (l *failureDetector) reached(hostID string, now time.Time) (reached, asked 
 }
 
 // power is what the BMC of a host said last.
-func (l *failureDetector) power(h *Host) Sense {
+func (l *failureDetector) power(h *Host) Signal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.senses == nil || h.NodeID == "" {

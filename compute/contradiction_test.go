@@ -11,7 +11,7 @@ import (
 // onSense is a BMC that says of each node that it is on.
 type onSense struct{ offSense }
 
-func (onSense) Power(string) compute.Sense { return compute.Lives }
+func (onSense) Power(string) compute.Signal { return compute.Lives }
 
 // contradicted is a silent host with one kind of live evidence that it is not off.
 var contradicted = map[compute.ContradictionCode]func(*world){

@@ -33,20 +33,20 @@ type Creation struct {
 	SecurityGroups         []string
 	// Password of the system, in clear; empty: none. Only its hash is kept, and only until it is used.
 	Password secret.Value
-	Networks []NetworkWish
-	Disks    []DiskWish
+	Networks []NetworkRequest
+	Disks    []DiskRequest
 	// Count of servers; 0 is 1. More than one are named NAME-1, NAME-2...
 	Count int
 }
 
-// NetworkWish asks for an interface.
-type NetworkWish struct {
+// NetworkRequest asks for an interface.
+type NetworkRequest struct {
 	Network string // UUID or name
 	Address string // empty: any
 }
 
-// DiskWish asks for a disk beside the flavor's.
-type DiskWish struct {
+// DiskRequest asks for a disk beside the flavor's.
+type DiskRequest struct {
 	// VolumeID of a volume; empty: a blank local disk of SizeGiB.
 	VolumeID            string
 	SizeGiB             int
@@ -108,9 +108,9 @@ func (c *Creation) check(who Who) error {
 	switch {
 	case c.Count < 0 || c.Count > maxCount:
 		return problem.Invalidf("at most %d servers can be made at once, at least 1", maxCount)
-	case c.Count > 1 && slices.ContainsFunc(c.Disks, func(d DiskWish) bool { return d.VolumeID != "" }):
+	case c.Count > 1 && slices.ContainsFunc(c.Disks, func(d DiskRequest) bool { return d.VolumeID != "" }):
 		return problem.Invalidf("several servers cannot have the same volume: ask for one at a time")
-	case c.Count > 1 && slices.ContainsFunc(c.Networks, func(n NetworkWish) bool { return n.Address != "" }):
+	case c.Count > 1 && slices.ContainsFunc(c.Networks, func(n NetworkRequest) bool { return n.Address != "" }):
 		return problem.Invalidf("several servers cannot have the same address: ask for one at a time")
 	case len(c.Networks) > maxNICs:
 		return problem.Invalidf("a server has at most %d interfaces", maxNICs)
@@ -305,7 +305,7 @@ func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server
 	}
 	wishes := slices.Clone(c.Disks)
 	// The disk that is booted from is the first that the guest sees.
-	slices.SortStableFunc(wishes, func(a, b DiskWish) int { return bootRank(a) - bootRank(b) })
+	slices.SortStableFunc(wishes, func(a, b DiskRequest) int { return bootRank(a) - bootRank(b) })
 	for _, w := range wishes {
 		if err := s.disk(ctx, tx, c, srv, w, prefix); err != nil {
 			return err
@@ -326,7 +326,7 @@ func (s *Servers) disks(ctx context.Context, tx job.Tx, c *creation, srv *Server
 	return nil
 }
 
-func bootRank(w DiskWish) int {
+func bootRank(w DiskRequest) int {
 	if w.BootIndex < 0 {
 		return 1 << 20
 	}
@@ -334,7 +334,7 @@ func bootRank(w DiskWish) int {
 }
 
 // disk adds a disk that was asked for.
-func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server, w DiskWish, prefix string) error {
+func (s *Servers) disk(ctx context.Context, tx job.Tx, c *creation, srv *Server, w DiskRequest, prefix string) error {
 	boots := w.BootIndex == 0
 	if boots && slices.ContainsFunc(srv.Disks, func(d Disk) bool { return d.BootIndex == 0 }) {
 		return problem.Invalidf("Block Device Mapping is Invalid: two disks have boot index 0")

@@ -22,8 +22,8 @@ type destinationFilter struct {
 	forced bool
 }
 
-// whitherOf reads it from a server that moves away from a host; keep: its disks lie where they are.
-func whitherOf(srv *Server, source *Host, keep bool) destinationFilter {
+// newDestinationFilter reads it from a server that moves away from a host; keep: its disks lie where they are.
+func newDestinationFilter(srv *Server, source *Host, keep bool) destinationFilter {
 	w := destinationFilter{needs: needsOf(srv, ""), except: []string{source.ID}}
 	w.needs.Store = "" // stores are known by their markers
 	if keep {
@@ -146,10 +146,10 @@ func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *Server, m *Mo
 	if err != nil {
 		return nil, err
 	}
-	w := whitherOf(srv, source, m.Disposition == KeepDisk)
+	w := newDestinationFilter(srv, source, m.Disposition == KeepDisk)
 	w.except = append(w.except, except...)
 	if a.DestID != "" && !slices.Contains(except, a.DestID) {
-		h, why, err := s.wished(ctx, tx, &w, a)
+		h, why, err := s.requestedHost(ctx, tx, &w, a)
 		if err != nil || why == "" {
 			return h, err
 		}
@@ -163,25 +163,25 @@ func (s *Servers) destination(ctx context.Context, tx job.Tx, srv *Server, m *Mo
 	return s.bestFor(ctx, tx, &w)
 }
 
-// wished judges the host that is asked for. One that is forced is judged by its life alone.
-func (s *Servers) wished(ctx context.Context, tx job.Tx, w *destinationFilter, a MoveArgs) (*Host, string, error) {
+// requestedHost judges the host that is asked for. One that is forced is judged by its life alone.
+func (s *Servers) requestedHost(ctx context.Context, tx job.Tx, w *destinationFilter, a MoveArgs) (*Host, string, error) {
 	h, err := s.store.Hosts().Get(ctx, tx, a.DestID)
 	if err != nil {
 		return nil, "", err
 	}
-	live, err := s.hosts.ups(ctx, tx)
+	live, err := s.hosts.livenessSnapshot(ctx, tx)
 	if err != nil {
 		return nil, "", err
 	}
 	if !a.Force {
-		return h, w.refusal(h, live.is(h)), nil
+		return h, w.refusal(h, live.isUp(h)), nil
 	}
-	if !live.is(h) {
+	if !live.isUp(h) {
 		if err := s.hosts.unheard(h); err != nil {
 			return nil, "", err
 		}
 	}
-	if !live.is(h) || slices.Contains(w.except, h.ID) || h.Kind != AgentHost {
+	if !live.isUp(h) || slices.Contains(w.except, h.ID) || h.Kind != AgentHost {
 		return h, "it is down, or none of salvor's own hosts, or the server comes from there", nil
 	}
 	return h, "", nil
@@ -190,11 +190,11 @@ func (s *Servers) wished(ctx context.Context, tx job.Tx, w *destinationFilter, a
 // bestFor chooses by the same measure as placement, and reads the host again.
 func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) (*Host, error) {
 	for _, fresh := range []bool{false, true} {
-		hosts, live, err := s.hosts.rollCall(ctx, tx, fresh)
+		hosts, live, err := s.hosts.cachedHosts(ctx, tx, fresh)
 		if err != nil {
 			return nil, err
 		}
-		best, why := roomiest(hosts, func(h *Host) string { return w.refusal(h, live.is(h)) })
+		best, why := roomiest(hosts, func(h *Host) string { return w.refusal(h, live.isUp(h)) })
 		if best == nil && fresh {
 			return nil, s.none(hosts, live, why)
 		}
@@ -205,7 +205,7 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) 
 		if err != nil && !problem.Is(err, problem.NotFound) {
 			return nil, err
 		}
-		if err == nil && w.refusal(h, live.is(h)) == "" {
+		if err == nil && w.refusal(h, live.isUp(h)) == "" {
 			return h, nil
 		}
 	}
@@ -215,7 +215,7 @@ func (s *Servers) bestFor(ctx context.Context, tx job.Tx, w *destinationFilter) 
 // none is the error where no host can take a server: Unavailable if one may yet be heard, else problem.Conflict.
 func (s *Servers) none(hosts []*Host, live *liveness, why []string) error {
 	for _, h := range hosts {
-		if live.is(h) {
+		if live.isUp(h) {
 			continue
 		}
 		if err := s.hosts.unheard(h); err != nil {
@@ -332,8 +332,8 @@ func (s *Servers) ProbesOf(ctx context.Context, srv *Server, m *Move) ([]DiskPro
 
 // Up tells whether a host lives. Unavailable: who has just begun to listen cannot tell.
 func (s *Hosts) Up(ctx context.Context, h *Host) (bool, error) {
-	live, err := s.ups(ctx, nil)
-	if err != nil || live.is(h) {
+	live, err := s.livenessSnapshot(ctx, nil)
+	if err != nil || live.isUp(h) {
 		return err == nil, err
 	}
 	return false, s.unheard(h)

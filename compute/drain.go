@@ -11,8 +11,8 @@ import (
 	"salvor/record"
 )
 
-// MigrationWish is a planned move of one server whose host lives.
-type MigrationWish struct {
+// MigrationRequest is a planned move of one server whose host lives.
+type MigrationRequest struct {
 	// DestHost names where it should go, by UUID or name; empty: the best host.
 	DestHost string
 	// Live moves it without its noticing, or not at all.
@@ -33,9 +33,9 @@ func (s *Hosts) Drain(ctx context.Context, ident string, who Who) (*Plan, error)
 	if h.Kind == IronicHost {
 		return nil, problem.Unsupportedf("host %s is an endpoint of the Bare Metal API: each of its servers is its own host, there is nothing to drain", orID(h))
 	}
-	if up, err := s.ups(ctx, nil); err != nil {
+	if up, err := s.livenessSnapshot(ctx, nil); err != nil {
 		return nil, err
-	} else if !up.is(h) {
+	} else if !up.isUp(h) {
 		return nil, problem.Conflictf("host %s is down: it is evacuated, not drained; see: salvor fence %s", orID(h), orID(h))
 	}
 	yes, reason := true, "drained"
@@ -45,7 +45,7 @@ func (s *Hosts) Drain(ctx context.Context, ident string, who Who) (*Plan, error)
 	if _, err := s.SetService(ctx, h.ID, Service{Disabled: &yes, Reason: &reason}, who.Asker); err != nil {
 		return nil, err
 	}
-	p, err := s.PlanEvacuation(ctx, PlanWish{Host: h.ID, Drain: true}, who)
+	p, err := s.PlanEvacuation(ctx, PlanRequest{Host: h.ID, Drain: true}, who)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (s *Hosts) alive(ctx context.Context, tx job.Tx, hostID string) error {
 	if err != nil {
 		return err
 	}
-	up, err := s.ups(ctx, tx)
-	if err != nil || up.is(h) {
+	up, err := s.livenessSnapshot(ctx, tx)
+	if err != nil || up.isUp(h) {
 		return err
 	}
 	if err := s.unheard(h); err != nil {
@@ -142,9 +142,9 @@ func (s *Hosts) BringHome(ctx context.Context, ident string, who Who) (*Plan, er
 	if err != nil {
 		return nil, err
 	}
-	if up, err := s.ups(ctx, nil); err != nil {
+	if up, err := s.livenessSnapshot(ctx, nil); err != nil {
 		return nil, err
-	} else if !up.is(h) || h.Disabled {
+	} else if !up.isUp(h) || h.Disabled {
 		return nil, problem.Conflictf("host %s is not back yet, so nothing can be brought home: ask again when it is up and enabled", orID(h))
 	}
 	p := &Plan{Record: record.Record{ID: uuid.NewString(), CreatedAt: s.now()}, HostID: h.ID, State: PlanRunning, By: who.User, Drain: true}

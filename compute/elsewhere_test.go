@@ -17,7 +17,7 @@ func TestARunningGuestAtTheOtherEndHoldsTheEvacuation(t *testing.T) {
 	w := newWorld(t)
 	s, there := w.server(alice, compute.Active), w.join("host-b")
 	w.join("host-c")
-	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.no(err)
 	w.run(w.jobs(s.ID)[0], job.Waiting)
 	w.tx(func(tx job.Tx) error {
@@ -35,7 +35,7 @@ func TestARunningGuestAtTheOtherEndHoldsTheEvacuation(t *testing.T) {
 	}
 	_, err = w.fence(w.host, compute.PowerCut)
 	w.no(err)
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-7") || !strings.Contains(i.Why, there.ID) {
 		t.Errorf("planned: %+v", i)
@@ -53,7 +53,7 @@ func TestAPlanIsHeldByAnotherBootOfTheFencedHost(t *testing.T) {
 	w.no(err)
 	w.pass(10 * time.Second)
 	w.renew(w.host, "boot-2", guests(runs(s, s.Epoch)))
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if i := p.Items[0]; i.Disposition != compute.Cannot || !strings.Contains(i.Why, "boot-2") {
 		t.Errorf("planned: %+v", i)

@@ -12,8 +12,8 @@ import (
 	"salvor/secret"
 )
 
-// MoveWish is what an administrator asks of the evacuation of one server.
-type MoveWish struct {
+// MoveRequest is what an administrator asks of the evacuation of one server.
+type MoveRequest struct {
 	// DestHost is a UUID or a name; empty: the best host. Force: it may be disabled, full or in another zone, and there is no other.
 	DestHost string
 	Force    bool
@@ -34,7 +34,7 @@ const (
 
 // Evacuate moves one server away from a host that is fenced. Its name is the consent to re-image it, unless its host's group says never.
 // The problems carry the Compute API's own texts, in its order.
-func (s *Servers) Evacuate(ctx context.Context, id string, w MoveWish, who Who) (*Move, error) {
+func (s *Servers) Evacuate(ctx context.Context, id string, w MoveRequest, who Who) (*Move, error) {
 	if !who.Admin {
 		return nil, problem.Forbiddenf("only administrators evacuate servers")
 	}
@@ -68,7 +68,7 @@ func (s *Servers) firstSecret(password secret.Value) (secret.Value, error) {
 	return sealed(JobSecret{Hash: hash.Reveal()})
 }
 
-func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, hidden secret.Value, who Who) (*Move, error) {
+func (s *Servers) evacuate(ctx context.Context, id string, w MoveRequest, hidden secret.Value, who Who) (*Move, error) {
 	srv, err := s.get(ctx, nil, id, who)
 	if err != nil {
 		return nil, err
@@ -113,8 +113,8 @@ func (s *Servers) evacuate(ctx context.Context, id string, w MoveWish, hidden se
 
 // stillInUse refuses while the host lives, and is not fenced.
 func (s *Servers) stillInUse(ctx context.Context, source *Host) error {
-	live, err := s.hosts.ups(ctx, nil)
-	if err != nil || !live.is(source) {
+	live, err := s.hosts.livenessSnapshot(ctx, nil)
+	if err != nil || !live.isUp(source) {
 		return err
 	}
 	return problem.Invalidf("Compute service of %s is still in use.", orID(source))
@@ -122,13 +122,13 @@ func (s *Servers) stillInUse(ctx context.Context, source *Host) error {
 
 // planOne drafts a plan for one server, whose name is the consent; the job asks the destination before it does anything.
 func (s *Servers) planOne(ctx context.Context, srv *Server, source *Host, a MoveArgs) (*PlanItem, error) {
-	wish := PlanWish{Servers: []string{srv.ID}, Consent: []string{srv.ID}, Dest: a.DestID}
+	wish := PlanRequest{Servers: []string{srv.ID}, Consent: []string{srv.ID}, Dest: a.DestID}
 	o, err := s.hosts.outlook(ctx, source, &wish)
 	if err != nil {
 		return nil, err
 	}
 	o.Forced = a.Force
-	item := Draft(o)[0]
+	item := DraftPlan(o)[0]
 	if item.Disposition == Cannot {
 		return nil, problem.Conflictf("server %s cannot be evacuated: %s", srv.ID, item.Why)
 	}

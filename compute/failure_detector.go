@@ -12,11 +12,11 @@ import (
 	"salvor/record"
 )
 
-// Senses are ways beside its lease by which a host is perceived. They tell at once what was seen last, and look anew by themselves;
+// HealthSources are ways beside its lease by which a host is perceived. They tell at once what was seen last, and look anew by themselves;
 // what is older than they think right is Unknown.
-type Senses interface {
+type HealthSources interface {
 	// Power of a node: Dead if its BMC says off.
-	Power(nodeID string) Sense
+	Power(nodeID string) Signal
 	// Connected tells which of these initiators have a connection; known is false where the storage cannot be asked, or there is none.
 	Connected(initiators []string) (some, known bool)
 }
@@ -26,14 +26,14 @@ const (
 	lookAfter = 2 * RenewEvery
 	// probeCount look at one host.
 	probeCount = 3
-	// sightLasts is how long a neighbour's word counts.
-	sightLasts = 10 * time.Second
+	// observationTTL is how long a neighbour's word counts.
+	observationTTL = 10 * time.Second
 )
 
 // failureDetector is what this process remembers of silent hosts from one look to the next.
 type failureDetector struct {
 	mu     sync.Mutex
-	senses Senses // nil: there are none
+	senses HealthSources // nil: there are none
 	// asked are the hosts that each living one is to look at, seen what they told, by the host and by who looked.
 	asked map[string][]Neighbour
 	seen  map[string]map[string]probeResult
@@ -50,7 +50,7 @@ type probeResult struct {
 }
 
 // SetSenses names further ways of perceiving hosts.
-func (s *Hosts) SetSenses(by Senses) {
+func (s *Hosts) SetSenses(by HealthSources) {
 	s.lookout.mu.Lock()
 	defer s.lookout.mu.Unlock()
 	s.lookout.senses = by
@@ -63,8 +63,8 @@ func (l *failureDetector) lookFor(hostID string) []Neighbour {
 	return l.asked[hostID]
 }
 
-// told takes a neighbour's word, of hosts that it was asked about.
-func (l *failureDetector) told(hostID string, seen []Neighbour, now time.Time) {
+// recordProbe takes a neighbour's word, of hosts that it was asked about.
+func (l *failureDetector) recordProbe(hostID string, seen []Neighbour, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range seen {
@@ -81,8 +81,8 @@ func (l *failureDetector) told(hostID string, seen []Neighbour, now time.Time) {
 	}
 }
 
-// thought is what is thought of a silent host, empty: it is none; suspected: it is called dead.
-func (l *failureDetector) thought(hostID string) (why string, suspected bool) {
+// verdictFor is what is thought of a silent host, empty: it is none; suspected: it is called dead.
+func (l *failureDetector) verdictFor(hostID string) (why string, suspected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.why[hostID], l.suspected[hostID]
@@ -99,7 +99,7 @@ func (s *Hosts) tendSuspects(ctx context.Context) error {
 		return err
 	}
 	s.lookout.ask(view, byID)
-	verdicts := Judge(view)
+	verdicts := Evaluate(view)
 	begun, crowd := s.lookout.take(verdicts)
 	for _, v := range begun {
 		if err := s.suspect(ctx, v); err != nil {
@@ -120,12 +120,12 @@ func (s *Hosts) tendSuspects(ctx context.Context) error {
 }
 
 // view perceives all hosts now. Only of those that are silent more is asked than whether they are.
-func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host, error) {
-	v, byID := View{Listening: s.Listening()}, make(map[string]*Host, len(hosts))
+func (s *Hosts) view(ctx context.Context, hosts []*Host) (FleetObservation, map[string]*Host, error) {
+	v, byID := FleetObservation{Listening: s.Listening()}, make(map[string]*Host, len(hosts))
 	silent := false
 	for _, h := range hosts {
 		byID[h.ID] = h
-		g := Sighting{HostID: h.ID, Name: h.Name, Group: h.Group, Aside: h.Fenced || h.ForcedDown || h.Revoked}
+		g := HostObservation{HostID: h.ID, Name: h.Name, Group: h.Group, Excluded: h.Fenced || h.ForcedDown || h.Revoked}
 		g.Silent, g.Watchdog, g.Heard = s.Silence(h.ID)
 		g.Said = h.ForcedDown && !h.Fenced && !h.Revoked
 		silent = silent || g.watched()
@@ -151,7 +151,7 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 		g := &v.Hosts[i]
 		g.TriedAgo = tried[g.HostID]
 		if g.watched() {
-			if err := s.perceive(ctx, g, byID[g.HostID]); err != nil {
+			if err := s.collectSignals(ctx, g, byID[g.HostID]); err != nil {
 				return v, nil, err
 			}
 		}
@@ -159,8 +159,8 @@ func (s *Hosts) view(ctx context.Context, hosts []*Host) (View, map[string]*Host
 	return v, byID, nil
 }
 
-// perceive asks all ways but the lease about one host.
-func (s *Hosts) perceive(ctx context.Context, g *Sighting, h *Host) error {
+// collectSignals asks all ways but the lease about one host.
+func (s *Hosts) collectSignals(ctx context.Context, g *HostObservation, h *Host) error {
 	there, err := s.servers.On(ctx, h.ID)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *Hosts) perceive(ctx context.Context, g *Sighting, h *Host) error {
 	for looker, what := range l.asked {
 		if slices.ContainsFunc(what, func(n Neighbour) bool { return n.HostID == h.ID }) {
 			g.Others++
-			if saw, ok := l.seen[h.ID][looker]; ok && s.now().Sub(saw.at) < min(sightLasts, g.Silent) {
+			if saw, ok := l.seen[h.ID][looker]; ok && s.now().Sub(saw.at) < min(observationTTL, g.Silent) {
 				g.Answered++
 				if saw.reached {
 					g.Reached++
@@ -192,17 +192,17 @@ func (s *Hosts) perceive(ctx context.Context, g *Sighting, h *Host) error {
 	})
 	if len(running) > 0 {
 		if some, known := l.senses.Connected(Initiators(h, running)); known {
-			g.Storage = map[bool]Sense{true: Lives, false: Dead}[some]
+			g.Storage = map[bool]Signal{true: Lives, false: Dead}[some]
 		}
 	}
 	return nil
 }
 
 // ask chooses who looks at the silent hosts: living ones, of the same group before others.
-func (l *failureDetector) ask(v View, byID map[string]*Host) {
+func (l *failureDetector) ask(v FleetObservation, byID map[string]*Host) {
 	near, living := map[string][]string{}, []string{}
 	for _, o := range v.Hosts {
-		if !o.Aside && o.Heard && o.Silent < lookAfter {
+		if !o.Excluded && o.Heard && o.Silent < lookAfter {
 			near[o.Group], living = append(near[o.Group], o.HostID), append(living, o.HostID)
 		}
 	}
@@ -243,7 +243,7 @@ func (l *failureDetector) take(verdicts []Verdict) (begun []Verdict, crowd strin
 		if v.Suspected && !l.suspected[v.HostID] {
 			begun = append(begun, v)
 		}
-		if strings.Contains(v.Why, cutOff) {
+		if strings.Contains(v.Why, partitionNote) {
 			crowd = v.Why
 		}
 	}

@@ -101,7 +101,7 @@ func (s *Hosts) cancelDrain(ctx context.Context, tx job.Tx, j *job.Job, who Who)
 // Heal plans what becomes of the servers of a fenced host whose group heals, and gives the job that does it, with what must be written
 // when that is inserted; nil: there is nothing to move.
 func (s *Hosts) Heal(ctx context.Context, hostID string, who Who) (*job.Job, func(job.Tx) error, error) {
-	p, err := s.PlanEvacuation(ctx, PlanWish{Host: hostID}, who)
+	p, err := s.PlanEvacuation(ctx, PlanRequest{Host: hostID}, who)
 	if err != nil || len(p.Items) == 0 {
 		return nil, nil, err
 	}

@@ -303,8 +303,8 @@ func (s *Hosts) isUp(ctx context.Context, hostID string) (bool, error) {
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
-	live, err := s.ups(ctx, nil)
-	return err == nil && live.is(h), err
+	live, err := s.livenessSnapshot(ctx, nil)
+	return err == nil && live.isUp(h), err
 }
 
 // hold refuses to begin the move of a server while a guest of it that is not proven off is told where it should not run (see heldBy).
@@ -402,7 +402,7 @@ func (s *Servers) holdAttach(ctx context.Context, tx job.Tx, m *Move, receipt *R
 // noteOnce writes once down, on a host and a server, what becomes of a guest there that a clean-up of that epoch is about.
 func (s *Hosts) noteOnce(ctx context.Context, hostID, serverID string, epoch int64, text string) error {
 	noted := false
-	s.leases.with(hostID, func(h *held) {
+	s.leases.with(hostID, func(h *hostSession) {
 		if noted = h.ending[serverID] == epoch; !noted {
 			h.ending = maps.Clone(h.ending) // copies of it are read without the lock
 			if h.ending == nil {

@@ -60,11 +60,11 @@ func TestAGuestUnderANewIdentityHoldsTheMove(t *testing.T) {
 	names := []string{"host host-a (" + again.ID + ")", "boot boot-7", "guest " + s.ID, "power on", "salvor fence " + again.ID}
 	_, err = w.begin(s.ID, receipt)
 	w.refuses(err, names...)
-	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveWish{DestHost: free.ID}, admin)
+	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID}, admin)
 	w.refuses(err, names...)
-	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveWish{DestHost: free.ID, Force: true}, admin)
+	_, err = w.Servers.Evacuate(w.ctx, s.ID, compute.MoveRequest{DestHost: free.ID, Force: true}, admin)
 	w.refuses(err, names...)
-	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: w.host.ID, Consent: []string{s.ID}}, admin)
+	p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: w.host.ID, Consent: []string{s.ID}}, admin)
 	w.no(err)
 	if p.Items[0].Disposition != compute.Cannot {
 		t.Fatalf("%+v", p.Items)
@@ -213,10 +213,10 @@ func TestAPlannedMoveIsHeldByAGuestElsewhere(t *testing.T) {
 	s, again := w.server(alice, compute.Active), w.join("host-b")
 	w.renew(w.host, "boot-1", guests(runs(s, s.Epoch)))
 	w.renew(again, "boot-7", guests(runs(s, s.Epoch)))
-	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+	_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.refuses(err, again.ID, "boot-7", s.ID)
 	w.renew(again, "boot-7", guests())
-	_, err = w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+	_, err = w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 	w.no(err)
 }
 
@@ -227,7 +227,7 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			s, there, free := w.server(alice, compute.Active), w.join("host-b"), w.join("host-c")
-			_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationWish{}, admin)
+			_, err := w.Servers.Migrate(w.ctx, s.ID, compute.MigrationRequest{}, admin)
 			w.no(err)
 			w.run(w.jobs(s.ID)[0], job.Waiting) // for an answer of a host
 			dead, lives := w.host, there
@@ -257,7 +257,7 @@ func TestTheOtherEndOfAMigrationHoldsNoEvacuation(t *testing.T) {
 			}
 			receipt, err := w.fence(dead, compute.PowerCut)
 			w.no(err)
-			p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: dead.ID, Consent: []string{s.ID}}, admin)
+			p, err := w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: dead.ID, Consent: []string{s.ID}}, admin)
 			w.no(err)
 			if why := p.Items[0].Why; strings.Contains(why, "may run already") || strings.Contains(why, "on its way") {
 				t.Errorf("planned: %s", why)
@@ -360,7 +360,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	if len(words) != 1 || on[0].ID != again.ID {
 		t.Fatalf("%v %v", words, on)
 	}
-	server := compute.ServerSituation{Server: s, Host: w.host, Life: compute.Life{Up: true}, Elsewhere: words, ElsewhereOn: on, Operator: true}
+	server := compute.ServerSituation{Server: s, Host: w.host, Life: compute.HostLiveness{Up: true}, Elsewhere: words, ElsewhereOn: on, Operator: true}
 	why := server.Why()
 	if text := why.Text("server", s.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, "boot boot-7") || !strings.Contains(text, again.ID) {
 		t.Errorf("%s", text)
@@ -370,7 +370,7 @@ func TestAGuestThatShouldNotRunIsTold(t *testing.T) {
 	if text := why.Text("server", s.Name, w.now()); strings.Contains(text, "boot-7") || strings.Contains(text, again.ID) {
 		t.Errorf("an owner is told of another host: %s", text)
 	}
-	host := compute.HostSituation{Host: again, Now: w.now(), Life: compute.Life{Up: true}, Misplaced: misplaced()}
+	host := compute.HostSituation{Host: again, Now: w.now(), Life: compute.HostLiveness{Up: true}, Misplaced: misplaced()}
 	why = host.Why()
 	if text := why.Text("host", again.Name, w.now()); why.Mood != record.Stuck || !strings.Contains(text, s.ID) || !strings.Contains(text, nobody.ID) {
 		t.Errorf("%s", text)

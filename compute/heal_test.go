@@ -12,7 +12,7 @@ import (
 // offSense is a BMC that says of each node that it is off.
 type offSense struct{}
 
-func (offSense) Power(string) compute.Sense            { return compute.Dead }
+func (offSense) Power(string) compute.Signal           { return compute.Dead }
 func (offSense) Connected([]string) (some, known bool) { return false, false }
 
 // TestHealingComesRound: of two hosts of a group that die at once the second is healed when its turn comes, and again if that was blocked.

@@ -171,7 +171,7 @@ func (s *Hosts) forceDown(ctx context.Context, tx job.Tx, h *Host, down *bool, w
 	}
 	up := *h
 	up.ForcedDown = false
-	if why, err := s.keptOut(ctx, tx, &up); err != nil || why != "" {
+	if why, err := s.blockedReason(ctx, tx, &up); err != nil || why != "" {
 		return cmp.Or(err, problem.Invalidf("Unable to force up host %s: %s", orID(h), why))
 	}
 	receipt, err := s.Receipt(ctx, tx, h.ID)

@@ -20,11 +20,11 @@ type Hosts struct {
 	*core
 	records *record.Collection[Host, HostFilter]
 	servers *Servers
-	leases  leases
+	leases  hostSessions
 	roster  hostCache
 	ear     livenessTracker
 	// register says of which hosts there is something to say.
-	register register
+	register hostFlagsCache
 	// look lists the neighbours that a host is asked to look at, sighted is told what it saw; nil: nobody asks.
 	look    func(hostID string) []Neighbour
 	sighted func(hostID string, seen []Neighbour)
@@ -32,10 +32,10 @@ type Hosts struct {
 }
 
 func newHosts(c *core, s *Servers) *Hosts {
-	h := &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newLeases(),
-		ear: livenessTracker{since: c.now(), heard: map[string]lastSeen{}}}
+	h := &Hosts{core: c, servers: s, records: record.NewCollection("host", c.store.Hosts(), c.jobs, c.now), leases: newHostSessions(),
+		ear: livenessTracker{since: c.now(), lastSeen: map[string]lastSeen{}}}
 	h.look = h.lookout.lookFor
-	h.sighted = func(hostID string, seen []Neighbour) { h.lookout.told(hostID, seen, h.now()) }
+	h.sighted = func(hostID string, seen []Neighbour) { h.lookout.recordProbe(hostID, seen, h.now()) }
 	return h
 }
 
@@ -98,7 +98,7 @@ func (s *Hosts) Join(ctx context.Context, token secret.Value, hostID, name strin
 			return problem.Forbiddenf("join: host %s is known with another key; make a token for it with: salvor host token create --host %s", hostID, hostID)
 		}
 		// A host that lives has a certificate: who shows a token in its name is somebody else.
-		if up, err := s.ups(ctx, tx); err != nil || up.is(h) {
+		if up, err := s.livenessSnapshot(ctx, tx); err != nil || up.isUp(h) {
 			return cmp.Or(err, problem.Conflictf("join: host %s is up with a certificate of its own; stop it first, or revoke it", hostID))
 		}
 		h.Name, h.Serial, h.CertificateEnds, h.Key = name, cert.Serial, cert.Ends, key
@@ -248,8 +248,8 @@ func (s *Hosts) Ensure(ctx context.Context, clusterID, name string, inv Inventor
 	return out, err
 }
 
-// Life is what is known of a host's life.
-type Life struct {
+// HostLiveness is what is known of a host's life.
+type HostLiveness struct {
 	Up        bool
 	RenewedAt time.Time
 	Renewals  int64
@@ -262,19 +262,19 @@ type Life struct {
 	Watchdog string
 }
 
-// Lives reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
+// Liveness reads which hosts live, by host: renewed within Suspect, and neither forced down nor fenced; hosts of clusters live while their
 // cluster answers.
-func (s *Hosts) Lives(ctx context.Context) (map[string]Life, error) {
+func (s *Hosts) Liveness(ctx context.Context) (map[string]HostLiveness, error) {
 	hosts, err := s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	return s.LivesOf(ctx, hosts)
+	return s.LivenessOf(ctx, hosts)
 }
 
-// LivesOf is Lives of hosts that were read already.
-func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, error) {
-	up, err := s.ups(ctx, nil)
+// LivenessOf is Lives of hosts that were read already.
+func (s *Hosts) LivenessOf(ctx context.Context, hosts []*Host) (map[string]HostLiveness, error) {
+	up, err := s.livenessSnapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -282,11 +282,11 @@ func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, er
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]Life, len(hosts))
+	out := make(map[string]HostLiveness, len(hosts))
 	for _, h := range hosts {
 		l := s.leases.newest(up.stored[h.ID], h.ID)
-		life := Life{Up: up.is(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
-		life.Thought, life.Suspected = s.lookout.thought(h.ID)
+		life := HostLiveness{Up: up.isUp(h), RenewedAt: l.RenewedAt, Renewals: l.Renewals, Servers: use[h.ID], Watchdog: l.Watchdog}
+		life.Thought, life.Suspected = s.lookout.verdictFor(h.ID)
 		out[h.ID] = life
 	}
 	return out, nil
@@ -294,13 +294,13 @@ func (s *Hosts) LivesOf(ctx context.Context, hosts []*Host) (map[string]Life, er
 
 // liveness judges hosts by what was read at one time.
 type liveness struct {
-	hosts  *Hosts
-	stored map[string]Lease
-	ill    []string // clusters that do not answer
-	at     time.Time
+	hosts          *Hosts
+	stored         map[string]Lease
+	failedClusters []string // clusters that do not answer
+	at             time.Time
 }
 
-func (s *Hosts) ups(ctx context.Context, tx job.Tx) (*liveness, error) {
+func (s *Hosts) livenessSnapshot(ctx context.Context, tx job.Tx) (*liveness, error) {
 	stored, err := s.store.Leases(ctx)
 	if err != nil {
 		return nil, err
@@ -312,18 +312,18 @@ func (s *Hosts) ups(ctx context.Context, tx job.Tx) (*liveness, error) {
 	l := &liveness{hosts: s, stored: stored, at: s.now()}
 	for _, c := range clusters {
 		if c.Problem != "" {
-			l.ill = append(l.ill, c.ID)
+			l.failedClusters = append(l.failedClusters, c.ID)
 		}
 	}
 	return l, nil
 }
 
-func (l *liveness) is(h *Host) bool {
+func (l *liveness) isUp(h *Host) bool {
 	switch {
 	case h.ForcedDown || h.Revoked || h.Fenced || h.Lost:
 		return false
 	case h.ClusterID != "":
-		return !slices.Contains(l.ill, h.ClusterID)
+		return !slices.Contains(l.failedClusters, h.ClusterID)
 	}
 	return l.at.Sub(l.hosts.leases.newest(l.stored[h.ID], h.ID).RenewedAt) < Suspect
 }

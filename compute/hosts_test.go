@@ -113,7 +113,7 @@ func TestARevokedHostIsShutOut(t *testing.T) {
 func TestAHostLivesWhileItRenews(t *testing.T) {
 	w := newWorld(t)
 	up := func() bool {
-		lives, err := w.Hosts.Lives(w.ctx)
+		lives, err := w.Hosts.Liveness(w.ctx)
 		w.no(err)
 		return lives[w.host.ID].Up
 	}

@@ -97,7 +97,7 @@ func (s *Server) commandsToResolve(d Disk, v *Volume) string {
 // commandToDetach names the command that the server accepts for taking a volume off it; it is empty for the volume that the server boots from.
 func (s *Server) commandToDetach(d Disk) string {
 	detach := "openstack server remove volume " + s.ID + " " + d.VolumeID
-	_, err := Allow(s, DetachVolume, SoftOff, true)
+	_, err := Allow(s, DetachVolume, NovaSemantics, true)
 	switch {
 	case d.BootIndex == 0:
 		return ""
@@ -126,7 +126,7 @@ func (s *Servers) StaleInitiators(ctx context.Context, target string) (func(init
 			return nil, err
 		}
 	}
-	hosts, _, err := s.hosts.rollCall(ctx, nil, false)
+	hosts, _, err := s.hosts.cachedHosts(ctx, nil, false)
 	if err != nil {
 		return nil, err
 	}

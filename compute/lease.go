@@ -17,20 +17,20 @@ import (
 const (
 	// flushEvery is how late a lease may reach the store.
 	flushEvery = time.Second
-	// rowLasts is how late another process's word on a host (revoked, say) may reach this one.
-	rowLasts = 5 * time.Second
-	// tellAgain is after how long a host is asked for everything again, so that what could not be mended is tried again.
-	tellAgain = 5 * time.Minute
+	// rowTTL is how late another process's word on a host (revoked, say) may reach this one.
+	rowTTL = 5 * time.Second
+	// resendInterval is after how long a host is asked for everything again, so that what could not be mended is tried again.
+	resendInterval = 5 * time.Minute
 )
 
-// leases keeps the hosts' renewals until they are written together: a host that only says it lives must not cost a commit a word.
-type leases struct {
+// hostSessions keeps the hosts' renewals until they are written together: a host that only says it lives must not cost a commit a word.
+type hostSessions struct {
 	mu    sync.Mutex
-	known map[string]*held
+	known map[string]*hostSession
 }
 
-// held is what this process knows of a host.
-type held struct {
+// hostSession is what this process knows of a host.
+type hostSession struct {
 	lease   Lease
 	fresh   bool // not written yet
 	revoked bool
@@ -61,31 +61,31 @@ type held struct {
 	toldAt  time.Time // when it told its guests
 }
 
-func newLeases() leases { return leases{known: map[string]*held{}} }
+func newHostSessions() hostSessions { return hostSessions{known: map[string]*hostSession{}} }
 
-func (l *leases) get(id string) held {
+func (l *hostSessions) get(id string) hostSession {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.known[id]; h != nil {
 		return *h
 	}
-	return held{}
+	return hostSession{}
 }
 
 // with changes what is known of a host.
-func (l *leases) with(id string, change func(*held)) {
+func (l *hostSessions) with(id string, change func(*hostSession)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.known[id]
 	if h == nil {
-		h = &held{}
+		h = &hostSession{}
 		l.known[id] = h
 	}
 	change(h)
 }
 
 // forget makes the host's row be read again.
-func (l *leases) forget(id string) {
+func (l *hostSessions) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.known[id]; h != nil {
@@ -93,14 +93,14 @@ func (l *leases) forget(id string) {
 	}
 }
 
-func (l *leases) drop(id string) {
+func (l *hostSessions) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.known, id)
 }
 
 // newest is the newer of a stored lease and the one held here.
-func (l *leases) newest(stored Lease, id string) Lease {
+func (l *hostSessions) newest(stored Lease, id string) Lease {
 	if h := l.get(id); h.lease.RenewedAt.After(stored.RenewedAt) {
 		return h.lease
 	}
@@ -108,7 +108,7 @@ func (l *leases) newest(stored Lease, id string) Lease {
 }
 
 // take lists what has to be written.
-func (l *leases) take() []Lease {
+func (l *hostSessions) take() []Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Lease
@@ -121,7 +121,7 @@ func (l *leases) take() []Lease {
 	return out
 }
 
-func (l *leases) putBack(all []Lease) {
+func (l *hostSessions) requeue(all []Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lease := range all {
@@ -213,21 +213,21 @@ func (s *Hosts) Allow(ctx context.Context, hostID, serial string, issued time.Ti
 }
 
 // known is what this process knows of a host, its row read again now and then.
-func (s *Hosts) known(ctx context.Context, hostID string) (held, error) {
+func (s *Hosts) known(ctx context.Context, hostID string) (hostSession, error) {
 	h := s.leases.get(hostID)
-	if now := s.now(); !h.readAt.IsZero() && now.Sub(h.readAt) < rowLasts {
+	if now := s.now(); !h.readAt.IsZero() && now.Sub(h.readAt) < rowTTL {
 		return h, nil
 	}
 	row, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if problem.Is(err, problem.NotFound) {
 		s.leases.drop(hostID)
 		s.ear.drop(hostID)
-		return held{}, problem.NotFoundf("host %s is not known: it has to join", short(hostID))
+		return hostSession{}, problem.NotFoundf("host %s is not known: it has to join", short(hostID))
 	}
 	if err != nil {
-		return held{}, err
+		return hostSession{}, err
 	}
-	s.leases.with(hostID, func(k *held) {
+	s.leases.with(hostID, func(k *hostSession) {
 		k.readAt, k.revoked, k.name, k.serial, k.revokedAt = s.now(), row.Revoked, row.Name, row.Serial, row.RevokedAt
 		k.group, k.fenced, k.forcedDown, k.unseen, k.lost, k.strays = row.Group, row.Fenced, row.ForcedDown, row.Unseen, row.Lost, row.Strays
 		if k.lease.BootID != row.BootID {
@@ -262,7 +262,7 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	if s.isHeld() {
 		return s.renewHeld(ctx, hostID, r)
 	}
-	if err := s.takeCleaned(ctx, hostID, r.Cleaned); err != nil {
+	if err := s.applyCleanup(ctx, hostID, r.Cleaned); err != nil {
 		return Renewed{}, err
 	}
 	stands, err := s.standing(ctx, hostID, h, r)
@@ -270,9 +270,9 @@ func (s *Hosts) Renew(ctx context.Context, hostID, serial string, r Renewal) (Re
 	switch {
 	case err != nil:
 		return Renewed{}, err
-	case stands == holding:
+	case stands == hostFenced:
 		answer = s.hold
-	case stands == stopping:
+	case stands == hostDraining:
 		answer = s.stop
 	}
 	out, err := answer(ctx, hostID, r)
@@ -302,11 +302,11 @@ func (s *Hosts) renewHeld(ctx context.Context, hostID string, r Renewal) (Renewe
 // renew is Renew of a host that is neither fenced nor forced down.
 func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
 	h := s.leases.get(hostID)
-	_, _, fencing, err := s.consult(ctx)
+	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return Renewed{}, err
 	}
-	rebooted, ended := h.lease.BootID != r.BootID, s.mayHaveEnded(hostID, h, fencing[h.group])
+	rebooted, ended := h.lease.BootID != r.BootID, s.guestsMayHaveStopped(hostID, h, fencing[h.group])
 	var left open
 	if r.HasGuests { // before the new boot is admitted: if this is cut off, the next renewal is the first of its boot again
 		if left, err = s.servers.observe(ctx, hostID, r.Guests, rebooted || h.started || ended); err != nil {
@@ -314,7 +314,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 		}
 	}
 	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil || r.Name != "" && r.Name != h.name || h.unseen && r.HasGuests {
-		fenced, err := s.takeIn(ctx, hostID, r, rebooted, lapsed)
+		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
 		if err != nil {
 			return Renewed{}, err
 		}
@@ -322,7 +322,7 @@ func (s *Hosts) renew(ctx context.Context, hostID string, r Renewal) (Renewed, e
 			return s.hold(ctx, hostID, r)
 		}
 	}
-	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+	if err := s.recordLocalActions(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
 	out, err := s.renewed(ctx, hostID, r, left)
@@ -352,7 +352,7 @@ func (s *Hosts) renewed(ctx context.Context, hostID string, r Renewal, left open
 // count keeps the lease of a renewal that is answered now. One that could not be stored where others see it is none.
 func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewed) error {
 	group := s.leases.get(hostID).group
-	_, _, fencing, err := s.consult(ctx)
+	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return err
 	}
@@ -364,7 +364,7 @@ func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewe
 	now := s.now()
 	stored, _, _ := s.ear.of(hostID)
 	var lease Lease
-	s.leases.with(hostID, func(h *held) {
+	s.leases.with(hostID, func(h *hostSession) {
 		if h.lease.BootID != r.BootID {
 			h.inventory, h.guests, h.started = false, false, true
 		}
@@ -378,18 +378,18 @@ func (s *Hosts) count(ctx context.Context, hostID string, r Renewal, out *Renewe
 		}
 		h.inventory = h.inventory || r.Inventory != nil
 		h.guests = h.guests || r.HasGuests
-		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > tellAgain
+		out.Resend = !h.inventory || !h.guests || now.Sub(h.toldAt) > resendInterval
 		lease = h.lease
 	})
 	s.ear.change(hostID, func(w *lastSeen) { w.at, w.watchdog, w.first = now, watchdog, time.Time{} })
-	return s.lend(ctx, lease)
+	return s.persistLease(ctx, lease)
 }
 
-// takeIn writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
+// applyRenewal writes what is new of a host into its row. Of one that is fenced it takes nothing, and tells so. A host whose lease had
 // lapsed writes its row in any case, and its lease before: of that and of a receipt by its silence one comes first.
-func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, lapsed bool) (fenced bool, err error) {
+func (s *Hosts) applyRenewal(ctx context.Context, hostID string, r Renewal, rebooted, lapsed bool) (fenced bool, err error) {
 	if rebooted || lapsed {
-		if err := s.announce(ctx, hostID, r.BootID); err != nil {
+		if err := s.publishLease(ctx, hostID, r.BootID); err != nil {
 			return false, err
 		}
 	}
@@ -404,7 +404,7 @@ func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, 
 		changed := lapsed
 		if rebooted && h.BootID != r.BootID {
 			changed = true
-			if err := s.takeBoot(ctx, tx, h, r.BootID, "a new boot of the host holds the lease"); err != nil {
+			if err := s.recordBoot(ctx, tx, h, r.BootID, "a new boot of the host holds the lease"); err != nil {
 				return err
 			}
 		}
@@ -428,8 +428,8 @@ func (s *Hosts) takeIn(ctx context.Context, hostID string, r Renewal, rebooted, 
 	return fenced, err
 }
 
-// takeBoot gives a boot of a host the lease and the orders. No guest of a former boot runs any more: their reports go.
-func (c *core) takeBoot(ctx context.Context, tx job.Tx, h *Host, bootID, text string) error {
+// recordBoot gives a boot of a host the lease and the orders. No guest of a former boot runs any more: their reports go.
+func (c *core) recordBoot(ctx context.Context, tx job.Tx, h *Host, bootID, text string) error {
 	h.BootID = bootID
 	former, err := c.store.GuestReports(ctx, tx, GuestReportFilter{HostID: h.ID})
 	if err != nil {
@@ -455,8 +455,8 @@ func sameInventory(a, b Inventory) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// noteDeeds writes what a host did on its own on the timelines of its servers.
-func (s *Hosts) noteDeeds(ctx context.Context, hostID string, did []LocalAction) error {
+// recordLocalActions writes what a host did on its own on the timelines of its servers.
+func (s *Hosts) recordLocalActions(ctx context.Context, hostID string, did []LocalAction) error {
 	if len(did) == 0 {
 		return nil
 	}
@@ -505,7 +505,7 @@ func (s *Hosts) FlushLeases(ctx context.Context) error {
 	}
 	slices.SortFunc(due, func(a, b Lease) int { return strings.Compare(a.HostID, b.HostID) })
 	if err := s.store.SaveLeases(ctx, due); err != nil {
-		s.leases.putBack(due)
+		s.leases.requeue(due)
 		s.ear.lost()
 		return err
 	}

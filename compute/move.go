@@ -46,7 +46,7 @@ type Plan struct {
 	Items []PlanItem
 	// Missing says what is needed before it can be run; empty: nothing. It names the command.
 	Missing string
-	// OneMore says whether, after it, one more host may die and all of its servers still find a place; OneMoreWhy which may not. Without
+	// SurvivesNextFailure says whether, after it, one more host may die and all of its servers still find a place; OneMoreWhy which may not. Without
 	// words it was not asked.
 	OneMore    bool
 	OneMoreWhy string

@@ -154,7 +154,7 @@ func (c *core) refuseToFree(ctx context.Context, tx job.Tx, v *Volume) error {
 	return problem.Conflictf("volume %s is a disk of server %s: %s", v.ID, srv.ID, way)
 }
 
-// giveBack attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
+// releaseReservation attaches a volume again that is called in use and that no server has by its record, to the one server that has its disk.
 func (c *core) giveBack(ctx context.Context, tx job.Tx, v *Volume) error {
 	all, err := c.store.Servers().List(ctx, tx, ServerFilter{}, record.Page{})
 	if err != nil {

@@ -79,7 +79,7 @@ func TestAResetOfAHalfMadeServerKeepsItsVolume(t *testing.T) {
 	vol := &compute.Volume{Name: "v", Project: "alice", SizeGiB: 4, Bootable: true, Portal: "10.0.0.1:3260", IQN: "iqn.2026-01.example:v"}
 	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
 	s := w.create(alice, func(c *compute.Creation) {
-		c.Image, c.Disks = "", []compute.DiskWish{{VolumeID: vol.ID, BootIndex: 0}}
+		c.Image, c.Disks = "", []compute.DiskRequest{{VolumeID: vol.ID, BootIndex: 0}}
 	})
 	w.run(w.jobs(s.ID)[0], job.Waiting)
 	w.act(s.ID, compute.Act{Action: compute.ResetState, Reset: compute.Errored}, admin)

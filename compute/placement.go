@@ -243,8 +243,8 @@ func (r *hostCache) put(h *Host) {
 	}
 }
 
-// rollCall gives the host cache. It reads the cache again if it is too old or fresh is set.
-func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *liveness, error) {
+// cachedHosts gives the host cache. It reads the cache again if it is too old or fresh is set.
+func (s *Hosts) cachedHosts(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *liveness, error) {
 	r := &s.roster
 	r.mu.Lock()
 	hosts, live := r.hosts, r.live
@@ -258,7 +258,7 @@ func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *
 	if err != nil {
 		return nil, nil, err
 	}
-	if live, err = s.ups(ctx, tx); err != nil {
+	if live, err = s.livenessSnapshot(ctx, tx); err != nil {
 		return nil, nil, err
 	}
 	r.mu.Lock()
@@ -271,11 +271,11 @@ func (s *Hosts) rollCall(ctx context.Context, tx job.Tx, fresh bool) ([]*Host, *
 // enough to read them all.
 func (s *Hosts) pick(ctx context.Context, tx job.Tx, n Needs) (*Host, error) {
 	for _, fresh := range []bool{false, true} {
-		hosts, live, err := s.rollCall(ctx, tx, fresh)
+		hosts, live, err := s.cachedHosts(ctx, tx, fresh)
 		if err != nil {
 			return nil, err
 		}
-		best, err := Pick(hosts, live.is, n)
+		best, err := Pick(hosts, live.isUp, n)
 		if err != nil && fresh {
 			return nil, err
 		}
@@ -286,7 +286,7 @@ func (s *Hosts) pick(ctx context.Context, tx job.Tx, n Needs) (*Host, error) {
 		if err != nil && !problem.Is(err, problem.NotFound) {
 			return nil, err
 		}
-		if err == nil && n.Refusal(h, live.is(h)) == "" {
+		if err == nil && n.Refusal(h, live.isUp(h)) == "" {
 			return h, nil
 		}
 	}

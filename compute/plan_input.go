@@ -9,7 +9,7 @@ import (
 )
 
 // outlook reads what a plan for a host is drafted from, in a few queries.
-func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*PlanInput, error) {
+func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanRequest) (*PlanInput, error) {
 	o := &PlanInput{Source: host, All: w.ReimageAll, Drain: w.Drain, Consent: map[string]bool{}, Up: map[string]bool{}, Moving: map[string]*Move{}, Images: map[string]*Image{}}
 	for _, id := range w.Consent {
 		o.Consent[id] = true
@@ -25,12 +25,12 @@ func (s *Hosts) outlook(ctx context.Context, host *Host, w *PlanWish) (*PlanInpu
 	if o.Hosts, err = s.store.Hosts().List(ctx, nil, HostFilter{}, record.Page{}); err != nil {
 		return nil, err
 	}
-	live, err := s.ups(ctx, nil)
+	live, err := s.livenessSnapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range o.Hosts {
-		o.Up[h.ID] = live.is(h)
+		o.Up[h.ID] = live.isUp(h)
 	}
 	moves, err := s.store.Moves().List(ctx, nil, MoveFilter{HostID: host.ID, Open: true}, record.Page{})
 	if err != nil {

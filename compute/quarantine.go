@@ -190,7 +190,7 @@ func (s *Servers) RestoreDisk(ctx context.Context, hostIdent, id, serverIdent st
 
 // commandToStop says which command brings the server nearer to being stopped, and is accepted now.
 func (s *Server) commandToStop() string {
-	_, err := Allow(s, Stop, SoftOff, true)
+	_, err := Allow(s, Stop, NovaSemantics, true)
 	switch {
 	case s.Task == NoTask && s.InSession():
 		return "end its rescue first: salvor server unrescue " + s.ID

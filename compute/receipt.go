@@ -50,7 +50,7 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 	if err != nil {
 		return nil, err
 	}
-	if err := s.believe(ctx, h, proofs); err != nil {
+	if err := s.acceptEvidence(ctx, h, proofs); err != nil {
 		return nil, err
 	}
 	if proofs, err = s.complete(ctx, tx, h, proofs); err != nil {
@@ -67,7 +67,7 @@ func (s *Hosts) GiveReceipt(ctx context.Context, tx job.Tx, hostID string, proof
 		return nil, err
 	}
 	// What the host says next is looked at in the store, whether or not this is committed.
-	s.leases.with(hostID, func(k *held) { k.fenced = true })
+	s.leases.with(hostID, func(k *hostSession) { k.fenced = true })
 	return r, s.noteFenced(tx, hostID, "fenced", proofs, by)
 }
 
@@ -86,7 +86,7 @@ func (s *Hosts) proveAnew(ctx context.Context, tx job.Tx, r *Receipt, proofs []P
 	if err != nil {
 		return err
 	}
-	if err := s.believe(ctx, h, proofs); err != nil {
+	if err := s.acceptEvidence(ctx, h, proofs); err != nil {
 		return err
 	}
 	// The release saved the receipt, so it is not older than that.
@@ -155,8 +155,8 @@ func (r *Receipt) dispel(proofs []Proof) bool {
 	return true
 }
 
-// believe refuses a proof that the host is off, if it was heard after that.
-func (s *Hosts) believe(ctx context.Context, h *Host, proofs []Proof) error {
+// acceptEvidence refuses a proof that the host is off, if it was heard after that.
+func (s *Hosts) acceptEvidence(ctx context.Context, h *Host, proofs []Proof) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}

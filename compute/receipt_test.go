@@ -85,7 +85,7 @@ func (w *world) fence(h *compute.Host, e ...compute.Evidence) (receipt *compute.
 
 func (w *world) up(h *compute.Host) bool {
 	w.t.Helper()
-	lives, err := w.Hosts.Lives(w.ctx)
+	lives, err := w.Hosts.Liveness(w.ctx)
 	w.no(err)
 	return lives[h.ID].Up
 }

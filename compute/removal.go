@@ -111,12 +111,12 @@ func listed(words []string) string {
 
 // hide makes a tombstone of a host that is lost.
 func (s *Hosts) hide(ctx context.Context, tx job.Tx, h *Host, reason string, who record.Asker) error {
-	live, err := s.ups(ctx, tx)
+	live, err := s.livenessSnapshot(ctx, tx)
 	if err != nil {
 		return err
 	}
 	silent, _, heard := s.Silence(h.ID)
-	if live.is(h) && h.Kind != GanetiHost || heard && silent < Suspect {
+	if live.isUp(h) && h.Kind != GanetiHost || heard && silent < Suspect {
 		return problem.Conflictf("host %s is not lost: it speaks; end its guests with: salvor host set %s --forced-down", orID(h), h.ID)
 	}
 	reports, err := s.store.GuestReports(ctx, tx, GuestReportFilter{HostID: h.ID})

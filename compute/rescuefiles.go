@@ -75,7 +75,7 @@ func (s *RescueImages) findFiles(ctx context.Context, files []string) (*FileSear
 	if err != nil {
 		return nil, err
 	}
-	live, err := s.hosts.ups(ctx, nil)
+	live, err := s.hosts.livenessSnapshot(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *RescueImages) findFiles(ctx context.Context, files []string) (*FileSear
 		switch {
 		case h.Kind == GanetiHost:
 			out.Unknown = append(out.Unknown, orID(h))
-		case h.Kind == AgentHost && live.is(h):
+		case h.Kind == AgentHost && live.isUp(h):
 			id := uuid.NewString()
 			names[h.ID] = orID(h)
 			orders = append(orders, &Order{ID: id, HostID: h.ID, BootID: h.BootID, ServerID: h.ID, Verb: FindFiles, Args: args,

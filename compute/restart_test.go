@@ -72,7 +72,7 @@ func TestACrashedGuestIsStartedThreeTimesInTenMinutes(t *testing.T) {
 	if text := w.timeline(s.ID); !strings.Contains(text, "error active -> error") {
 		t.Error(text)
 	}
-	why := compute.ServerSituation{Server: now, Host: w.host, Life: compute.Life{Up: true}, Operator: true}.Why()
+	why := compute.ServerSituation{Server: now, Host: w.host, Life: compute.HostLiveness{Up: true}, Operator: true}.Why()
 	if text := why.Text("server", "vm", w.now()); !strings.Contains(text, "3 times in 10m0s") {
 		t.Error(text)
 	}

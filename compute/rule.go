@@ -6,20 +6,20 @@ import (
 	"salvor/job"
 )
 
-// Manner is in which of two ways rescue is understood.
-type Manner string
+// Semantics is in which of two ways rescue is understood.
+type Semantics string
 
 const (
-	Either  Manner = ""
-	SoftOff Manner = "soft-off"    // Nova: a running server is powered off for a rescue, which boots at once
-	MustOff Manner = "must-be-off" // Cyclades: a rescue takes a stopped server; start boots what it prepared
+	AnySemantics      Semantics = ""
+	NovaSemantics     Semantics = "soft-off"    // Nova: a running server is powered off for a rescue, which boots at once
+	CycladesSemantics Semantics = "must-be-off" // Cyclades: a rescue takes a stopped server; start boots what it prepared
 )
 
 // Need is what a rule asks of the power or of the session.
 type Need string
 
 const (
-	Whatever  Need = ""
+	AnyPower  Need = ""
 	Running   Need = "running"
 	NotOn     Need = "not running"
 	NoSession Need = "no session"
@@ -29,7 +29,7 @@ const (
 // Rule is one row of the table of actions: where it applies, and what it sets going.
 type Rule struct {
 	Action Action
-	Manner Manner
+	Manner Semantics
 	States []VMState
 	Power  Need
 	Rescue Need
@@ -50,26 +50,26 @@ var (
 // Rules is the table: an action is allowed where a row of its manner matches, and refused elsewhere.
 var Rules = []Rule{
 	{Action: Start, States: []VMState{Stopped}, Rescue: NoSession, Launched: true, Task: Starting, Job: JobPower, Wanted: PowerOn},
-	{Action: Start, Manner: MustOff, States: []VMState{Rescued}, Power: NotOn, Rescue: Session, Task: Starting, Job: JobPower, Wanted: PowerOn},
-	{Action: Stop, Manner: SoftOff, States: []VMState{Active, Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
-	{Action: Stop, Manner: MustOff, States: []VMState{Active}, Task: Stopping, Job: JobPower, Wanted: PowerOff},
-	{Action: Stop, Manner: MustOff, States: []VMState{Rescued}, Power: Running, Task: Stopping, Job: JobPower, Wanted: PowerOff},
+	{Action: Start, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: NotOn, Rescue: Session, Task: Starting, Job: JobPower, Wanted: PowerOn},
+	{Action: Stop, Manner: NovaSemantics, States: []VMState{Active, Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
+	{Action: Stop, Manner: CycladesSemantics, States: []VMState{Active}, Task: Stopping, Job: JobPower, Wanted: PowerOff},
+	{Action: Stop, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	// No dead end: what failed is stopped, whatever runs of it, and may then be started, rescued or unrescued.
-	{Action: Stop, Manner: MustOff, States: []VMState{Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
+	{Action: Stop, Manner: CycladesSemantics, States: []VMState{Errored}, Launched: true, Task: Stopping, Job: JobPower, Wanted: PowerOff},
 	{Action: Reboot, States: []VMState{Active}, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
-	{Action: Reboot, Manner: MustOff, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
-	{Action: RebootHard, Manner: SoftOff, States: []VMState{Active, Stopped, Paused, Suspended, Errored}, Rescue: NoSession, Launched: true, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
-	{Action: RebootHard, Manner: MustOff, States: []VMState{Active}, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
-	{Action: RebootHard, Manner: MustOff, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
+	{Action: Reboot, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: Rebooting, Job: JobPower, Wanted: PowerOn},
+	{Action: RebootHard, Manner: NovaSemantics, States: []VMState{Active, Stopped, Paused, Suspended, Errored}, Rescue: NoSession, Launched: true, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
+	{Action: RebootHard, Manner: CycladesSemantics, States: []VMState{Active}, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
+	{Action: RebootHard, Manner: CycladesSemantics, States: []VMState{Rescued}, Power: Running, Rescue: Session, Task: HardReboot, Job: JobPower, Wanted: PowerOn},
 	{Action: Pause, States: []VMState{Active}, Task: Pausing, Job: JobPower, Wanted: PowerPaused},
 	{Action: Unpause, States: []VMState{Paused}, Task: Unpausing, Job: JobPower, Wanted: PowerOn},
 	{Action: Suspend, States: []VMState{Active}, Task: Suspending, Job: JobPower, Wanted: PowerSaved},
 	{Action: Resume, States: []VMState{Suspended}, Task: Resuming, Job: JobPower, Wanted: PowerOn},
-	{Action: Rescue, Manner: SoftOff, States: []VMState{Active, Stopped, Errored}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOn},
-	{Action: Rescue, Manner: MustOff, States: []VMState{Stopped}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOff},
+	{Action: Rescue, Manner: NovaSemantics, States: []VMState{Active, Stopped, Errored}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOn},
+	{Action: Rescue, Manner: CycladesSemantics, States: []VMState{Stopped}, Launched: true, Task: Rescuing, Job: JobRescue, Wanted: PowerOff},
 	// No dead end: an error, or a state that was reset, with an open session can be unrescued, too.
-	{Action: Unrescue, Manner: SoftOff, States: []VMState{Rescued, Errored, Active, Stopped}, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
-	{Action: Unrescue, Manner: MustOff, States: []VMState{Rescued, Errored, Stopped}, Power: NotOn, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
+	{Action: Unrescue, Manner: NovaSemantics, States: []VMState{Rescued, Errored, Active, Stopped}, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
+	{Action: Unrescue, Manner: CycladesSemantics, States: []VMState{Rescued, Errored, Stopped}, Power: NotOn, Rescue: Session, Task: Unrescuing, Job: JobUnrescue},
 	{Action: Rebuild, States: rebuilds, Rescue: NoSession, Launched: true, Task: Rebuilding, Job: JobRebuild},
 	{Action: AttachVolume, States: []VMState{Active, Stopped, Paused}, Rescue: NoSession, Task: Attaching, Job: JobAttach},
 	{Action: DetachVolume, States: []VMState{Active, Stopped, Paused, Suspended}, Rescue: NoSession, Task: Attaching, Job: JobDetach},
@@ -85,24 +85,24 @@ func (r *Rule) needsOneGuest() bool {
 }
 
 // Manner of the act.
-func (a *Act) manner() Manner {
+func (a *Act) manner() Semantics {
 	if a.MustBeOff {
-		return MustOff
+		return CycladesSemantics
 	}
-	return SoftOff
+	return NovaSemantics
 }
 
 // InSession tells whether a rescue session of the server is open.
 func (s *Server) InSession() bool { return s.Rescue != nil && s.Rescue.State.Open() }
 
 // Allow finds the rule by which a server takes an action, or the *StateError that says why it does not.
-func Allow(s *Server, a Action, m Manner, admin bool) (*Rule, error) {
+func Allow(s *Server, a Action, m Semantics, admin bool) (*Rule, error) {
 	refused := &StateError{Server: s, Action: a}
 	lockless, anytime := false, false
 	var found *Rule
 	for i := range Rules {
 		r := &Rules[i]
-		if r.Action != a || r.Manner != Either && r.Manner != m {
+		if r.Action != a || r.Manner != AnySemantics && r.Manner != m {
 			continue
 		}
 		lockless, anytime = r.Lockless, r.Anytime

@@ -49,7 +49,7 @@ func columns() (out []column) {
 }
 
 // table prints which state takes which action: "yes", or "" where it is refused.
-func table(m Manner) string {
+func table(m Semantics) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| action |")
 	columns := columns()
@@ -75,10 +75,11 @@ const statesPage = "../docs/server-states.md"
 
 // TestTheTableIsWhatTheDocumentSays holds docs/server-states.md to the rules: run it with SALVOR_WRITE_DOCS=1 to write the page anew.
 func TestTheTableIsWhatTheDocumentSays(t *testing.T) {
-	want := "# What servers take in which state\n\nPrinted from the table in `compute/rule.go`; `SALVOR_WRITE_DOCS=1 go test ./compute` writes it anew. A server on which a task is at work" +
-		" takes only delete, lock, unlock and reset state; a locked one takes only lock and unlock from those who are no administrators, and no unlock of theirs where an administrator locked it.\n\n" +
-		"## In the manner of the Compute API: a rescue powers the server off and boots\n\n" + table(SoftOff) +
-		"\n## In the manner of Cyclades: a rescue takes a stopped server and leaves it off\n\n" + table(MustOff)
+	want := "# What servers take in which state\n\nPrinted from the table in `compute/rule.go`; `SALVOR_WRITE_DOCS=1 go test ./compute` writes it anew. " +
+		"A server with a running task takes only delete, lock, unlock and reset state. From users who are not administrators, a locked server takes only lock and unlock. " +
+		"They cannot unlock a server that an administrator locked.\n\n" +
+		"## In the manner of the Compute API: a rescue powers the server off and boots\n\n" + table(NovaSemantics) +
+		"\n## In the manner of Cyclades: a rescue takes a stopped server and leaves it off\n\n" + table(CycladesSemantics)
 	if os.Getenv("SALVOR_WRITE_DOCS") != "" {
 		if err := os.WriteFile(statesPage, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -100,9 +101,9 @@ func TestEveryStateAndActionAreAnswered(t *testing.T) {
 				if bits&8 != 0 {
 					s.Task = Stopping
 				}
-				manner, isAdmin := SoftOff, bits&32 != 0
+				manner, isAdmin := NovaSemantics, bits&32 != 0
 				if bits&16 != 0 {
-					manner = MustOff
+					manner = CycladesSemantics
 				}
 				rule, err := Allow(s, action, manner, isAdmin)
 				if err != nil {
@@ -135,7 +136,7 @@ func TestNoDeadEnd(t *testing.T) {
 	for _, session := range []bool{true, false} {
 		for _, state := range []VMState{Rescued, Errored, Active, Stopped} {
 			for _, on := range []bool{true, false} {
-				for _, m := range []Manner{SoftOff, MustOff} {
+				for _, m := range []Semantics{NovaSemantics, CycladesSemantics} {
 					if state == Rescued && !session || state == Stopped && on {
 						continue // there is none
 					}
@@ -149,7 +150,7 @@ func TestNoDeadEnd(t *testing.T) {
 }
 
 // leadsOut tries stop, start and unrescue, as many times as are left, as their jobs end well.
-func leadsOut(s *Server, m Manner, left int) bool {
+func leadsOut(s *Server, m Semantics, left int) bool {
 	if s.State == Active && !s.InSession() {
 		return true
 	}

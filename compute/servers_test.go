@@ -27,8 +27,8 @@ func TestAServerIsMadeAndUnmade(t *testing.T) {
 		CHAPUser: "u", CHAPPassword: secret.New("chap secret")}
 	w.no(w.Volumes.Create(w.ctx, vol, alice.Asker))
 	s := w.server(alice, compute.Active, func(c *compute.Creation) {
-		c.Networks = []compute.NetworkWish{{Network: net.ID}}
-		c.Disks = []compute.DiskWish{{VolumeID: vol.ID, BootIndex: -1}}
+		c.Networks = []compute.NetworkRequest{{Network: net.ID}}
+		c.Disks = []compute.DiskRequest{{VolumeID: vol.ID, BootIndex: -1}}
 		c.Password = secret.New("first password")
 	})
 	if s.HostID != w.host.ID || s.OS != "debian" || s.OSFamily != "linux" || len(s.NICs) != 1 || s.NICs[0].Addresses[0] != "10.1.0.3" || len(s.Disks) != 2 || s.Disks[1].Name != "vdb" {
@@ -108,14 +108,16 @@ func TestWhatCannotBeMadeIsRefused(t *testing.T) {
 		"too big":       func(c *compute.Creation) { c.Image = big.ID },
 		"not hers":      func(c *compute.Creation) { c.Image = hidden.ID },
 		"no keypair":    func(c *compute.Creation) { c.KeyName = "k" },
-		"no network":    func(c *compute.Creation) { c.Networks = []compute.NetworkWish{{Network: "n"}} },
-		"busy volume":   func(c *compute.Creation) { c.Disks = []compute.DiskWish{{VolumeID: busy.ID, BootIndex: -1}} },
+		"no network":    func(c *compute.Creation) { c.Networks = []compute.NetworkRequest{{Network: "n"}} },
+		"busy volume":   func(c *compute.Creation) { c.Disks = []compute.DiskRequest{{VolumeID: busy.ID, BootIndex: -1}} },
 		"boots nothing": func(c *compute.Creation) { c.Image = "" },
 		"no name":       func(c *compute.Creation) { c.Name = " " },
 		"no base64":     func(c *compute.Creation) { c.UserData = secret.New("!") },
 		"too many":      func(c *compute.Creation) { c.Count = 1000 },
-		"two roots":     func(c *compute.Creation) { c.Disks = []compute.DiskWish{{VolumeID: busy.ID, BootIndex: 0}} },
-		"bad device":    func(c *compute.Creation) { c.Disks = []compute.DiskWish{{SizeGiB: 1, BootIndex: -1, Device: "../x"}} },
+		"two roots":     func(c *compute.Creation) { c.Disks = []compute.DiskRequest{{VolumeID: busy.ID, BootIndex: 0}} },
+		"bad device": func(c *compute.Creation) {
+			c.Disks = []compute.DiskRequest{{SizeGiB: 1, BootIndex: -1, Device: "../x"}}
+		},
 	} {
 		c := compute.Creation{Name: "vm", Flavor: w.flavor.ID, Image: w.image.ID}
 		change(&c)
@@ -444,7 +446,7 @@ func TestADiskHasThePlaceOfItsLetter(t *testing.T) {
 	w := newWorld(t)
 	disk := func(device string) ([]*compute.Server, error) {
 		return w.Servers.Create(w.ctx, compute.Creation{Name: "vm", Flavor: w.flavor.ID, Image: w.image.ID,
-			Disks: []compute.DiskWish{{SizeGiB: 1, BootIndex: -1, Device: device}}}, alice)
+			Disks: []compute.DiskRequest{{SizeGiB: 1, BootIndex: -1, Device: device}}}, alice)
 	}
 	for device, want := range map[string]string{"/dev/sdc": "vdc", "hdb": "vdb", "vdz": "vdz", "": "vdb"} {
 		made, err := disk(device)

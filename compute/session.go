@@ -199,7 +199,7 @@ func (s *Servers) expires(srv *Server) bool {
 	if srv.Rescue.State == rescue.Failed && s.now().Sub(srv.UpdatedAt) < expireAgain {
 		return false
 	}
-	_, err := Allow(srv, Unrescue, SoftOff, true)
+	_, err := Allow(srv, Unrescue, NovaSemantics, true)
 	return err == nil
 }
 
@@ -216,7 +216,7 @@ func (s *Servers) expire(ctx context.Context, id string) error {
 		if !s.expires(srv) {
 			return nil
 		}
-		if st.rule, err = Allow(srv, Unrescue, SoftOff, true); err != nil {
+		if st.rule, err = Allow(srv, Unrescue, NovaSemantics, true); err != nil {
 			return err
 		}
 		if err := s.holdChange(ctx, tx, srv, true); err != nil {

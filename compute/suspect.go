@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// When a host is called dead. It is decided from what was perceived, all at one moment, and from nothing else: Judge is pure.
+// When a host is called dead. It is decided from what was perceived, all at one moment, and from nothing else: Evaluate is pure.
 
-// Sense is what one way of perceiving a host tells of it.
-type Sense string
+// Signal is what one way of perceiving a host tells of it.
+type Signal string
 
 const (
-	Unknown Sense = "" // it was not asked, or did not answer: nothing follows from that
-	Lives   Sense = "lives"
-	Dead    Sense = "dead"
+	Unknown Signal = "" // it was not asked, or did not answer: nothing follows from that
+	Lives   Signal = "lives"
+	Dead    Signal = "dead"
 )
 
-// Sighting is what was perceived of a host.
-type Sighting struct {
+// HostObservation is what was perceived of a host.
+type HostObservation struct {
 	HostID, Name, Group string
 	// Silent is for how long its lease was not renewed, as far as this process could hear; Heard: it held one at all.
 	Silent time.Duration
 	Heard  bool
-	// Aside: it is fenced, forced down or revoked: it is nobody's business here.
-	Aside bool
+	// Excluded: it is fenced, forced down or revoked: it is nobody's business here.
+	Excluded bool
 	// Said: it is forced down and not fenced yet. It is looked at, for what is seen may contradict that.
 	Said bool
 	// Servers are on it.
 	Servers int
 	// Power is Dead where its BMC says off, Storage where none of its guests that run from volumes is connected.
-	Power, Storage Sense
+	Power, Storage Signal
 	// Others live and could look at it; of these Answered have, and Reached found it.
 	Others, Answered, Reached int
 	// Watchdog is the one that its newest renewal named as armed.
@@ -41,9 +41,9 @@ type Sighting struct {
 	TriedAgo time.Duration
 }
 
-// View is all that is perceived at one moment.
-type View struct {
-	Hosts []Sighting
+// FleetObservation is all that is perceived at one moment.
+type FleetObservation struct {
+	Hosts []HostObservation
 	// Groups by name; a group that is missing is as DefaultHostGroup.
 	Groups map[string]*HostGroup
 	// Listening is for how long this process has heard without a gap.
@@ -60,26 +60,26 @@ type Verdict struct {
 	Heal bool
 }
 
-// cutOff is in the words about hosts that fell silent together.
-const cutOff = "it is more likely that the control plane is cut off"
+// partitionNote is in the words about hosts that fell silent together.
+const partitionNote = "it is more likely that the control plane is cut off"
 
-// longSilent are hosts that nobody counts any more when others fall silent: those are known to be away.
-const longSilent = HealCycle
+// ignoreAfter are hosts that nobody counts any more when others fall silent: those are known to be away.
+const ignoreAfter = HealCycle
 
-// Judge tells of each host that is silent what to think of it. Two independent ways must call it dead, of which its lease is one; where
+// Evaluate tells of each host that is silent what to think of it. Two independent ways must call it dead, of which its lease is one; where
 // too many fell silent together, it is the control plane that is cut off, and nobody is suspected.
-func Judge(v View) (out []Verdict) {
+func Evaluate(v FleetObservation) (out []Verdict) {
 	if v.Listening < Suspect {
 		return nil
 	}
-	crowds := v.crowds()
+	crowds := v.massFailures()
 	healed := v.healed()
 	for _, h := range v.sorted() {
-		if h.Aside || !h.silent() {
+		if h.Excluded || !h.silent() {
 			continue
 		}
 		group := v.group(h.Group)
-		verdict := Verdict{HostID: h.HostID, Why: cmp.Or(crowds[h.Group], v.together(&h))}
+		verdict := Verdict{HostID: h.HostID, Why: cmp.Or(crowds[h.Group], v.recentMassFailure(&h))}
 		if verdict.Why == "" {
 			verdict.Suspected, verdict.Why = h.judge()
 		}
@@ -96,11 +96,13 @@ func Judge(v View) (out []Verdict) {
 }
 
 // watched tells whether more is asked about the host than its lease.
-func (h *Sighting) watched() bool { return (!h.Aside || h.Said) && h.Heard && h.Silent >= lookAfter }
+func (h *HostObservation) watched() bool {
+	return (!h.Excluded || h.Said) && h.Heard && h.Silent >= lookAfter
+}
 
-func (h *Sighting) silent() bool { return h.Heard && h.Silent >= Suspect }
+func (h *HostObservation) silent() bool { return h.Heard && h.Silent >= Suspect }
 
-func (v *View) group(name string) *HostGroup {
+func (v *FleetObservation) group(name string) *HostGroup {
 	if g := v.Groups[name]; g != nil {
 		return g
 	}
@@ -108,20 +110,20 @@ func (v *View) group(name string) *HostGroup {
 }
 
 // sorted are the hosts, those that have been silent longest first.
-func (v *View) sorted() []Sighting {
-	return slices.SortedFunc(slices.Values(v.Hosts), func(a, b Sighting) int {
+func (v *FleetObservation) sorted() []HostObservation {
+	return slices.SortedFunc(slices.Values(v.Hosts), func(a, b HostObservation) int {
 		return cmp.Or(cmp.Compare(b.Silent, a.Silent), strings.Compare(a.HostID, b.HostID))
 	})
 }
 
-// crowds tells of the groups whose hosts fell silent together, by name, why nobody of theirs is suspected.
-func (v *View) crowds() map[string]string {
+// massFailures tells of the groups whose hosts fell silent together, by name, why nobody of theirs is suspected.
+func (v *FleetObservation) massFailures() map[string]string {
 	all, silent := map[string]int{}, map[string]int{}
 	total, gone := 0, 0
 	for i := range v.Hosts {
 		h := &v.Hosts[i]
 		// A fenced host that speaks proves, too, that it is not the control plane that hears nothing.
-		if !h.Heard || h.Silent >= longSilent || h.Aside && h.silent() {
+		if !h.Heard || h.Silent >= ignoreAfter || h.Excluded && h.silent() {
 			continue
 		}
 		all[h.Group]++
@@ -135,7 +137,7 @@ func (v *View) crowds() map[string]string {
 	for name, n := range silent {
 		out[name] = exceedsThreshold(n, all[name], v.group(name).MaxShare)
 		if gone == total {
-			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, cutOff)
+			out[name] = fmt.Sprintf("all %d hosts fell silent: %s", total, partitionNote)
 		}
 	}
 	return out
@@ -146,36 +148,36 @@ func exceedsThreshold(n, all, share int) string {
 	if n < 2 || n*100 < share*all {
 		return ""
 	}
-	return fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all, share, cutOff)
+	return fmt.Sprintf("%d of the %d hosts of its group fell silent together, %d%% or more: %s from them", n, all, share, partitionNote)
 }
 
-// together is crowds for a host that has been silent for long: a crowd does not die by waiting. Those count that fell silent when it did.
-func (v *View) together(h *Sighting) string {
-	if h.Silent < longSilent {
+// recentMassFailure is crowds for a host that has been silent for long: a crowd does not die by waiting. Those count that fell silent when it did.
+func (v *FleetObservation) recentMassFailure(h *HostObservation) string {
+	if h.Silent < ignoreAfter {
 		return ""
 	}
 	all, silent, speaking := 0, 0, false
 	for i := range v.Hosts {
 		o := &v.Hosts[i]
-		if !o.Heard || o.Aside && o.silent() {
+		if !o.Heard || o.Excluded && o.silent() {
 			continue
 		}
 		speaking = speaking || !o.silent()
 		if o.Group == h.Group {
 			all++
-			if o.silent() && (o.Silent-h.Silent).Abs() < longSilent {
+			if o.silent() && (o.Silent-h.Silent).Abs() < ignoreAfter {
 				silent++
 			}
 		}
 	}
 	if !speaking {
-		return "no host speaks: " + cutOff
+		return "no host speaks: " + partitionNote
 	}
 	return exceedsThreshold(silent, all, v.group(h.Group).MaxShare)
 }
 
 // healed counts the hosts of each group that were healed of late.
-func (v *View) healed() map[string]int {
+func (v *FleetObservation) healed() map[string]int {
 	out := map[string]int{}
 	for i := range v.Hosts {
 		if v.Hosts[i].TriedAgo > 0 {
@@ -187,7 +189,7 @@ func (v *View) healed() map[string]int {
 
 // judge asks for a second way that calls a silent host dead. A neighbour that reaches it outweighs a BMC and a storage, either of which
 // may be asked about the wrong machine.
-func (h *Sighting) judge() (dead bool, why string) {
+func (h *HostObservation) judge() (dead bool, why string) {
 	lease := "its lease lapsed " + h.Silent.Truncate(time.Second).String() + " ago"
 	if h.Watchdog != "" && h.Silent >= SelfFenceEvidence {
 		return true, lease + ", and its watchdog " + h.Watchdog + " has reset it"

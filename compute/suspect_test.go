@@ -10,18 +10,18 @@ import (
 )
 
 // sightings draws what is perceived of a fleet.
-func sightings(t *rapid.T) View {
-	v := View{Listening: time.Duration(rapid.Int64Range(0, 60).Draw(t, "listening")) * time.Second, Groups: map[string]*HostGroup{}}
+func sightings(t *rapid.T) FleetObservation {
+	v := FleetObservation{Listening: time.Duration(rapid.Int64Range(0, 60).Draw(t, "listening")) * time.Second, Groups: map[string]*HostGroup{}}
 	groups := []string{"", "a", "b"}
 	for _, name := range groups[1:] {
 		v.Groups[name] = &HostGroup{Name: name, Healing: rapid.Bool().Draw(t, "healing"),
 			MaxHosts: rapid.IntRange(1, 3).Draw(t, "max hosts"), MaxShare: rapid.IntRange(1, 100).Draw(t, "max share")}
 	}
-	sense := rapid.SampledFrom([]Sense{Unknown, Lives, Dead})
+	sense := rapid.SampledFrom([]Signal{Unknown, Lives, Dead})
 	for i := range rapid.IntRange(0, 12).Draw(t, "hosts") {
-		h := Sighting{HostID: fmt.Sprintf("h%02d", i), Group: rapid.SampledFrom(groups).Draw(t, "group"),
+		h := HostObservation{HostID: fmt.Sprintf("h%02d", i), Group: rapid.SampledFrom(groups).Draw(t, "group"),
 			Silent: time.Duration(rapid.Int64Range(0, 30).Draw(t, "silent")) * time.Second, Heard: rapid.IntRange(0, 9).Draw(t, "heard") > 0,
-			Aside: rapid.IntRange(0, 9).Draw(t, "aside") == 0, Servers: rapid.IntRange(0, 3).Draw(t, "servers"),
+			Excluded: rapid.IntRange(0, 9).Draw(t, "aside") == 0, Servers: rapid.IntRange(0, 3).Draw(t, "servers"),
 			Power: sense.Draw(t, "power"), Storage: sense.Draw(t, "storage"), Others: rapid.IntRange(0, 3).Draw(t, "others"),
 			Watchdog: rapid.SampledFrom([]string{"", "i6300esb"}).Draw(t, "watchdog")}
 		h.Answered = rapid.IntRange(0, h.Others).Draw(t, "answered")
@@ -40,11 +40,11 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := sightings(t)
-		by := map[string]Sighting{}
+		by := map[string]HostObservation{}
 		living, silent, total := 0, map[string]int{}, map[string]int{}
 		for _, h := range v.Hosts {
 			by[h.HostID] = h
-			if !h.Heard || h.Aside && h.Silent >= Suspect { // a fenced one that speaks counts
+			if !h.Heard || h.Excluded && h.Silent >= Suspect { // a fenced one that speaks counts
 				continue
 			}
 			total[h.Group]++
@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 			}
 		}
 		healed := v.healed()
-		for _, verdict := range Judge(v) {
+		for _, verdict := range Evaluate(v) {
 			h := by[verdict.HostID]
 			g := v.group(h.Group)
 			if verdict.Why == "" {
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 			switch {
 			case v.Listening < Suspect:
 				t.Errorf("suspected after listening for %s", v.Listening)
-			case h.Aside || !h.Heard || h.Silent < Suspect:
+			case h.Excluded || !h.Heard || h.Silent < Suspect:
 				t.Errorf("suspected by no lapse of its lease: %+v", h)
 			case !other:
 				t.Errorf("suspected by its lease alone: %+v", h)
@@ -92,44 +92,44 @@ func TestJudge(t *testing.T) {
 // TestJudgeWords: what is said of a host in each case.
 func TestJudgeWords(t *testing.T) {
 	t.Parallel()
-	alive := Sighting{HostID: "z", Heard: true, Group: "a"}
-	other := Sighting{HostID: "y", Heard: true, Group: "a"}
+	alive := HostObservation{HostID: "z", Heard: true, Group: "a"}
+	other := HostObservation{HostID: "y", Heard: true, Group: "a"}
 	for name, c := range map[string]struct {
-		host   Sighting
-		change func(*View)
+		host   HostObservation
+		change func(*FleetObservation)
 		dead   bool
 		heal   bool
 		said   string
 	}{
-		"the lease alone":        {host: Sighting{}, said: "nothing else speaks of its death"},
-		"and the BMC":            {host: Sighting{Power: Dead}, dead: true, heal: true, said: "its BMC says off"},
-		"the BMC says on":        {host: Sighting{Power: Lives}, said: "nothing else"},
-		"and the storage":        {host: Sighting{Storage: Dead}, dead: true, heal: true, said: "no guest of it is connected"},
-		"and two neighbours":     {host: Sighting{Others: 3, Answered: 2}, dead: true, heal: true, said: "none of 2 neighbours"},
-		"one neighbour of three": {host: Sighting{Others: 3, Answered: 1}, said: "nothing else"},
-		"the only neighbour":     {host: Sighting{Others: 1, Answered: 1}, dead: true, heal: true, said: "none of 1 neighbours"},
-		"a neighbour reaches it": {host: Sighting{Others: 2, Answered: 2, Reached: 1, Power: Dead}, said: "1 of 2 neighbours reach it"},
-		"a watchdog":             {host: Sighting{Silent: SelfFenceEvidence, Watchdog: "i6300esb"}, dead: true, heal: true, said: "i6300esb has reset it"},
-		"a watchdog, too early":  {host: Sighting{Silent: SelfFenceEvidence - 1, Watchdog: "i6300esb"}, said: "nothing else"},
-		"no servers":             {host: Sighting{Power: Dead, Servers: -1}, dead: true, said: "its BMC"},
-		"no healing":             {host: Sighting{Power: Dead}, change: func(v *View) { v.Groups["a"].Healing = false }, dead: true, said: "its BMC"},
-		"healed before":          {host: Sighting{Power: Dead, TriedAgo: time.Minute}, dead: true, said: "its BMC"},
-		"another was healed":     {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].TriedAgo = time.Minute }, dead: true, said: "it is not healed: 1 of its group"},
-		"half of them":           {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].Silent = Suspect; v.Hosts = append(v.Hosts, alive) }, said: cutOff},
-		"all of them":            {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts = v.Hosts[:1] }, said: "all 1 hosts fell silent"},
-		"half of them, for long": {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, change: func(v *View) { v.Hosts[1].Silent = longSilent; v.Hosts = append(v.Hosts, alive) }, said: cutOff},
-		"all of them, for long":  {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, change: func(v *View) { v.Hosts = v.Hosts[:1] }, said: cutOff},
-		"alone, for long":        {host: Sighting{Power: Dead, Silent: longSilent + Suspect}, dead: true, heal: true, said: "its BMC"},
-		"one is gone for long":   {host: Sighting{Power: Dead}, change: func(v *View) { v.Hosts[1].Silent = longSilent }, dead: true, heal: true, said: "its BMC"},
+		"the lease alone":        {host: HostObservation{}, said: "nothing else speaks of its death"},
+		"and the BMC":            {host: HostObservation{Power: Dead}, dead: true, heal: true, said: "its BMC says off"},
+		"the BMC says on":        {host: HostObservation{Power: Lives}, said: "nothing else"},
+		"and the storage":        {host: HostObservation{Storage: Dead}, dead: true, heal: true, said: "no guest of it is connected"},
+		"and two neighbours":     {host: HostObservation{Others: 3, Answered: 2}, dead: true, heal: true, said: "none of 2 neighbours"},
+		"one neighbour of three": {host: HostObservation{Others: 3, Answered: 1}, said: "nothing else"},
+		"the only neighbour":     {host: HostObservation{Others: 1, Answered: 1}, dead: true, heal: true, said: "none of 1 neighbours"},
+		"a neighbour reaches it": {host: HostObservation{Others: 2, Answered: 2, Reached: 1, Power: Dead}, said: "1 of 2 neighbours reach it"},
+		"a watchdog":             {host: HostObservation{Silent: SelfFenceEvidence, Watchdog: "i6300esb"}, dead: true, heal: true, said: "i6300esb has reset it"},
+		"a watchdog, too early":  {host: HostObservation{Silent: SelfFenceEvidence - 1, Watchdog: "i6300esb"}, said: "nothing else"},
+		"no servers":             {host: HostObservation{Power: Dead, Servers: -1}, dead: true, said: "its BMC"},
+		"no healing":             {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Groups["a"].Healing = false }, dead: true, said: "its BMC"},
+		"healed before":          {host: HostObservation{Power: Dead, TriedAgo: time.Minute}, dead: true, said: "its BMC"},
+		"another was healed":     {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].TriedAgo = time.Minute }, dead: true, said: "it is not healed: 1 of its group"},
+		"half of them":           {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = Suspect; v.Hosts = append(v.Hosts, alive) }, said: partitionNote},
+		"all of them":            {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts = v.Hosts[:1] }, said: "all 1 hosts fell silent"},
+		"half of them, for long": {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter; v.Hosts = append(v.Hosts, alive) }, said: partitionNote},
+		"all of them, for long":  {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, change: func(v *FleetObservation) { v.Hosts = v.Hosts[:1] }, said: partitionNote},
+		"alone, for long":        {host: HostObservation{Power: Dead, Silent: ignoreAfter + Suspect}, dead: true, heal: true, said: "its BMC"},
+		"one is gone for long":   {host: HostObservation{Power: Dead}, change: func(v *FleetObservation) { v.Hosts[1].Silent = ignoreAfter }, dead: true, heal: true, said: "its BMC"},
 	} {
 		h := c.host
 		h.HostID, h.Heard, h.Group, h.Silent, h.Servers = "x", true, "a", max(h.Silent, Suspect), h.Servers+1
-		v := View{Hosts: []Sighting{h, other, alive}, Listening: time.Hour, Groups: map[string]*HostGroup{"a": {Name: "a", Healing: true, MaxHosts: 1, MaxShare: 50}}}
+		v := FleetObservation{Hosts: []HostObservation{h, other, alive}, Listening: time.Hour, Groups: map[string]*HostGroup{"a": {Name: "a", Healing: true, MaxHosts: 1, MaxShare: 50}}}
 		if c.change != nil {
 			c.change(&v)
 		}
 		var got Verdict
-		for _, verdict := range Judge(v) {
+		for _, verdict := range Evaluate(v) {
 			if verdict.HostID == "x" {
 				got = verdict
 			}
@@ -138,7 +138,7 @@ func TestJudgeWords(t *testing.T) {
 			t.Errorf("%s: %+v, want dead %v, heal %v, %q", name, got, c.dead, c.heal, c.said)
 		}
 		v.Listening = Suspect - 1
-		if Judge(v) != nil {
+		if Evaluate(v) != nil {
 			t.Errorf("%s: judged right after a start", name)
 		}
 	}

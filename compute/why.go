@@ -16,10 +16,10 @@ import (
 type ServerSituation struct {
 	Server *Server
 	Jobs   []job.Job // unended ones
-	Crew   record.Crew
+	Crew   record.Conductors
 	// Host is where it lives; nil: nowhere. Life, Fenced and Cluster are the host's: the open receipt or nil, and its cluster or nil.
 	Host    *Host
-	Life    Life
+	Life    HostLiveness
 	Fenced  *Receipt
 	Cluster *Cluster
 	// HostBusy: the host has an open operation, so no fence of it can be requested.
@@ -69,7 +69,7 @@ func (s ServerSituation) Why() record.Why {
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events server:" + srv.label() + " --follow", For: "see what it does"})
 	}
-	w.Staff(s.Crew)
+	w.AddConductors(s.Crew)
 	w.Accepts = s.accepts()
 	return w
 }
@@ -79,10 +79,10 @@ func (s ServerSituation) Why() record.Why {
 func (s *ServerSituation) accepts() (out []string) {
 	works := slices.ContainsFunc(s.Jobs, func(j job.Job) bool { return j.Class != job.Ask })
 	for _, r := range Rules {
-		if slices.Contains(out, string(r.Action)) || r.Manner == MustOff || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.needsOneGuest() {
+		if slices.Contains(out, string(r.Action)) || r.Manner == CycladesSemantics || works && r.Job != "" && r.Action != Delete || len(s.Elsewhere) > 0 && r.needsOneGuest() {
 			continue
 		}
-		_, err := Allow(s.Server, r.Action, SoftOff, s.Operator)
+		_, err := Allow(s.Server, r.Action, NovaSemantics, s.Operator)
 		if err == nil && metalRefuses(s.Server, &Act{Action: r.Action}) == nil {
 			out = append(out, string(r.Action))
 		}

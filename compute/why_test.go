@@ -14,7 +14,7 @@ import (
 
 var (
 	whyNow  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	whyCrew = record.Crew{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+	whyCrew = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
 )
 
 func works(kind job.Kind, state job.State) job.Job {
@@ -78,10 +78,10 @@ func TestWhyServer(t *testing.T) {
 			s.Server.State, s.Server.Rescue = compute.Errored, &rescue.Session{State: rescue.Failed}
 		}, record.Stuck, nil, "salvor server unrescue web1"},
 		"no conductor": {func(s *compute.ServerSituation) {
-			s.Crew, s.Jobs = record.Crew{}, []job.Job{works("server power", job.Ready)}
+			s.Crew, s.Jobs = record.Conductors{}, []job.Job{works("server power", job.Ready)}
 		}, record.Stuck, []string{"No conductor is known; it goes on where it stood"}, "salvor conductor list"},
 		"host silent": {func(s *compute.ServerSituation) {
-			s.Life = compute.Life{RenewedAt: whyNow.Add(-time.Minute), Thought: "its neighbours reach it"}
+			s.Life = compute.HostLiveness{RenewedAt: whyNow.Add(-time.Minute), Thought: "its neighbours reach it"}
 		}, record.Stuck, []string{"Its host vm7 is down: its neighbours reach it."}, "salvor fence vm7 --wait"},
 		"cluster silent": {func(s *compute.ServerSituation) {
 			s.Cluster = &compute.Cluster{Name: "gnt", Problem: "timeout"}
@@ -120,7 +120,7 @@ func TestWhyServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := compute.ServerSituation{
 				Server: &compute.Server{Name: "web1", State: compute.Active, Power: compute.PowerOn, Wanted: compute.PowerOn, LaunchedAt: whyNow.Add(-time.Hour)},
-				Host:   &compute.Host{Name: "vm7"}, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
+				Host:   &compute.Host{Name: "vm7"}, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)},
 				Crew: whyCrew, Operator: true,
 			}
 			tt.so(&s)
@@ -145,7 +145,7 @@ func TestWhyHost(t *testing.T) {
 		"disabled": {func(s *compute.HostSituation) { s.Host.Disabled, s.Host.DisabledReason = true, "drained by ann" }, record.Idle, []string{"It takes no new servers: drained by ann."}, "salvor host restore vm7"},
 		"revoked":  {func(s *compute.HostSituation) { s.Host.Revoked = true }, record.Stuck, []string{"was revoked"}, "salvor host token create --host 4711"},
 		"forced":   {func(s *compute.HostSituation) { s.Host.ForcedDown, s.Host.ForcedDownBy = true, "ann" }, record.Stuck, []string{"Somebody said that it is down: ann."}, "salvor host set vm7 --forced-down=false"},
-		"never":    {func(s *compute.HostSituation) { s.Life = compute.Life{} }, record.Stuck, []string{"never renewed its lease"}, "systemctl status salvor-host"},
+		"never":    {func(s *compute.HostSituation) { s.Life = compute.HostLiveness{} }, record.Stuck, []string{"never renewed its lease"}, "systemctl status salvor-host"},
 		"silent": {func(s *compute.HostSituation) {
 			s.Life.Up, s.Life.Thought = false, "all 3 hosts fell silent: it is more likely that the control plane is cut off"
 		}, record.Stuck, []string{"the control plane is cut off"}, "salvor fence vm7 --wait"},
@@ -187,7 +187,7 @@ func TestWhyHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := compute.HostSituation{
-				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Now: whyNow, Life: compute.Life{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
+				Host: &compute.Host{Record: record.Record{ID: "4711"}, Name: "vm7"}, Now: whyNow, Life: compute.HostLiveness{Up: true, RenewedAt: whyNow.Add(-3 * time.Second)}, Crew: whyCrew,
 			}
 			tt.so(&s)
 			checkWhy(t, "host", "vm7", s.Why(), tt.mood, tt.says, tt.next)

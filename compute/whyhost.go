@@ -14,9 +14,9 @@ import (
 type HostSituation struct {
 	Host *Host
 	Now  time.Time
-	Life Life
+	Life HostLiveness
 	Jobs []job.Job // unended ones
-	Crew record.Crew
+	Crew record.Conductors
 	// Cluster drives it; nil: it runs "salvor host".
 	Cluster *Cluster
 	// Receipt is the open one; nil: it is not fenced.
@@ -61,7 +61,7 @@ func (s HostSituation) Why() record.Why {
 	if w.Job != nil && w.Mood != record.Stuck {
 		w.Next = append(w.Next, record.Command{Run: "salvor events host:" + orID(h) + " --follow", For: "see what it does"})
 	}
-	w.Staff(s.Crew)
+	w.AddConductors(s.Crew)
 	return w
 }
 

@@ -294,7 +294,7 @@ func (c *Conductor) rereadBMC(ctx context.Context, r *job.Run, m *machine, age t
 
 // checkAction opens a list. Jobs of the release before begin without it.
 func (c *Conductor) checkAction() job.Action {
-	return job.Action{Name: "check", Do: c.act(c.check), NoUndo: checksOnly, Deadline: c.readDeadline(), Checks: true, Since: 2}
+	return job.Action{Name: "check", Do: c.withNode(c.check), NoUndo: checksOnly, Deadline: c.readDeadline(), Checks: true, Since: 2}
 }
 
 func operationOf(r *job.Run) (metal.Operation, error) {

@@ -43,7 +43,7 @@ func (c *Conductor) nodeOf(ctx context.Context, cluster, name string) (*compute.
 }
 
 // moveByCluster has the cluster move a guest of a living node, and notes where it is then.
-func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	m, err := c.mover(ctx, t.here.host)
 	if err != nil {
 		return job.From(err)
@@ -73,7 +73,7 @@ func (c *Conductor) moveByCluster(ctx context.Context, r *job.Run, t *trip) job.
 
 // failOver has the cluster bring a guest of a fenced node to another one, and follows it there. The cluster is told that the node is
 // dead first: the receipt proves it.
-func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) failOver(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.ReceiptID == "" {
 		return job.Fail(problem.Conflictf("node %s of a cluster is not fenced: nothing is failed over", v.host.Name))
 	}
@@ -121,7 +121,7 @@ const (
 
 // stillReached has the cluster asked whether it reaches a node before it is told that the node is dead: for it would start its guests a
 // second time then, whoever attested what. nil: the node is silent, or was marked before.
-func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *journey, m hypervisor.Mover) *job.Outcome {
+func (c *Conductor) stillReached(ctx context.Context, r *job.Run, v *moveContext, m hypervisor.Mover) *job.Outcome {
 	end := func(out job.Outcome) *job.Outcome { return &out }
 	answers, offline, err := m.Reaches(ctx, v.host.Name)
 	if err != nil {

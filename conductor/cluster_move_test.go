@@ -203,7 +203,7 @@ func TestClusterMigrates(t *testing.T) {
 			s, h := newHerd(t, compute.Active)
 			h.rigid = rigid
 			ctx, admin := context.Background(), compute.Who{Admin: true}
-			if _, err := s.services.Servers.Migrate(ctx, s.server, compute.MigrationWish{}, admin); err != nil {
+			if _, err := s.services.Servers.Migrate(ctx, s.server, compute.MigrationRequest{}, admin); err != nil {
 				t.Fatal(err)
 			}
 			s.workAll(t)

@@ -61,7 +61,7 @@ type Config struct {
 	// Held gives the cause of the hold of the database; nil, or a nil result: it is not held. Jobs that only read still run.
 	Held func() *record.Held
 	// Meter is told of each exchange with a BMC or an agent; nil: nobody is.
-	Meter driver.Meter
+	Meter driver.RequestObserver
 
 	// RescueKernel and RescueRamdisk serve nodes whose driver_info names none.
 	RescueKernel, RescueRamdisk string
@@ -192,8 +192,8 @@ type machine struct {
 // nodeAction is an action on a machine.
 type nodeAction func(ctx context.Context, r *job.Run, m *machine) job.Outcome
 
-// act makes a job action of a node action: it reads the machine first, and the lease guards its requests.
-func (c *Conductor) act(do nodeAction) func(context.Context, *job.Run) job.Outcome {
+// withNode makes a job action of a node action: it reads the machine first, and the lease guards its requests.
+func (c *Conductor) withNode(do nodeAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		m, err := c.machine(ctx, r.Subject.ID)
 		if err != nil {

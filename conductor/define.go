@@ -45,7 +45,7 @@ func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescu
 		return job.From(err)
 	}
 	define := func(compute.Result) job.Outcome {
-		return c.send(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return then() })
+		return c.dispatch(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return then() })
 	}
 	if !rescued {
 		return define(compute.Result{})
@@ -53,10 +53,10 @@ func (c *Conductor) defineGuest(ctx context.Context, r *job.Run, g *guest, rescu
 	files := b.Spec
 	files.Disks, files.NICs, files.Drive = nil, nil, false
 	bring := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &files}, secret: compute.OrderSecret{RescueDrive: b.Secret.RescueDrive}, within: diskErrand}
-	return c.send(ctx, r, g, bring, define)
+	return c.dispatch(ctx, r, g, bring, define)
 }
 
 // switchOn starts the guest.
 func (c *Conductor) switchOn(ctx context.Context, r *job.Run, g *guest, then func() job.Outcome) job.Outcome {
-	return c.send(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(compute.Result) job.Outcome { return then() })
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(compute.Result) job.Outcome { return then() })
 }

@@ -14,13 +14,13 @@ func (c *Conductor) delete() job.Definition {
 	return job.Definition{
 		Kind: "delete", Version: 1, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.act(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "leave the volumes", Do: c.act(c.leaveVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "leave the provisioning network", Do: c.act(c.leaveSteps), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "forget the instance", Do: c.act(c.forgetInstance), NoUndo: again},
+			{Name: "power off", Do: c.withNode(c.keepOff), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the volumes", Do: c.withNode(c.leaveVolumes), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the provisioning network", Do: c.withNode(c.leaveSteps), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "leave the tenant network", Do: c.withNode(c.detach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "forget the instance", Do: c.withNode(c.forgetInstance), NoUndo: again},
 		},
 	}
 }

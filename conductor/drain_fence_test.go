@@ -12,7 +12,7 @@ import (
 // drained begins the drain of the first house, which dies when it is asked for the first thing.
 func (l *lane) drained(t *testing.T) *compute.Plan {
 	t.Helper()
-	p := l.plan(t, compute.PlanWish{Drain: true})
+	p := l.plan(t, compute.PlanRequest{Drain: true})
 	l.runPlan(t, p)
 	for end := time.Now().Add(30 * time.Second); !l.asked(t); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -81,7 +81,7 @@ func TestTheSourceDiesAfterTheHandOver(t *testing.T) {
 	t.Parallel()
 	l := newLane(t, yard{quarters: quarters{state: compute.Active}})
 	l.mute(l.house, compute.MigrateBegin)
-	l.wish(t, compute.MigrationWish{})
+	l.wish(t, compute.MigrationRequest{})
 	stop := l.conduct(t)
 	defer stop()
 	for end := time.Now().Add(30 * time.Second); l.lastMove(t).State != compute.MoveAttached; time.Sleep(2 * time.Millisecond) {

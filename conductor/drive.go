@@ -49,7 +49,7 @@ func (c *Conductor) drive(ctx context.Context, g *guest, e hostOrder) (compute.R
 	case compute.Look:
 		return lookAt(ctx, h, g)
 	}
-	return compute.Result{}, problem.Unsupportedf("host %s: %s cannot %s", g.host.Name, g.host.Inventory.HypervisorType, errandWords[e.verb])
+	return compute.Result{}, problem.Unsupportedf("host %s: %s cannot %s", g.host.Name, g.host.Inventory.HypervisorType, orderLabels[e.verb])
 }
 
 // lookAt finds the guest wherever it is in its cluster: one that was moved just now is on another node than the row says.

@@ -73,7 +73,7 @@ func TestAPlanOfMany(t *testing.T) {
 		return nil
 	})
 	s.fence(t)
-	p := s.plan(t, compute.PlanWish{Parallel: parallel})
+	p := s.plan(t, compute.PlanRequest{Parallel: parallel})
 	s.runPlan(t, p)
 	stop := s.conduct(t)
 	defer stop()
@@ -128,7 +128,7 @@ func TestACancelledPlan(t *testing.T) {
 	s.neighbours(t, 5)
 	s.fence(t)
 	ctx := context.Background()
-	p := s.plan(t, compute.PlanWish{Parallel: 2})
+	p := s.plan(t, compute.PlanRequest{Parallel: 2})
 	s.runPlan(t, p)
 	stop := s.conduct(t)
 	for end := time.Now().Add(30 * time.Second); len(s.movesOf(t, compute.MoveFilter{PlanID: p.ID})) < 2; time.Sleep(time.Millisecond) {
@@ -159,17 +159,17 @@ func TestConsent(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		policy  compute.ReimagePolicy
-		wish    compute.PlanWish
+		wish    compute.PlanRequest
 		consent bool // with the run
 		moved   bool
 		state   compute.PlanState
 	}{
-		"unasked":        {"", compute.PlanWish{}, false, false, compute.PlanPartly},
-		"with the plan":  {"", compute.PlanWish{ReimageAll: true}, false, true, compute.PlanDone},
-		"with the run":   {"", compute.PlanWish{}, true, true, compute.PlanDone},
-		"always":         {compute.ReimageAlways, compute.PlanWish{}, false, true, compute.PlanDone},
-		"never":          {compute.ReimageNever, compute.PlanWish{ReimageAll: true}, true, false, compute.PlanDone},
-		"never, evacuee": {compute.ReimageNever, compute.PlanWish{}, false, false, ""},
+		"unasked":        {"", compute.PlanRequest{}, false, false, compute.PlanPartly},
+		"with the plan":  {"", compute.PlanRequest{ReimageAll: true}, false, true, compute.PlanDone},
+		"with the run":   {"", compute.PlanRequest{}, true, true, compute.PlanDone},
+		"always":         {compute.ReimageAlways, compute.PlanRequest{}, false, true, compute.PlanDone},
+		"never":          {compute.ReimageNever, compute.PlanRequest{ReimageAll: true}, true, false, compute.PlanDone},
+		"never, evacuee": {compute.ReimageNever, compute.PlanRequest{}, false, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +182,7 @@ func TestConsent(t *testing.T) {
 			}
 			s.fence(t)
 			if c.state == "" {
-				if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveWish{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "never re-images") {
+				if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "never re-images") {
 					t.Errorf("evacuate: %v", err)
 				}
 				return
@@ -244,7 +244,7 @@ func TestAnUndoAtADeadHostIsNoHindrance(t *testing.T) {
 	}
 	stop()
 	s.fence(t)
-	p := s.plan(t, compute.PlanWish{})
+	p := s.plan(t, compute.PlanRequest{})
 	s.runPlan(t, p)
 	s.workAll(t)
 	row, m := s.now(t), s.lastMove(t)
@@ -277,7 +277,7 @@ func TestAHalfMadeServerIsMadeElsewhere(t *testing.T) {
 			})
 			s.waits(t)
 			s.fence(t)
-			p := s.plan(t, compute.PlanWish{})
+			p := s.plan(t, compute.PlanRequest{})
 			s.runPlan(t, p)
 			s.workAll(t)
 			row := s.now(t)

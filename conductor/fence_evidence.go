@@ -44,7 +44,7 @@ func (c *Conductor) cutHost(ctx context.Context, r *job.Run, f *fence) job.Outco
 	case cut.Failed():
 		return lacks(r, compute.PowerCut, "%s", cut.Problem)
 	}
-	var told metal.Cut
+	var told metal.PowerOffProof
 	if err := json.Unmarshal(cut.Result, &told); err != nil || len(told.Reads) < 2 {
 		return lacks(r, compute.PowerCut, "the node's job has no readings")
 	}

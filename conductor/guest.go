@@ -24,11 +24,11 @@ type guest struct {
 	host   *compute.Host // nil: it is on none
 }
 
-// guestDeed is an action on a server.
-type guestDeed func(ctx context.Context, r *job.Run, g *guest) job.Outcome
+// guestAction is an action on a server.
+type guestAction func(ctx context.Context, r *job.Run, g *guest) job.Outcome
 
-// on makes a job action of a guest action: it reads the server first.
-func (c *Conductor) on(do guestDeed) func(context.Context, *job.Run) job.Outcome {
+// withGuest makes a job action of a guest action: it reads the server first.
+func (c *Conductor) withGuest(do guestAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
 		if err != nil {

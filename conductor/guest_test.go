@@ -311,7 +311,7 @@ func TestErrandIsTriedAgain(t *testing.T) {
 	h.mu.Lock()
 	h.refuse = func(verb compute.Verb, _ *compute.Args) error {
 		if verb == compute.SetPower {
-			if tries++; tries < errandTries {
+			if tries++; tries < orderTries {
 				return problem.Unavailablef("libvirt does not answer")
 			}
 		}
@@ -320,7 +320,7 @@ func TestErrandIsTriedAgain(t *testing.T) {
 	h.mu.Unlock()
 	h.act(t, compute.Act{Action: compute.Start})
 	h.work(t)
-	if s := h.now(t); s.State != compute.Active || tries != errandTries {
+	if s := h.now(t); s.State != compute.Active || tries != orderTries {
 		t.Errorf("%d tries: %s", tries, h.picture(t))
 	}
 }

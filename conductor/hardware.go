@@ -173,10 +173,10 @@ func (c *Conductor) define(w deviceCall) job.Definition {
 		d.Failed = c.wishFailed
 	}
 	if w.class == job.Ask {
-		d.Actions = []job.Action{{Name: "ask", NoUndo: "asking changes nothing", Deadline: driver.CallTimeout, Do: c.act(c.answer(w))}}
+		d.Actions = []job.Action{{Name: "ask", NoUndo: "asking changes nothing", Deadline: driver.CallTimeout, Do: c.withNode(c.answer(w))}}
 		return d
 	}
-	d.Actions = []job.Action{{Name: "set", NoUndo: "a user's command is not taken back", Deadline: c.bmcDeadline(), Do: c.act(c.command(w))}}
+	d.Actions = []job.Action{{Name: "set", NoUndo: "a user's command is not taken back", Deadline: c.bmcDeadline(), Do: c.withNode(c.command(w))}}
 	return d
 }
 

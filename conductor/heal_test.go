@@ -40,7 +40,7 @@ func TestHealing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y.services.Hosts.SetSenses(y.con.Senses(ctx))
+	y.services.Hosts.SetSenses(y.con.HealthSources(ctx))
 	h := &house{store: y.store, con: y.con}
 	stop := h.conduct(t)
 	defer stop()
@@ -60,7 +60,7 @@ func TestHealing(t *testing.T) {
 			}
 			y.refuse(t, o.ID)
 		}
-		lives, err := y.services.Hosts.Lives(ctx)
+		lives, err := y.services.Hosts.Liveness(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

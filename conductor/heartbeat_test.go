@@ -79,7 +79,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 	}
 	repeated := func(h metal.Heartbeat, want bool, why string) {
 		t.Helper()
-		if same, err := b.nodes.Repeated(ctx, b.node, h); err != nil || same != want {
+		if same, err := b.nodes.RepeatedHeartbeat(ctx, b.node, h); err != nil || same != want {
 			t.Fatalf("%s: repeated %t, %v", why, same, err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestARepeatedHeartbeat(t *testing.T) {
 		repeated(other, false, why)
 	}
 	elsewhere := metal.WithinGroup(ctx, "elsewhere")
-	if same, err := b.nodes.Repeated(elsewhere, b.node, first); err != nil || same {
+	if same, err := b.nodes.RepeatedHeartbeat(elsewhere, b.node, first); err != nil || same {
 		t.Fatalf("from another site: repeated %t, %v", same, err)
 	}
 	boot(2, metal.Rescue)

@@ -18,7 +18,7 @@ import (
 var ops = compute.Who{Admin: true, Asker: record.Asker{User: "ops"}}
 
 // plan drafts a plan for the source.
-func (s *street) plan(t *testing.T, w compute.PlanWish) *compute.Plan {
+func (s *street) plan(t *testing.T, w compute.PlanRequest) *compute.Plan {
 	t.Helper()
 	w.Host = s.host.ID
 	return planned(t, s.pokeAll, func() (*compute.Plan, error) {
@@ -63,7 +63,7 @@ func TestSweepEvacuate(t *testing.T) {
 	t.Parallel()
 	sweep(t, func(t *testing.T) *jobtest.World {
 		s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
-		p := s.plan(t, compute.PlanWish{})
+		p := s.plan(t, compute.PlanRequest{})
 		if len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || p.Items[0].DestID == "" || !p.OneMore || !strings.Contains(p.Missing, "salvor fence") {
 			t.Fatalf("plan %+v", p)
 		}
@@ -95,11 +95,11 @@ func TestNoReceiptNoMove(t *testing.T) {
 	t.Parallel()
 	s := newStreet(t, yard{quarters: quarters{state: compute.Active}})
 	ctx := context.Background()
-	p := s.plan(t, compute.PlanWish{})
+	p := s.plan(t, compute.PlanRequest{})
 	if _, err := s.services.Hosts.RunPlan(ctx, p.ID, nil, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
 		t.Errorf("run: %v", err)
 	}
-	if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveWish{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
+	if _, err := s.services.Servers.Evacuate(ctx, s.server, compute.MoveRequest{}, ops); !problem.Is(err, problem.Conflict) || !strings.Contains(err.Error(), "salvor fence") {
 		t.Errorf("evacuate: %v", err)
 	}
 	if now := s.now(t); now.HostID != s.host.ID || now.Task != compute.NoTask || now.Epoch != 1 {
@@ -146,7 +146,7 @@ func TestMoveCompletesWhatWasWanted(t *testing.T) {
 			s.act(t, c.act)
 			s.waits(t) // for the host, which answers no more
 			s.fence(t)
-			p := s.plan(t, compute.PlanWish{})
+			p := s.plan(t, compute.PlanRequest{})
 			s.runPlan(t, p)
 			s.workAll(t)
 			now, m := s.now(t), s.lastMove(t)
@@ -242,7 +242,7 @@ func TestOneOfTwoEvacuatesWins(t *testing.T) {
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() {
-			_, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveWish{}, ops)
+			_, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, ops)
 			errs <- err
 		}()
 	}

@@ -20,23 +20,23 @@ type hostOrder struct {
 	args   compute.Args
 	secret compute.OrderSecret
 	within time.Duration // for all tries there; 0: quickErrand
-	// orGone: a guest that is not there is as good as one that is off.
-	orGone bool
+	// ignoreNotFound: a guest that is not there is as good as one that is off.
+	ignoreNotFound bool
 	// look is after how long the action runs again while the host has not answered, to see whether it still should wait; 0: never.
 	look time.Duration
 }
 
-// errandTries bounds how often a host order that ended as Unavailable is sent again: the host has tried long by then.
-const errandTries = 3
+// orderTries bounds how often a host order that ended as Unavailable is sent again: the host has tried long by then.
+const orderTries = 3
 
-// send has a host order run and goes on with its result. A host with an agent is given an order, and the job waits for the
+// dispatch has a host order run and goes on with its result. A host with an agent is given an order, and the job waits for the
 // answer; whoever comes after a crash finds the order, or its result, under the same name. For others the conductor runs it itself.
-func (c *Conductor) send(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
-	return c.attempt(ctx, r, g, e, then, job.Fail)
+func (c *Conductor) dispatch(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome) job.Outcome {
+	return c.tryDispatch(ctx, r, g, e, then, job.Fail)
 }
 
-// attempt is send for callers that go another way when the order fails.
-func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
+// tryDispatch is send for callers that go another way when the order fails.
+func (c *Conductor) tryDispatch(ctx context.Context, r *job.Run, g *guest, e hostOrder, then func(compute.Result) job.Outcome, failed func(error) job.Outcome) job.Outcome {
 	if g.host == nil {
 		return job.Fail(problem.Conflictf("server %s is on no host", g.server.ID))
 	}
@@ -44,11 +44,11 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrd
 		e.within = quickErrand
 	}
 	if g.host.Kind == compute.IronicHost {
-		return failed(problem.Unsupportedf("server %s is a machine of its own: it cannot be asked to %s", g.server.ID, errandWords[e.verb]))
+		return failed(problem.Unsupportedf("server %s is a machine of its own: it cannot be asked to %s", g.server.ID, orderLabels[e.verb]))
 	}
 	if g.host.Kind == compute.GanetiHost {
 		result, err := c.drive(ctx, g, e)
-		if err != nil && !(e.orGone && problem.Is(err, problem.NotFound)) {
+		if err != nil && !(e.ignoreNotFound && problem.Is(err, problem.NotFound)) {
 			return job.From(err)
 		}
 		return then(result)
@@ -56,7 +56,7 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrd
 	if r.State == job.Undoing && g.host.Fenced {
 		return failed(problem.Conflictf("host %s is fenced: nothing runs there that could be taken back", g.host.Name))
 	}
-	name := errandName(r, e.verb)
+	name := orderName(r, e.verb)
 	tries, _ := strconv.Atoi(r.Memo[name])
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(r.ID+"\x00"+name+"\x00"+strconv.Itoa(tries)+"\x00"+strconv.FormatInt(g.server.Epoch, 10))).String()
 	o, err := c.Store.Order(ctx, nil, id)
@@ -68,17 +68,17 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrd
 	case err != nil:
 		return job.From(err)
 	case o.Result == nil && e.look > 0 && c.Now().Sub(o.CreatedAt) > e.within+hostSlack:
-		return failed(problem.Unavailablef("host %s did not %s within %s", g.host.Name, errandWords[e.verb], e.within))
+		return failed(problem.Unavailablef("host %s did not %s within %s", g.host.Name, orderLabels[e.verb], e.within))
 	case o.Result == nil:
 		return c.awaitAnswer(r, g, e, o.Progress)
 	case o.Result.ErrorKind == "":
 		return then(*o.Result)
 	}
 	err = problem.New(problem.ParseKind(o.Result.ErrorKind), "%s", problem.Quote(o.Result.Error))
-	if e.orGone && problem.Is(err, problem.NotFound) {
+	if e.ignoreNotFound && problem.Is(err, problem.NotFound) {
 		return then(compute.Result{})
 	}
-	if problem.Is(err, problem.Unavailable) && tries+1 < errandTries {
+	if problem.Is(err, problem.Unavailable) && tries+1 < orderTries {
 		r.Note(name, strconv.Itoa(tries+1))
 		return job.Retry(0, err)
 	}
@@ -89,8 +89,8 @@ func (c *Conductor) attempt(ctx context.Context, r *job.Run, g *guest, e hostOrd
 // the job makes the orders of a silent host void, and its work does not count as undone.
 const abortedUndos = 3 * time.Second
 
-// errandName tells a host order from every other of its job.
-func errandName(r *job.Run, v compute.Verb) string {
+// orderName tells a host order from every other of its job.
+func orderName(r *job.Run, v compute.Verb) string {
 	if r.State == job.Undoing {
 		return "undo " + r.Action + ": " + string(v)
 	}
@@ -131,7 +131,7 @@ func (c *Conductor) issue(ctx context.Context, r *job.Run, g *guest, e hostOrder
 
 // awaitAnswer parks the job; the host's latest word on a long order goes to the timeline with that.
 func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e hostOrder, progress string, commits ...func(job.Tx) error) job.Outcome {
-	what := "host " + g.host.Name + " to " + errandWords[e.verb]
+	what := "host " + g.host.Name + " to " + orderLabels[e.verb]
 	if progress != "" {
 		what += " (" + progress + ")"
 	}
@@ -140,7 +140,7 @@ func (c *Conductor) awaitAnswer(r *job.Run, g *guest, e hostOrder, progress stri
 		return pauseUndo(r, "aborted waited", what, abortedUndos, commits...)
 	}
 	if r.State == job.Undoing {
-		return pauseUndo(r, errandName(r, e.verb)+" waited", what, bound, commits...)
+		return pauseUndo(r, orderName(r, e.verb)+" waited", what, bound, commits...)
 	}
 	if e.look > 0 {
 		return job.Rest(what, e.look, commits...)
@@ -160,8 +160,8 @@ func pauseUndo(r *job.Run, memo, what string, bound time.Duration, commits ...fu
 	return job.Pause(next, what, commits...)
 }
 
-// errandWords end the sentence "waits for host X to ...".
-var errandWords = map[compute.Verb]string{
+// orderLabels end the sentence "waits for host X to ...".
+var orderLabels = map[compute.Verb]string{
 	compute.Prepare: "prepare the disks", compute.Define: "define the guest", compute.SetPower: "switch the guest",
 	compute.Unlock: "unlock the rescue system", compute.Attach: "attach the volume", compute.Detach: "detach the volume",
 	compute.FindFiles: "look for files", compute.Release: "remove what the rescue left", compute.Remove: "remove the guest", compute.Console: "read the console",

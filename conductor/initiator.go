@@ -133,14 +133,14 @@ var errNoVolumeThere = errors.New("no server has a volume")
 // keepOut has an order that would let a fenced host in to volumes wait until the host is admitted, or the server lives elsewhere: what the
 // fence took away is not given back by a user's command. The wait has the bound of the order.
 func (c *Conductor) keepOut(r *job.Run, g *guest, e hostOrder, failed func(error) job.Outcome) job.Outcome {
-	memo := errandName(r, e.verb) + " kept from"
+	memo := orderName(r, e.verb) + " kept from"
 	since, err := time.Parse(time.RFC3339Nano, r.Memo[memo])
 	if err != nil {
 		since = c.Now()
 		r.Note(memo, since.UTC().Format(time.RFC3339Nano))
 	}
 	if c.Now().Sub(since) > e.within+hostSlack {
-		return failed(problem.Unavailablef("host %s is fenced: it cannot be asked to %s", g.host.Name, errandWords[e.verb]))
+		return failed(problem.Unavailablef("host %s is fenced: it cannot be asked to %s", g.host.Name, orderLabels[e.verb]))
 	}
 	return job.Rest("host "+g.host.Name+", which is fenced, to be admitted", moveLook)
 }
@@ -202,7 +202,7 @@ func (c *Conductor) readmitFailed(_ context.Context, tx job.Tx, j *job.Job) erro
 // shutOut takes the server's volumes away from its fenced source once more, right before another host gets them: a job that ran when the
 // host was fenced may have let it in again. A storage that does not answer delays the move, whatever evidence the fence has: that evidence
 // may be false. A storage that refuses delays the move only if no other evidence proves that the source cannot write.
-func (c *Conductor) shutOut(ctx context.Context, v *journey) error {
+func (c *Conductor) shutOut(ctx context.Context, v *moveContext) error {
 	some, _ := v.server.HasVolumes()
 	if c.Storage == nil || !some || v.move.ReceiptID == "" || v.move.State != compute.MovePreparing {
 		return nil

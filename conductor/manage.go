@@ -12,7 +12,7 @@ func (c *Conductor) manage() job.Definition {
 	return job.Definition{
 		Kind: "manage", Version: 1, Class: job.Operation, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
-			{Name: "read the power", Do: c.act(c.acceptPower), NoUndo: "reading changes nothing", Deadline: min(c.readDeadline(), firstContact)},
+			{Name: "read the power", Do: c.withNode(c.acceptPower), NoUndo: "reading changes nothing", Deadline: min(c.readDeadline(), firstContact)},
 		},
 	}
 }

@@ -19,14 +19,14 @@ func (c *Conductor) metalCreate() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalCreate, Version: 1, Class: job.Operation, Failed: c.serverFailed("created", nil),
 		Actions: []job.Action{
-			{Name: "place", Do: c.on(c.place), NoUndo: kept},
-			{Name: "claim a machine", Do: c.onMetal(c.claimMachine), NoUndo: kept, Deadline: metalQuick},
-			{Name: "give it its volumes", Do: c.onMetal(c.giveVolumes), Undo: c.onMetal(c.takeVolumes), Deadline: metalQuick},
-			{Name: "describe its system", Do: c.onMetal(c.describeSystem), NoUndo: kept, Deadline: metalQuick},
-			{Name: "deploy", Do: c.onMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
-			{Name: "wait for the deployment", Do: c.onMetal(c.awaitDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
-			{Name: "power on", Do: c.onMetal(c.powerAfterDeployment), NoUndo: kept, Deadline: metalQuick},
-			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
+			{Name: "place", Do: c.withGuest(c.place), NoUndo: kept},
+			{Name: "claim a machine", Do: c.withBareMetal(c.claimMachine), NoUndo: kept, Deadline: metalQuick},
+			{Name: "give it its volumes", Do: c.withBareMetal(c.giveVolumes), Undo: c.withBareMetal(c.takeVolumes), Deadline: metalQuick},
+			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: kept, Deadline: metalQuick},
+			{Name: "deploy", Do: c.withBareMetal(c.askDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
+			{Name: "wait for the deployment", Do: c.withBareMetal(c.awaitDeployment(deployment)), NoUndo: kept, Deadline: metalQuick},
+			{Name: "power on", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: kept, Deadline: metalQuick},
+			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -37,11 +37,11 @@ func (c *Conductor) metalRebuild() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalRebuild, Version: 1, Class: job.Operation, Failed: c.serverFailed("rebuilt", nil),
 		Actions: []job.Action{
-			{Name: "describe its system", Do: c.onMetal(c.describeSystem), NoUndo: again, Deadline: metalQuick},
-			{Name: "rebuild", Do: c.onMetal(c.askDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait for the rebuild", Do: c.onMetal(c.awaitDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
-			{Name: "power", Do: c.onMetal(c.powerAfterDeployment), NoUndo: again, Deadline: metalQuick},
-			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
+			{Name: "describe its system", Do: c.withBareMetal(c.describeSystem), NoUndo: again, Deadline: metalQuick},
+			{Name: "rebuild", Do: c.withBareMetal(c.askDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
+			{Name: "wait for the rebuild", Do: c.withBareMetal(c.awaitDeployment(redeployment)), NoUndo: again, Deadline: metalQuick},
+			{Name: "power", Do: c.withBareMetal(c.powerAfterDeployment), NoUndo: again, Deadline: metalQuick},
+			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -99,7 +99,7 @@ func (c *Conductor) claimMachine(ctx context.Context, r *job.Run, g *bareMetalSe
 			return job.From(err)
 		}
 	}
-	return c.lookAgain(r, "a machine that nobody else takes", lockPatience, problem.Conflictf("No valid host was found: every machine of class %s is taken: %w", needs.Class, err))
+	return c.pollAgain(r, "a machine that nobody else takes", lockPatience, problem.Conflictf("No valid host was found: every machine of class %s is taken: %w", needs.Class, err))
 }
 
 func among(n compute.MetalNeeds) string {
@@ -193,7 +193,7 @@ func (c *Conductor) system(ctx context.Context, srv *compute.Server) (hypervisor
 }
 
 // askDeployment hands the config drive over with the wish; the first password is forgotten with that.
-func (c *Conductor) askDeployment(p passage) rigDeed {
+func (c *Conductor) askDeployment(p bareMetalPoll) bareMetalAction {
 	return func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		return c.ask(ctx, r, g, p, func() (w hypervisor.NodeRequest, err error) {
 			hash, err := firstPassword(r.Secret)
@@ -211,7 +211,7 @@ func (c *Conductor) askDeployment(p passage) rigDeed {
 	}
 }
 
-func (c *Conductor) awaitDeployment(p passage) rigDeed {
+func (c *Conductor) awaitDeployment(p bareMetalPoll) bareMetalAction {
 	return func(_ context.Context, r *job.Run, g *bareMetalServer) job.Outcome {
 		r.Secret = secret.Value{}
 		return c.arrive(r, g, p)

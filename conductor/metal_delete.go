@@ -16,13 +16,13 @@ func (c *Conductor) metalDelete() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
 		Actions: []job.Action{
-			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
-			{Name: "power off", Do: c.onMetal(c.offForGood), NoUndo: again, Deadline: metalQuick},
-			{Name: "bar it from its volumes", Do: c.onMetal(c.barVolumes), NoUndo: again, Deadline: metalQuick},
-			{Name: "give the machine back", Do: c.onMetal(c.undeploy), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait until it is back", Do: c.onMetal(c.awaitUndeployed), NoUndo: again, Deadline: metalQuick},
-			{Name: "take its volumes", Do: c.onMetal(c.takeVolumes), NoUndo: again, Deadline: metalQuick},
-			{Name: "give back", Do: c.on(c.giveBack), NoUndo: "there is nothing left to fail"},
+			{Name: "void former orders", Do: c.withGuest(c.voidOrders), NoUndo: again},
+			{Name: "power off", Do: c.withBareMetal(c.offForGood), NoUndo: again, Deadline: metalQuick},
+			{Name: "bar it from its volumes", Do: c.withBareMetal(c.barVolumes), NoUndo: again, Deadline: metalQuick},
+			{Name: "give the machine back", Do: c.withBareMetal(c.undeploy), NoUndo: again, Deadline: metalQuick},
+			{Name: "wait until it is back", Do: c.withBareMetal(c.awaitUndeployed), NoUndo: again, Deadline: metalQuick},
+			{Name: "take its volumes", Do: c.withBareMetal(c.takeVolumes), NoUndo: again, Deadline: metalQuick},
+			{Name: "give back", Do: c.withGuest(c.giveBack), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -57,7 +57,7 @@ func (c *Conductor) undeploy(ctx context.Context, r *job.Run, g *bareMetalServer
 	case slices.Contains(back, at) || at == hypervisor.Undeploying:
 		return job.Done()
 	case !slices.Contains(undeployed, at):
-		return c.lookAgain(r, "node "+m.ID+" to be no longer in state "+string(at), c.metalPatience(), g.stays(at))
+		return c.pollAgain(r, "node "+m.ID+" to be no longer in state "+string(at), c.bareMetalTimeout(), g.stays(at))
 	}
 	if m.TakesVIFs {
 		if err := g.api.Unplug(ctx, m.ID, g.vifs()); err != nil {
@@ -74,5 +74,5 @@ func (c *Conductor) awaitUndeployed(_ context.Context, r *job.Run, g *bareMetalS
 	if g.machine.Provision == hypervisor.UndeployError {
 		return job.Fail(problem.Conflictf("%s", wordsOr(g.machine.LastError, "its node "+g.machine.ID+" could not be cleared, and does not say why")))
 	}
-	return c.lookAgain(r, "node "+g.machine.ID+" to be given back; it is in state "+string(g.machine.Provision), c.metalPatience(), g.stays(g.machine.Provision))
+	return c.pollAgain(r, "node "+g.machine.ID+" to be given back; it is in state "+string(g.machine.Provision), c.bareMetalTimeout(), g.stays(g.machine.Provision))
 }

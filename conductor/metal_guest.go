@@ -27,11 +27,11 @@ type bareMetalServer struct {
 	machine *hypervisor.Machine // nil: it has none
 }
 
-// rigDeed is an action on a bare-metal server.
-type rigDeed func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
+// bareMetalAction is an action on a bare-metal server.
+type bareMetalAction func(ctx context.Context, r *job.Run, g *bareMetalServer) job.Outcome
 
-// onMetal makes a job action of such an action: server and machine are read first, and the lease guards its requests.
-func (c *Conductor) onMetal(do rigDeed) func(context.Context, *job.Run) job.Outcome {
+// withBareMetal makes a job action of such an action: server and machine are read first, and the lease guards its requests.
+func (c *Conductor) withBareMetal(do bareMetalAction) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
 		g, err := c.guest(ctx, r.Subject.ID)
 		if err != nil {
@@ -84,18 +84,18 @@ const (
 	longestLook  = 5 * time.Second
 )
 
-// metalPatience bounds what a machine is asked for: to be deployed, rescued, put back.
-func (c *Conductor) metalPatience() time.Duration {
+// bareMetalTimeout bounds what a machine is asked for: to be deployed, rescued, put back.
+func (c *Conductor) bareMetalTimeout() time.Duration {
 	if c.NodeTimeout > 0 {
 		return c.NodeTimeout
 	}
 	return nodeTimeout
 }
 
-// lookAgain has the action look again, more seldom with time, with one request per look; when it has done so for as long as bound, it
+// pollAgain has the action look again, more seldom with time, with one request per look; when it has done so for as long as bound, it
 // fails with giveUp. What was waited is kept in the job: time in which nobody lived does not count.
-func (c *Conductor) lookAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
-	return c.lookFor(r, "waited", what, bound, giveUp)
+func (c *Conductor) pollAgain(r *job.Run, what string, bound time.Duration, giveUp error) job.Outcome {
+	return c.poll(r, "waited", what, bound, giveUp)
 }
 
 // waited is for how long an action has looked; of which of its waits says the word.
@@ -108,7 +108,7 @@ func waited(r *job.Run, word string) (memo string, so time.Duration) {
 	return memo, so
 }
 
-func (c *Conductor) lookFor(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
+func (c *Conductor) poll(r *job.Run, word, what string, bound time.Duration, giveUp error) job.Outcome {
 	memo, waited := waited(r, word)
 	if waited >= bound {
 		return job.Fail(giveUp)
@@ -123,19 +123,19 @@ func (c *Conductor) lookFor(r *job.Run, word, what string, bound time.Duration, 
 }
 
 // fromNode is job.From for what an endpoint says. It asks a locked machine again for lockPatience, and an endpoint that has no room for more
-// work for metalPatience.
+// work for bareMetalTimeout.
 func (c *Conductor) fromNode(r *job.Run, g *bareMetalServer, err error, commits ...func(job.Tx) error) job.Outcome {
 	if problem.Is(err, problem.Conflict) {
-		return c.lookFor(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)
+		return c.poll(r, "locked", "endpoint "+g.where()+" to let its node be changed", lockPatience, err)
 	}
 	if problem.RetryAfterOf(err) > 0 {
-		return c.lookFor(r, "full", "endpoint "+g.where()+" to have room for more work", c.metalPatience(), err)
+		return c.poll(r, "full", "endpoint "+g.where()+" to have room for more work", c.bareMetalTimeout(), err)
 	}
 	return job.From(err, commits...)
 }
 
-// passage is a way from one provision state to another.
-type passage struct {
+// bareMetalPoll is a way from one provision state to another.
+type bareMetalPoll struct {
 	verb hypervisor.Verb
 	// from are the states in which it is asked; under those of the way; failed those in which it ends elsewhere than at to.
 	from, under, failed []hypervisor.Provision
@@ -148,7 +148,7 @@ type passage struct {
 }
 
 // fault is an error of the passage's, in its words.
-func (p *passage) fault(err error) error {
+func (p *bareMetalPoll) fault(err error) error {
 	if err == nil || p.blame == "" || problem.Is(err, problem.Unavailable) {
 		return err
 	}
@@ -159,21 +159,21 @@ func (p *passage) fault(err error) error {
 const driverError = "Driver Error: "
 
 var (
-	deployment = passage{
+	deployment = bareMetalPoll{
 		verb: hypervisor.Deploy, word: "deployment", from: []hypervisor.Provision{hypervisor.Available}, to: hypervisor.InUse,
 		under: []hypervisor.Provision{hypervisor.Deploying, hypervisor.DeployWait, hypervisor.DeployHold}, failed: []hypervisor.Provision{hypervisor.DeployFailed},
 	}
-	redeployment = passage{
+	redeployment = bareMetalPoll{
 		verb: hypervisor.Redeploy, word: "rebuild", from: []hypervisor.Provision{hypervisor.InUse, hypervisor.DeployFailed, hypervisor.UndeployError}, to: hypervisor.InUse,
 		under: deployment.under, failed: deployment.failed,
 	}
-	toRescue = passage{
+	toRescue = bareMetalPoll{
 		verb: hypervisor.Rescue, word: "rescue", blame: driverError, to: hypervisor.InRescue,
 		from:   []hypervisor.Provision{hypervisor.InUse, hypervisor.InRescue, hypervisor.RescueFailed, hypervisor.UnrescueFail},
 		under:  []hypervisor.Provision{hypervisor.Rescuing, hypervisor.RescueWait},
 		failed: []hypervisor.Provision{hypervisor.RescueFailed},
 	}
-	fromRescue = passage{
+	fromRescue = bareMetalPoll{
 		verb: hypervisor.Unrescue, word: "unrescue", blame: driverError, to: hypervisor.InUse,
 		from:   []hypervisor.Provision{hypervisor.InRescue, hypervisor.RescueFailed, hypervisor.UnrescueFail},
 		under:  []hypervisor.Provision{hypervisor.Unrescuing},
@@ -187,7 +187,7 @@ var underway = slices.Concat(deployment.under, toRescue.under, fromRescue.under,
 
 // ask begins a passage, once: that it may have been asked for is durable before it is, so that who comes after a crash takes the way
 // that the machine is on for its own. In a state from which it may be asked it is asked again, which repeats harmlessly.
-func (c *Conductor) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p passage, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
+func (c *Conductor) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p bareMetalPoll, wish func() (hypervisor.NodeRequest, error)) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -203,7 +203,7 @@ func (c *Conductor) ask(ctx context.Context, r *job.Run, g *bareMetalServer, p p
 		}
 		fallthrough
 	case slices.Contains(underway, at):
-		return c.lookAgain(r, "node "+g.machine.ID+" to be no longer in state "+string(at), c.metalPatience(), g.stays(at))
+		return c.pollAgain(r, "node "+g.machine.ID+" to be no longer in state "+string(at), c.bareMetalTimeout(), g.stays(at))
 	default:
 		return job.Fail(problem.Conflictf("its node %s is in state %q, from which there is no %s", g.machine.ID, at, p.word))
 	}
@@ -223,7 +223,7 @@ func (g *bareMetalServer) stays(at hypervisor.Provision) error {
 }
 
 // arrive waits for the end of a passage. Its failure is told in the node's own words.
-func (c *Conductor) arrive(r *job.Run, g *bareMetalServer, p passage, commits ...func(job.Tx) error) job.Outcome {
+func (c *Conductor) arrive(r *job.Run, g *bareMetalServer, p bareMetalPoll, commits ...func(job.Tx) error) job.Outcome {
 	if err := g.lost(); err != nil {
 		return job.Fail(err)
 	}
@@ -236,8 +236,8 @@ func (c *Conductor) arrive(r *job.Run, g *bareMetalServer, p passage, commits ..
 	case !slices.Contains(underway, at) && !slices.Contains(p.from, at):
 		return job.Fail(problem.Conflictf("its node %s went to state %q instead", g.machine.ID, at))
 	}
-	return c.lookAgain(r, "the "+p.word+" of node "+g.machine.ID+", which is in state "+string(at), c.metalPatience(),
-		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.machine.ID, c.metalPatience(), at))
+	return c.pollAgain(r, "the "+p.word+" of node "+g.machine.ID+", which is in state "+string(at), c.bareMetalTimeout(),
+		problem.Unavailablef("the %s of node %s has not ended within %s: it is in state %q", p.word, g.machine.ID, c.bareMetalTimeout(), at))
 }
 
 // wordsOr is the last error of a node, or else the text silence. An error of our own Bare Metal API already marks its quotations,

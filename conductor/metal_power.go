@@ -15,9 +15,9 @@ func (c *Conductor) metalPower() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalPower, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
 		Actions: []job.Action{
-			{Name: "power off", Do: c.onMetal(c.metalOff), NoUndo: command, Deadline: metalQuick},
-			{Name: "power on", Do: c.onMetal(c.metalOn), NoUndo: command, Deadline: metalQuick},
-			{Name: "settle", Do: c.on(c.settlePower), NoUndo: "there is nothing left to fail"},
+			{Name: "power off", Do: c.withBareMetal(c.metalOff), NoUndo: command, Deadline: metalQuick},
+			{Name: "power on", Do: c.withBareMetal(c.metalOn), NoUndo: command, Deadline: metalQuick},
+			{Name: "settle", Do: c.withGuest(c.settlePower), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -61,7 +61,7 @@ func (c *Conductor) switchMachine(ctx context.Context, r *job.Run, g *bareMetalS
 	_, so := waited(r, "waited")
 	soft = soft && so < within
 	if before := r.Memo[asked]; before == "hard" || before == "soft" && soft {
-		return c.lookAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience,
+		return c.pollAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience,
 			problem.Unavailablef("node %s is not %s: %s", m.ID, to, wordsOr(m.LastError, "it does not say why")))
 	}
 	err := g.api.Switch(ctx, m.ID, to, soft, within)
@@ -72,5 +72,5 @@ func (c *Conductor) switchMachine(ctx context.Context, r *job.Run, g *bareMetalS
 		return c.fromNode(r, g, err)
 	}
 	r.Note(asked, map[bool]string{true: "soft", false: "hard"}[soft])
-	return c.lookAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience, g.stays(m.Provision))
+	return c.pollAgain(r, "node "+m.ID+" to be "+string(to), within+switchPatience, g.stays(m.Provision))
 }

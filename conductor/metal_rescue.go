@@ -20,10 +20,10 @@ func (c *Conductor) metalRescue() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalRescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("rescued", nil),
 		Actions: []job.Action{
-			{Name: "power off", Do: c.onMetal(c.shutBeforeRescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "rescue", Do: c.onMetal(c.askRescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait for the rescue", Do: c.onMetal(c.awaitMetalRescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "open the session", Do: c.on(c.openSession), NoUndo: "there is nothing left to fail"},
+			{Name: "power off", Do: c.withBareMetal(c.shutBeforeRescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "rescue", Do: c.withBareMetal(c.askRescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "wait for the rescue", Do: c.withBareMetal(c.awaitMetalRescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "open the session", Do: c.withGuest(c.openSession), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -34,10 +34,10 @@ func (c *Conductor) metalUnrescue() job.Definition {
 	return job.Definition{
 		Kind: compute.JobMetalUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil),
 		Actions: []job.Action{
-			{Name: "unrescue", Do: c.onMetal(c.askUnrescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "wait for the unrescue", Do: c.onMetal(c.awaitMetalUnrescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "power", Do: c.onMetal(c.powerAfterUnrescue), NoUndo: again, Deadline: metalQuick},
-			{Name: "close the session", Do: c.on(c.closeSession), NoUndo: "there is nothing left to fail"},
+			{Name: "unrescue", Do: c.withBareMetal(c.askUnrescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "wait for the unrescue", Do: c.withBareMetal(c.awaitMetalUnrescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "power", Do: c.withBareMetal(c.powerAfterUnrescue), NoUndo: again, Deadline: metalQuick},
+			{Name: "close the session", Do: c.withGuest(c.closeSession), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }

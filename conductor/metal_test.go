@@ -379,7 +379,7 @@ func (y *depot) create(t *testing.T, volume bool) {
 	y.mu.Unlock()
 	c := compute.Creation{Name: "db", Flavor: "1", Image: y.image}
 	if volume {
-		c.Image, c.Disks = "", []compute.DiskWish{{VolumeID: y.volume}}
+		c.Image, c.Disks = "", []compute.DiskRequest{{VolumeID: y.volume}}
 	}
 	made, err := y.services.Servers.Create(context.Background(), c, compute.Who{Admin: true})
 	if err != nil {

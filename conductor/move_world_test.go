@@ -112,7 +112,7 @@ func (s *street) fence(t *testing.T) {
 // evacuate asks for the move of the server.
 func (s *street) evacuate(t *testing.T) *compute.Move {
 	t.Helper()
-	m, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveWish{}, compute.Who{Admin: true})
+	m, err := s.services.Servers.Evacuate(context.Background(), s.server, compute.MoveRequest{}, compute.Who{Admin: true})
 	if err != nil {
 		t.Fatal(err)
 	}

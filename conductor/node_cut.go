@@ -26,10 +26,10 @@ const (
 func (c *Conductor) nodeCut() job.Definition {
 	const off = "what is held off stays off"
 	return job.Definition{
-		Kind: metal.JobCut, Version: 1, Class: job.Command, Failed: c.cutFailed,
+		Kind: metal.JobForcePowerOff, Version: 1, Class: job.Command, Failed: c.cutFailed,
 		Actions: []job.Action{
-			{Name: "switch off", Do: c.act(powered(c.cutOff)), NoUndo: off, Deadline: cutDeadline},
-			{Name: "read back", Do: c.act(powered(c.readBackOff)), NoUndo: off, Deadline: cutDeadline / 2},
+			{Name: "switch off", Do: c.withNode(powered(c.cutOff)), NoUndo: off, Deadline: cutDeadline},
+			{Name: "read back", Do: c.withNode(powered(c.readBackOff)), NoUndo: off, Deadline: cutDeadline / 2},
 		},
 	}
 }
@@ -58,7 +58,7 @@ func cutOutcome(err error, commits ...func(job.Tx) error) job.Outcome {
 
 // readBackOff asks the BMC two times, and anew each time.
 func (c *Conductor) readBackOff(ctx context.Context, r *job.Run, m *machine) job.Outcome {
-	cut := metal.Cut{Was: metal.Power(r.Memo[cutWas])}
+	cut := metal.PowerOffProof{Was: metal.Power(r.Memo[cutWas])}
 	for range 2 {
 		if len(cut.Reads) > 0 {
 			select {

@@ -16,9 +16,9 @@ func (c *Conductor) power() job.Definition {
 	return job.Definition{
 		Kind: "power", Version: 1, Class: job.Command, Failed: c.powerFailed,
 		Actions: []job.Action{
-			{Name: "shut down", Do: c.act(powered(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
-			{Name: "power off", Do: c.act(powered(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
-			{Name: "power on", Do: c.act(powered(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "shut down", Do: c.withNode(powered(c.shutDown)), NoUndo: command, Deadline: c.SoftOffTimeout + c.bmcDeadline()},
+			{Name: "power off", Do: c.withNode(powered(c.powerDown)), NoUndo: command, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(powered(c.powerUp)), NoUndo: command, Deadline: c.bmcDeadline()},
 		},
 	}
 }

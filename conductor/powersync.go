@@ -29,7 +29,7 @@ type PowerSync struct {
 // notSynced are the states in which power sync leaves a node alone.
 var notSynced = metal.StatesWhere(func(s metal.StateInfo) bool { return s.NoPowerSync })
 
-func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *calm) error {
+func (c *Conductor) syncNode(ctx context.Context, p PowerSync, n *metal.Node, quiet *quietReadings) error {
 	m, err := c.assemble(n, nil)
 	if err != nil || m.power == nil {
 		return err

@@ -23,18 +23,18 @@ func (c *Conductor) rescue() job.Definition {
 		Kind: "rescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck, NoDeadline: "an operator's maintenance may hold it for as long as they like",
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "power off", Do: c.act(c.noteFound(c.turnOff)), Undo: c.act(c.restorePower), Deadline: c.bmcDeadline()},
-			{Name: "save the boot", Do: c.act(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
-			{Name: "leave the tenant network", Do: c.act(c.detach(driver.Tenant)), Undo: c.act(c.rejoinTenant), Deadline: networkDeadline, Elsewhere: true},
-			{Name: "join the rescuing network", Do: c.act(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.act(c.detach(driver.Rescuing)), Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.act(c.ramdisk(c.planRescue)), NoUndo: "voided with the ramdisk"},
-			{Name: "prepare the ramdisk", Do: c.act(c.ramdisk(c.prepareRamdisk)), Undo: c.act(c.cleanUpRamdisk), Deadline: c.bmcDeadline()},
-			{Name: "power on", Do: c.act(c.turnOn), Undo: c.act(c.stopRamdisk), Deadline: c.bmcDeadline()},
-			{Name: "await the ramdisk", Do: c.act(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
-			{Name: "finalize", Do: c.act(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline, Elsewhere: true},
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
-			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline, Elsewhere: true},
-			{Name: "join the tenant network", Do: c.act(c.finishRescue), NoUndo: "the tenant network is where a failed rescue ends too", Deadline: networkDeadline, Elsewhere: true},
+			{Name: "power off", Do: c.withNode(c.noteFound(c.turnOff)), Undo: c.withNode(c.restorePower), Deadline: c.bmcDeadline()},
+			{Name: "save the boot", Do: c.withNode(c.saveBoot), NoUndo: "the saved boot stays with the session until unrescue", Deadline: c.bmcDeadline()},
+			{Name: "leave the tenant network", Do: c.withNode(c.detach(driver.Tenant)), Undo: c.withNode(c.rejoinTenant), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the rescuing network", Do: c.withNode(c.ramdisk(c.attach(driver.Rescuing))), Undo: c.withNode(c.detach(driver.Rescuing)), Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the boot", Do: c.withNode(c.ramdisk(c.planRescue)), NoUndo: "voided with the ramdisk"},
+			{Name: "prepare the ramdisk", Do: c.withNode(c.ramdisk(c.prepareRamdisk)), Undo: c.withNode(c.cleanUpRamdisk), Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(c.turnOn), Undo: c.withNode(c.stopRamdisk), Deadline: c.bmcDeadline()},
+			{Name: "await the ramdisk", Do: c.withNode(c.ramdisk(c.awaitRescue)), NoUndo: "waiting changes nothing"},
+			{Name: "finalize", Do: c.withNode(c.ramdisk(c.finalize)), NoUndo: "the ramdisk goes with the power", Deadline: finalizeDeadline, Elsewhere: true},
+			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: "there is nothing left to take back", Deadline: c.bmcDeadline()},
+			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: "undone by joining the tenant network", Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the tenant network", Do: c.withNode(c.finishRescue), NoUndo: "the tenant network is where a failed rescue ends too", Deadline: networkDeadline, Elsewhere: true},
 		},
 	}
 }
@@ -79,9 +79,9 @@ func (c *Conductor) saveBoot(ctx context.Context, r *job.Run, m *machine) job.Ou
 	}))
 }
 
-// believePower shows what became of the power when an operation failed that had turned the
+// syncPowerState shows what became of the power when an operation failed that had turned the
 // machine off, so that power sync has nothing to assert. A BMC that does not answer is left to power sync.
-func (c *Conductor) believePower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
+func (c *Conductor) syncPowerState(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	state, err := c.checkPower(bounded, r, m)

@@ -116,7 +116,7 @@ func foundBoot(r *job.Run, n *metal.Node) (rescue.Boot, error) {
 // its own system again; of any other the power is read.
 func (c *Conductor) restorePower(ctx context.Context, r *job.Run, m *machine) job.Outcome {
 	if r.Memo[powerFoundNote] != string(metal.PowerOn) || r.Memo[bootedNote] != "" || m.power == nil || m.node.Hold != "" {
-		return c.believePower(ctx, r, m)
+		return c.syncPowerState(ctx, r, m)
 	}
 	if err := c.leaveRamdiskNetwork(ctx, r, m); err != nil {
 		return job.From(err)

@@ -14,15 +14,15 @@ import (
 // The second half of a move: what its destination is told once it was found.
 
 // toRescue tells whether the server boots its rescue system at the destination: the session goes on there.
-func (v *journey) toRescue() bool {
+func (v *moveContext) toRescue() bool {
 	s := v.session()
 	return s != nil && s.Source != nil && s.State != rescue.Leaving && s.State != rescue.Failed
 }
 
 // prepareThere has the destination prove the disks that are kept, or make those that are lost, and brings config drive and rescue
 // files. A destination where that fails, or that dies meanwhile, is replaced.
-func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
-	return c.toDestination(ctx, r, v, func(v *journey) job.Outcome {
+func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
+	return c.toDestination(ctx, r, v, func(v *moveContext) job.Outcome {
 		if v.move.State != compute.MovePreparing {
 			return job.Done()
 		}
@@ -34,22 +34,22 @@ func (c *Conductor) prepareThere(ctx context.Context, r *job.Run, v *journey) jo
 			if problem.Is(err, problem.Forbidden) { // another host has the disk's lease, and would have it wherever the server went
 				return job.Fail(err)
 			}
-			return c.elsewhere(ctx, r, v, err, func(next *journey) job.Outcome { return c.prepareThere(ctx, r, next) })
+			return c.elsewhere(ctx, r, v, err, func(next *moveContext) job.Outcome { return c.prepareThere(ctx, r, next) })
 		}
 		make := func(compute.Result) job.Outcome {
-			return c.attempt(ctx, r, v.guest, prepare, func(compute.Result) job.Outcome { return job.Done() }, no)
+			return c.tryDispatch(ctx, r, v.guest, prepare, func(compute.Result) job.Outcome { return job.Done() }, no)
 		}
 		if v.move.Disposition != compute.Reimage {
 			return make(compute.Result{})
 		}
 		// What it may have kept of this server from long ago is not taken for a fresh disk.
 		discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Reason: compute.QuarantineReimage}, look: moveLook}
-		return c.attempt(ctx, r, v.guest, discard, make, no)
+		return c.tryDispatch(ctx, r, v.guest, discard, make, no)
 	})
 }
 
 // preparation is the host order: disks that are kept must be found.
-func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (hostOrder, *compute.Blueprint, error) {
+func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *moveContext) (hostOrder, *compute.Blueprint, error) {
 	hash, err := firstPassword(r.Secret)
 	if err != nil {
 		return hostOrder{}, nil, err
@@ -60,13 +60,13 @@ func (c *Conductor) preparation(ctx context.Context, r *job.Run, v *journey) (ho
 	}
 	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand, look: moveLook}
 	e.args.Receipt = v.move.ReceiptID
-	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.Half()
+	e.args.Found = v.move.Disposition != compute.Reimage && !v.move.WasBuilding()
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
 	return e, b, nil
 }
 
 // planAt is the blueprint at the destination: there are no settings that a rescue had replaced.
-func (c *Conductor) planAt(ctx context.Context, v *journey, hash string) (*compute.Blueprint, error) {
+func (c *Conductor) planAt(ctx context.Context, v *moveContext, hash string) (*compute.Blueprint, error) {
 	b, err := c.blueprint(ctx, v.guest, v.toRescue(), hash)
 	if err == nil {
 		b.Spec.Restore = nil
@@ -76,7 +76,7 @@ func (c *Conductor) planAt(ctx context.Context, v *journey, hash string) (*compu
 
 // clearThere takes away what was prepared at a destination that never attached the disks. Those that were made there go, those that
 // were found stay.
-func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.State != compute.MovePreparing {
 		return job.Done()
 	}
@@ -88,11 +88,11 @@ func (c *Conductor) clearThere(ctx context.Context, r *job.Run, v *journey) job.
 	if err != nil {
 		return job.From(err)
 	}
-	e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, orGone: true}
-	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
+	e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: v.move.Disposition != compute.Reimage, SameEpoch: true}, ignoreNotFound: true}
+	return c.dispatch(ctx, r, v.guest, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
-func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if err := c.shutOut(ctx, v); err != nil {
 		return job.From(err)
 	}
@@ -101,7 +101,7 @@ func (c *Conductor) attachThere(ctx context.Context, r *job.Run, v *journey) job
 }
 
 // remakeRoot completes a rebuild that was going on when the host died: its owner had given the old disk up.
-func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	done := func(compute.Result) job.Outcome {
 		r.Secret = secret.Value{}
 		return job.Done()
@@ -115,18 +115,18 @@ func (c *Conductor) remakeRoot(ctx context.Context, r *job.Run, v *journey) job.
 	}
 	prepare.look = 0
 	discard := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec}}
-	return c.send(ctx, r, v.guest, discard, func(compute.Result) job.Outcome { return c.send(ctx, r, v.guest, prepare, done) })
+	return c.dispatch(ctx, r, v.guest, discard, func(compute.Result) job.Outcome { return c.dispatch(ctx, r, v.guest, prepare, done) })
 }
 
 // defineThere defines the guest, which must be new there: one of that name or UUID that is somebody else's is left alone.
-func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	b, err := c.planAt(ctx, v, "")
 	if err != nil {
 		return job.From(err)
 	}
 	e := defineErrand(b)
 	e.args.Fresh, e.args.Receipt, e.within = true, v.move.ReceiptID, diskErrand
-	return c.send(ctx, r, v.guest, e, func(compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, v.guest, e, func(compute.Result) job.Outcome {
 		if !v.toRescue() {
 			return job.Done()
 		}
@@ -134,7 +134,7 @@ func (c *Conductor) defineThere(ctx context.Context, r *job.Run, v *journey) job
 	})
 }
 
-func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	is := func(p compute.Power) job.Outcome {
 		return job.Done(c.editServer(ctx, v.server.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Power = p
@@ -149,12 +149,12 @@ func (c *Conductor) startThere(ctx context.Context, r *job.Run, v *journey) job.
 	return c.switchOn(ctx, r, v.guest, func() job.Outcome { return is(compute.PowerOn) })
 }
 
-func (c *Conductor) unlockThere(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) unlockThere(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	return c.unlockRescue(ctx, r, v.guest)
 }
 
 // settleMove ends the move: the server is what it was, or what was wanted of it. A session that was to be left is closed.
-func (c *Conductor) settleMove(ctx context.Context, _ *job.Run, v *journey) job.Outcome {
+func (c *Conductor) settleMove(ctx context.Context, _ *job.Run, v *moveContext) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
 		return c.Compute.Servers.FinishMove(after(ctx), tx, v.move.ID, onAny(func(s *compute.Server, session *rescue.Session) {
 			s.Fault, s.Wanted = nil, s.Power

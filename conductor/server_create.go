@@ -16,11 +16,11 @@ func (c *Conductor) serverCreate() job.Definition {
 	return job.Definition{
 		Kind: compute.JobCreate, Version: 1, Class: job.Operation, Failed: c.serverFailed("created", nil),
 		Actions: []job.Action{
-			{Name: "place", Do: c.on(c.place), NoUndo: kept},
-			{Name: "prepare the disks", Do: c.on(c.prepareDisks), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
-			{Name: "define the server", Do: c.on(c.defineNew), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
-			{Name: "power on", Do: c.on(c.powerOnNew), NoUndo: kept, Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
+			{Name: "place", Do: c.withGuest(c.place), NoUndo: kept},
+			{Name: "prepare the disks", Do: c.withGuest(c.prepareDisks), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
+			{Name: "define the server", Do: c.withGuest(c.defineNew), NoUndo: kept, Deadline: guestDeadline(diskErrand)},
+			{Name: "power on", Do: c.withGuest(c.powerOnNew), NoUndo: kept, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -49,7 +49,7 @@ func (c *Conductor) prepareDisks(ctx context.Context, r *job.Run, g *guest) job.
 	b.Spec.Restore = nil
 	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec}, within: diskErrand}
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome {
 		r.Secret = secret.Value{}
 		return job.Done()
 	})
@@ -75,7 +75,7 @@ func (c *Conductor) defineNew(ctx context.Context, r *job.Run, g *guest) job.Out
 	}
 	e := defineErrand(b)
 	e.within = diskErrand
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) powerOnNew(ctx context.Context, r *job.Run, g *guest) job.Outcome {

@@ -15,9 +15,9 @@ func (c *Conductor) serverDelete() job.Definition {
 	return job.Definition{
 		Kind: compute.JobDelete, Version: 1, Class: job.Operation, Failed: c.serverFailed("deleted", nil),
 		Actions: []job.Action{
-			{Name: "void former orders", Do: c.on(c.voidOrders), NoUndo: again},
-			{Name: "remove the guest", Do: c.on(c.removeGuest), NoUndo: again, Deadline: guestDeadline(removeErrand)},
-			{Name: "give back", Do: c.on(c.giveBack), NoUndo: "there is nothing left to fail"},
+			{Name: "void former orders", Do: c.withGuest(c.voidOrders), NoUndo: again},
+			{Name: "remove the guest", Do: c.withGuest(c.removeGuest), NoUndo: again, Deadline: guestDeadline(removeErrand)},
+			{Name: "give back", Do: c.withGuest(c.giveBack), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -55,15 +55,15 @@ func (c *Conductor) removeGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	}
 	remove := func(compute.Result) job.Outcome {
 		e := hostOrder{verb: compute.Remove, args: compute.Args{Spec: &b.Spec, KeepDisks: g.server.Foreign}, within: removeErrand, look: moveLook}
-		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+		return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 	}
 	if !g.server.Foreign || b.Spec.Restore == nil {
 		return remove(compute.Result{})
 	}
 	// It stays when its row is gone: what a rescue replaced is put back as long as somebody knows it.
 	e := defineErrand(b)
-	e.orGone = true
-	return c.send(ctx, r, g, e, remove)
+	e.ignoreNotFound = true
+	return c.dispatch(ctx, r, g, e, remove)
 }
 
 // lostMemo notes that a deletion did not wait for its host.

@@ -56,16 +56,16 @@ const (
 	broughtMemo = "brought"
 )
 
-// trip is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
-type trip struct {
+// migration is a server on its way from a living host, seen from both of its ends. there is nil until there is a destination.
+type migration struct {
 	here, there *guest
 	move        *compute.Move
 	args        compute.MigrateArgs
 }
 
-func (c *Conductor) trips(do func(context.Context, *job.Run, *trip) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c *Conductor) trips(do func(context.Context, *job.Run, *migration) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
-		t, err := c.trip(ctx, r)
+		t, err := c.migrationOf(ctx, r)
 		if err != nil {
 			return job.From(err)
 		}
@@ -74,8 +74,8 @@ func (c *Conductor) trips(do func(context.Context, *job.Run, *trip) job.Outcome)
 }
 
 // beforeHandOver takes nothing back of a move that was handed over: the destination may run the guest.
-func beforeHandOver(undo func(context.Context, *job.Run, *trip) job.Outcome) func(context.Context, *job.Run, *trip) job.Outcome {
-	return func(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func beforeHandOver(undo func(context.Context, *job.Run, *migration) job.Outcome) func(context.Context, *job.Run, *migration) job.Outcome {
+	return func(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 		if t.move.State != compute.MovePreparing {
 			return job.Done()
 		}
@@ -83,8 +83,8 @@ func beforeHandOver(undo func(context.Context, *job.Run, *trip) job.Outcome) fun
 	}
 }
 
-func (c *Conductor) trip(ctx context.Context, r *job.Run) (*trip, error) {
-	t := &trip{}
+func (c *Conductor) migrationOf(ctx context.Context, r *job.Run) (*migration, error) {
+	t := &migration{}
 	var err error
 	if t.args, err = decode[compute.MigrateArgs](r); err != nil {
 		return nil, err
@@ -115,15 +115,17 @@ func (c *Conductor) trip(ctx context.Context, r *job.Run) (*trip, error) {
 }
 
 // live tells whether the guest is brought over running.
-func (t *trip) live(r *job.Run) bool {
+func (t *migration) live(r *job.Run) bool {
 	return t.move.Kind == compute.LiveMigration && r.Memo[coldMemo] == ""
 }
 
 // byCluster tells whether a cluster moves the guest by itself.
-func (t *trip) byCluster() bool { return t.here.host != nil && t.here.host.Kind == compute.GanetiHost }
+func (t *migration) byCluster() bool {
+	return t.here.host != nil && t.here.host.Kind == compute.GanetiHost
+}
 
 // runs tells whether the server is to run in the end.
-func (t *trip) runs() bool { return t.move.WasPower == compute.PowerOn }
+func (t *migration) runs() bool { return t.move.WasPower == compute.PowerOn }
 
 func cookieOf(r *job.Run) []byte {
 	b, _ := base64.StdEncoding.DecodeString(r.Memo[cookieMemo]) // our own writing
@@ -131,13 +133,13 @@ func cookieOf(r *job.Run) []byte {
 }
 
 // reserveThere takes a place at the best host, and has that host look at the disks; one that does not see them is none.
-func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.move.State == compute.MoveAccepted {
 		err := r.Commit(ctx, func(tx job.Tx) error {
 			return c.Compute.Servers.ReserveMove(after(ctx), tx, t.move.ID, t.args.MoveArgs, refusals(r))
 		})
 		if err == nil {
-			t, err = c.trip(ctx, r)
+			t, err = c.migrationOf(ctx, r)
 		}
 		if err != nil {
 			return job.From(err)
@@ -152,11 +154,11 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *trip) job.O
 	}
 	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook, within: quickErrand / 4}
 	no := func(err error) job.Outcome { return c.reserveElsewhere(ctx, r, t, err) }
-	return c.attempt(ctx, r, t.there, ask, func(result compute.Result) job.Outcome {
+	return c.tryDispatch(ctx, r, t.there, ask, func(result compute.Result) job.Outcome {
 		if len(result.Sights) != len(probes) {
 			return no(problem.Unavailablef("the answer of host %s is not understood", t.there.host.Name))
 		}
-		v := journey{guest: t.there, move: t.move}
+		v := moveContext{guest: t.there, move: t.move}
 		if err := v.judge(compute.WorstSight(result.Sights), probes); err != nil {
 			return no(err)
 		}
@@ -165,14 +167,14 @@ func (c *Conductor) reserveThere(ctx context.Context, r *job.Run, t *trip) job.O
 }
 
 // reserveElsewhere gives the place back and tries the next host.
-func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *trip, why error) job.Outcome {
+func (c *Conductor) reserveElsewhere(ctx context.Context, r *job.Run, t *migration, why error) job.Outcome {
 	refused := append(refusals(r), t.move.DestID)
 	if t.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
 	}
 	r.Note(refusedMemo, strings.Join(refused, ","))
 	// The next order is another one: the one that was answered has this number.
-	r.Note(errandName(r, compute.Probe), "1"+strings.Repeat("0", len(refused)))
+	r.Note(orderName(r, compute.Probe), "1"+strings.Repeat("0", len(refused)))
 	return job.Pause(0, "another destination", func(tx job.Tx) error {
 		return c.Compute.Servers.UnreserveMove(after(ctx), tx, t.move.ID, why.Error())
 	})
@@ -184,7 +186,7 @@ func (c *Conductor) blueprintOf(ctx context.Context, g *guest) (*compute.Bluepri
 }
 
 // makeReady brings to the destination all that the guest needs beside its disks, which must be there.
-func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
@@ -194,16 +196,16 @@ func (c *Conductor) makeReady(ctx context.Context, r *job.Run, t *trip) job.Outc
 	}
 	e := hostOrder{verb: compute.Prepare, args: compute.Args{Spec: &b.Spec, Found: true}, within: diskErrand}
 	e.secret = compute.OrderSecret{CHAP: b.Secret.CHAP, Drive: b.Secret.Drive, RescueDrive: b.Secret.RescueDrive}
-	return c.send(ctx, r, t.there, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, t.there, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 // clearReady removes what was brought. A destination that cannot be asked keeps it: nobody starts it there.
-func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) clearReady(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() {
 		return job.Done()
 	}
-	e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, orGone: true}
-	return c.attempt(ctx, r, t.there, e, done, left)
+	e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, ignoreNotFound: true}
+	return c.tryDispatch(ctx, r, t.there, e, done, left)
 }
 
 func done(compute.Result) job.Outcome { return job.Done() }
@@ -212,7 +214,7 @@ func done(compute.Result) job.Outcome { return job.Done() }
 func left(error) job.Outcome { return job.Done() }
 
 // leaveSource holds the guest at the source with all of its memory sent, or turns it off there.
-func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	switch {
 	case t.byCluster():
 		return c.moveByCluster(ctx, r, t)
@@ -225,7 +227,7 @@ func (c *Conductor) leaveSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 }
 
 // sendLive is the way of a running guest up to the hand-over. Where it cannot even begin, the server is moved off, unless only live was asked for.
-func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	b, err := c.blueprintOf(ctx, t.there)
 	if err != nil {
 		return job.From(err)
@@ -236,11 +238,11 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 		}
 		return c.goOff(ctx, r, t, err)
 	}
-	return c.attempt(ctx, r, t.here, hostOrder{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
+	return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateBegin}, func(begun compute.Result) job.Outcome {
 		listen := hostOrder{verb: compute.MigratePrepare, args: compute.Args{Spec: &b.Spec, Cookie: begun.Cookie}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
-		return c.attempt(ctx, r, t.there, listen, func(listens compute.Result) job.Outcome {
+		return c.tryDispatch(ctx, r, t.there, listen, func(listens compute.Result) job.Outcome {
 			send := hostOrder{verb: compute.MigratePerform, args: compute.Args{Cookie: listens.Cookie, Peer: listens.Peer}, within: liveErrand}
-			return c.send(ctx, r, t.here, send, func(sent compute.Result) job.Outcome {
+			return c.dispatch(ctx, r, t.here, send, func(sent compute.Result) job.Outcome {
 				r.Note(cookieMemo, base64.StdEncoding.EncodeToString(sent.Cookie))
 				return job.Done()
 			})
@@ -249,7 +251,7 @@ func (c *Conductor) sendLive(ctx context.Context, r *job.Run, t *trip) job.Outco
 }
 
 // goOff has a server that cannot be moved live, because of why, moved off.
-func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *trip, why error) job.Outcome {
+func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *migration, why error) job.Outcome {
 	r.Note(coldMemo, why.Error())
 	return job.Pause(0, "the server to be moved off", func(tx job.Tx) error {
 		return c.Compute.Servers.NotLive(after(ctx), tx, t.move.ID, why.Error())
@@ -257,7 +259,7 @@ func (c *Conductor) goOff(ctx context.Context, r *job.Run, t *trip, why error) j
 }
 
 // stayAtSource has the guest go on at the source, as it was.
-func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || !t.runs() {
 		return job.Done()
 	}
@@ -265,7 +267,7 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.O
 		return job.Done(c.editServer(ctx, t.here.server.ID, func(s *compute.Server) { s.Power = compute.PowerOn }))
 	}
 	if !t.live(r) {
-		return c.attempt(ctx, r, t.here, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(result compute.Result) job.Outcome {
+		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOn}}, func(result compute.Result) job.Outcome {
 			if !t.here.inRescue() {
 				return on(result)
 			}
@@ -277,20 +279,20 @@ func (c *Conductor) stayAtSource(ctx context.Context, r *job.Run, t *trip) job.O
 		return job.From(err)
 	}
 	stay := func() job.Outcome {
-		return c.attempt(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, left)
+		return c.tryDispatch(ctx, r, t.here, hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cancel: true}}, on, left)
 	}
 	away := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}
-	return c.attempt(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
+	return c.tryDispatch(ctx, r, t.there, away, func(compute.Result) job.Outcome { return stay() }, func(error) job.Outcome { return stay() })
 }
 
-func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) handOver(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	return job.Done(func(tx job.Tx) error {
 		return c.Compute.Servers.HandOver(after(ctx), tx, t.move.ID, r.Memo[broughtMemo])
 	})
 }
 
 // arriveLive lets the guest run at the destination. One that cannot go on there is begun anew, once it has ended at the source.
-func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || !t.live(r) {
 		return job.Done()
 	}
@@ -299,7 +301,7 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Out
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cookie: cookieOf(r)}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
-	return c.attempt(ctx, r, t.there, e, func(result compute.Result) job.Outcome {
+	return c.tryDispatch(ctx, r, t.there, e, func(result compute.Result) job.Outcome {
 		r.Note(cookieMemo, base64.StdEncoding.EncodeToString(result.Cookie))
 		r.Note(livesMemo, "yes")
 		return job.Done()
@@ -313,7 +315,7 @@ func (c *Conductor) arriveLive(ctx context.Context, r *job.Run, t *trip) job.Out
 // endAtSource proves that the guest is off where it came from, before it is begun anew elsewhere: the hand-over made earlier orders void, and
 // what was read back before it may not hold for a guest that was held only. A source that dies now is waited for until it is fenced:
 // that is the proof then.
-func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" || t.here.host == nil {
 		return job.Done()
 	}
@@ -324,8 +326,8 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		if proven, err := c.provenOff(ctx, t.here.host); err != nil || proven {
 			return job.From(err)
 		}
-		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, orGone: true}
-		return c.send(ctx, r, t.here, e, done)
+		e := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, within: endErrand, look: moveLook, ignoreNotFound: true}
+		return c.dispatch(ctx, r, t.here, e, done)
 	}
 	if r.Memo[brokeMemo] == "" {
 		return off(compute.Result{})
@@ -335,7 +337,7 @@ func (c *Conductor) endAtSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		return job.From(err)
 	}
 	// What came of it is thrown away; one that runs there all the same is a conflict, and is left alone.
-	return c.send(ctx, r, t.there, hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
+	return c.dispatch(ctx, r, t.there, hostOrder{verb: compute.MigrateFinish, args: compute.Args{Spec: &b.Spec, Cancel: true}}, off)
 }
 
 // provenOff tells whether a host is fenced, and its fenced boot does not speak.
@@ -365,7 +367,7 @@ func (c *Conductor) receiptOf(ctx context.Context, h *compute.Host) (string, err
 	return receipt.ID, nil
 }
 
-func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -378,10 +380,10 @@ func (c *Conductor) defineArrived(ctx context.Context, r *job.Run, t *trip) job.
 	if e.args.Receipt, err = c.receiptOf(ctx, t.here.host); err != nil {
 		return job.From(err)
 	}
-	return c.send(ctx, r, t.there, e, done)
+	return c.dispatch(ctx, r, t.there, e, done)
 }
 
-func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "" {
 		return job.Done()
 	}
@@ -395,7 +397,7 @@ func (c *Conductor) startArrived(ctx context.Context, r *job.Run, t *trip) job.O
 	})
 }
 
-func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || r.Memo[livesMemo] != "anew" || !t.there.inRescue() {
 		return job.Done()
 	}
@@ -403,13 +405,13 @@ func (c *Conductor) unlockArrived(ctx context.Context, r *job.Run, t *trip) job.
 }
 
 // clearSource removes what the source has left. It may have died by now: then it is told when it returns.
-func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	if t.byCluster() || t.here.host == nil || t.here.host.Fenced {
 		return job.Done()
 	}
 	remove := func() job.Outcome {
-		e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, look: moveLook, within: quickErrand / 4, orGone: true}
-		return c.attempt(ctx, r, t.here, e, func(compute.Result) job.Outcome {
+		e := hostOrder{verb: compute.Remove, args: compute.Args{KeepDisks: true}, look: moveLook, within: quickErrand / 4, ignoreNotFound: true}
+		return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome {
 			r.Note(clearedMemo, "yes")
 			return job.Done()
 		}, left)
@@ -418,11 +420,11 @@ func (c *Conductor) clearSource(ctx context.Context, r *job.Run, t *trip) job.Ou
 		return remove()
 	}
 	e := hostOrder{verb: compute.MigrateConfirm, args: compute.Args{Cookie: cookieOf(r)}, look: moveLook, within: quickErrand / 4}
-	return c.attempt(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, left)
+	return c.tryDispatch(ctx, r, t.here, e, func(compute.Result) job.Outcome { return remove() }, left)
 }
 
 // settleTrip shows the server where it is now; its state is what it was.
-func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *trip) job.Outcome {
+func (c *Conductor) settleTrip(ctx context.Context, r *job.Run, t *migration) job.Outcome {
 	return job.Done(func(tx job.Tx) error { return c.endTrip(after(ctx), tx, &r.Job, t.move) })
 }
 

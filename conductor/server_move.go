@@ -31,16 +31,16 @@ func (c *Conductor) serverMove() job.Definition {
 	}
 }
 
-// journey is a server on its way, read afresh for each action.
-type journey struct {
+// moveContext is a server on its way, read afresh for each action.
+type moveContext struct {
 	*guest
 	move *compute.Move
 	args compute.MoveArgs
 }
 
-func (c *Conductor) moves(do func(context.Context, *job.Run, *journey) job.Outcome) func(context.Context, *job.Run) job.Outcome {
+func (c *Conductor) moves(do func(context.Context, *job.Run, *moveContext) job.Outcome) func(context.Context, *job.Run) job.Outcome {
 	return func(ctx context.Context, r *job.Run) job.Outcome {
-		v, err := c.journey(ctx, r)
+		v, err := c.moveContextOf(ctx, r)
 		if err != nil {
 			return job.From(err)
 		}
@@ -48,7 +48,7 @@ func (c *Conductor) moves(do func(context.Context, *job.Run, *journey) job.Outco
 	}
 }
 
-func (c *Conductor) journey(ctx context.Context, r *job.Run) (*journey, error) {
+func (c *Conductor) moveContextOf(ctx context.Context, r *job.Run) (*moveContext, error) {
 	a, err := decode[compute.MoveArgs](r)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (c *Conductor) journey(ctx context.Context, r *job.Run) (*journey, error) {
 	if g.server, err = c.Compute.Servers.There(ctx, g.server, m); err != nil {
 		return nil, err
 	}
-	return &journey{guest: g, move: m, args: a}, nil
+	return &moveContext{guest: g, move: m, args: a}, nil
 }
 
 // What moves note: hosts that were no destination, and the epoch at which the destination was looked at.
@@ -83,24 +83,24 @@ func refusals(r *job.Run) []string {
 	return strings.FieldsFunc(r.Memo[refusedMemo], func(r rune) bool { return r == ',' })
 }
 
-func (c *Conductor) chooseDestination(ctx context.Context, r *job.Run, v *journey) job.Outcome {
+func (c *Conductor) chooseDestination(ctx context.Context, r *job.Run, v *moveContext) job.Outcome {
 	if v.move.State == compute.MoveAccepted && v.host != nil && v.host.Kind == compute.GanetiHost {
 		return c.failOver(ctx, r, v)
 	}
-	return c.toDestination(ctx, r, v, func(*journey) job.Outcome { return job.Done() })
+	return c.toDestination(ctx, r, v, func(*moveContext) job.Outcome { return job.Done() })
 }
 
 // toDestination goes on with a destination that lives and was looked at; if there is none yet, or none any more, it chooses one.
-func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *journey, then func(*journey) job.Outcome) job.Outcome {
+func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
 	switch v.move.State {
 	case compute.MoveAccepted:
-		var next *journey
+		var next *moveContext
 		err := r.Commit(ctx, func(tx job.Tx) error {
 			_, err := c.Compute.Servers.ClaimMove(after(ctx), tx, v.move.ID, v.args, refusals(r))
 			return err
 		})
 		if err == nil {
-			next, err = c.journey(ctx, r)
+			next, err = c.moveContextOf(ctx, r)
 		}
 		if err != nil {
 			return job.From(err)
@@ -123,21 +123,21 @@ func (c *Conductor) toDestination(ctx context.Context, r *job.Run, v *journey, t
 }
 
 // elsewhere gives a destination up and goes to the next one.
-func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *journey, why error, then func(*journey) job.Outcome) job.Outcome {
+func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *moveContext, why error, then func(*moveContext) job.Outcome) job.Outcome {
 	refused := append(refusals(r), v.move.DestID)
 	if v.args.Force || len(refused) > maxRefusals {
 		return job.Fail(why)
 	}
 	r.Note(refusedMemo, strings.Join(refused, ","))
 	for _, verb := range []compute.Verb{compute.Probe, compute.Discard, compute.Prepare} {
-		r.Note(errandName(r, verb), "") // the next one has all tries
+		r.Note(orderName(r, verb), "") // the next one has all tries
 	}
 	err := r.Commit(ctx, func(tx job.Tx) error {
 		return c.Compute.Servers.ReleaseMove(after(ctx), tx, v.move.ID, why.Error())
 	})
-	var next *journey
+	var next *moveContext
 	if err == nil {
-		next, err = c.journey(ctx, r)
+		next, err = c.moveContextOf(ctx, r)
 	}
 	if err != nil {
 		return job.From(err)
@@ -147,14 +147,14 @@ func (c *Conductor) elsewhere(ctx context.Context, r *job.Run, v *journey, why e
 
 // lookThere has the destination tell what it sees of the disks. Where another guest of that name is, or it cannot tell, it is none; a
 // store that is there and lacks the disk stops the move: nothing is made in its place.
-func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *journey, then func(*journey) job.Outcome) job.Outcome {
+func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *moveContext, then func(*moveContext) job.Outcome) job.Outcome {
 	probes, err := c.Compute.Servers.ProbesOf(ctx, v.server, v.move)
 	if err != nil {
 		return job.From(err)
 	}
 	no := func(err error) job.Outcome { return c.elsewhere(ctx, r, v, err, then) }
 	ask := hostOrder{verb: compute.Probe, args: compute.Args{Probes: probes}, look: moveLook}
-	return c.attempt(ctx, r, v.guest, ask, func(result compute.Result) job.Outcome {
+	return c.tryDispatch(ctx, r, v.guest, ask, func(result compute.Result) job.Outcome {
 		if len(result.Sights) != len(probes) {
 			return no(problem.Unavailablef("the answer of host %s is not understood", v.host.Name))
 		}
@@ -170,11 +170,13 @@ func (c *Conductor) lookThere(ctx context.Context, r *job.Run, v *journey, then 
 	}, no)
 }
 
-func epochOf(v *journey) string { return v.move.DestID + " " + strconv.FormatInt(v.server.Epoch, 10) }
+func epochOf(v *moveContext) string {
+	return v.move.DestID + " " + strconv.FormatInt(v.server.Epoch, 10)
+}
 
 // judge tells whether the destination will do: nil. Unavailable: another one may; else none will. Questions that name no disk ask for
 // the guest alone.
-func (v *journey) judge(s compute.DiskSight, probes []compute.DiskProbe) error {
+func (v *moveContext) judge(s compute.DiskSight, probes []compute.DiskProbe) error {
 	name, anew := v.host.Name, v.move.Disposition == compute.Reimage
 	switch s.Sight {
 	case compute.SightGuest:
@@ -190,7 +192,7 @@ func (v *journey) judge(s compute.DiskSight, probes []compute.DiskProbe) error {
 		return problem.Conflictf("host %s sees the disk that was thought to be lost: make a new plan", name)
 	case s.Sight == compute.SightAbsent:
 		return problem.Unavailablef("host %s does not see the disk store", name)
-	case v.move.Half():
+	case v.move.WasBuilding():
 		return nil
 	}
 	return problem.Conflictf("host %s has the disk store, and the disk is not in it, or is not proven to be the server's: %s", name, s.Text)

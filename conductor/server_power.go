@@ -22,11 +22,11 @@ func (c *Conductor) switches(kind job.Kind) job.Definition {
 	return job.Definition{
 		Kind: kind, Version: 1, Class: job.Operation, Failed: c.guestPowerFailed,
 		Actions: []job.Action{
-			{Name: "define the server", Do: c.on(c.defineToStart), NoUndo: command, Deadline: guestDeadline(diskErrand)},
-			{Name: "power off", Do: c.on(c.turnGuestOff), NoUndo: command, Deadline: guestDeadline(c.softErrand())},
-			{Name: "switch", Do: c.on(c.switchGuest), NoUndo: command, Deadline: guestDeadline(quickErrand)},
-			{Name: "unlock", Do: c.on(c.unlockAgain), NoUndo: command, Deadline: guestDeadline(unlockErrand)},
-			{Name: "settle", Do: c.on(c.settlePower), NoUndo: "there is nothing left to fail"},
+			{Name: "define the server", Do: c.withGuest(c.defineToStart), NoUndo: command, Deadline: guestDeadline(diskErrand)},
+			{Name: "power off", Do: c.withGuest(c.turnGuestOff), NoUndo: command, Deadline: guestDeadline(c.softErrand())},
+			{Name: "switch", Do: c.withGuest(c.switchGuest), NoUndo: command, Deadline: guestDeadline(quickErrand)},
+			{Name: "unlock", Do: c.withGuest(c.unlockAgain), NoUndo: command, Deadline: guestDeadline(unlockErrand)},
+			{Name: "settle", Do: c.withGuest(c.settlePower), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -64,11 +64,11 @@ func (c *Conductor) turnGuestOff(ctx context.Context, r *job.Run, g *guest) job.
 
 // shutGuest turns a guest off; soft: its system is asked first, for at most within seconds.
 func (c *Conductor) shutGuest(ctx context.Context, r *job.Run, g *guest, soft bool, within int) job.Outcome {
-	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, ignoreNotFound: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, within, c.softWithin(within)
 	}
-	return c.send(ctx, r, g, off, func(compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, off, func(compute.Result) job.Outcome {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = compute.PowerOff }))
 	})
 }
@@ -81,7 +81,7 @@ func (c *Conductor) switchGuest(ctx context.Context, r *job.Run, g *guest) job.O
 	if a.Power == compute.PowerOff {
 		return job.Done()
 	}
-	return c.send(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: a.Power}}, func(result compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.SetPower, args: compute.Args{Power: a.Power}}, func(result compute.Result) job.Outcome {
 		return job.Done(c.editServer(ctx, g.server.ID, func(s *compute.Server) { s.Power = powerOf(result, a.Power) }))
 	})
 }

@@ -16,13 +16,13 @@ func (c *Conductor) serverRebuild() job.Definition {
 	return job.Definition{
 		Kind: compute.JobRebuild, Version: 2, Class: job.Operation, Failed: c.rebuildFailed,
 		Actions: []job.Action{
-			{Name: "make the new root disk", Do: c.on(c.stageRoot), Undo: c.on(c.unstageRoot), Deadline: guestDeadline(diskErrand), Since: 2},
-			{Name: "power off", Do: c.on(c.cutForRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "discard the root disk", Do: c.on(c.discardRoot), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "prepare the disks", Do: c.on(c.prepareDisks), NoUndo: again, Deadline: guestDeadline(diskErrand)},
-			{Name: "define the server", Do: c.on(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "power on", Do: c.on(c.powerAfterRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.on(c.settleNew), NoUndo: "there is nothing left to fail"},
+			{Name: "make the new root disk", Do: c.withGuest(c.stageRoot), Undo: c.withGuest(c.unstageRoot), Deadline: guestDeadline(diskErrand), Since: 2},
+			{Name: "power off", Do: c.withGuest(c.cutForRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "discard the root disk", Do: c.withGuest(c.discardRoot), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "prepare the disks", Do: c.withGuest(c.prepareDisks), NoUndo: again, Deadline: guestDeadline(diskErrand)},
+			{Name: "define the server", Do: c.withGuest(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "power on", Do: c.withGuest(c.powerAfterRebuild), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withGuest(c.settleNew), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -41,7 +41,7 @@ func (c *Conductor) stageRoot(ctx context.Context, r *job.Run, g *guest) job.Out
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Erase: a.Discard}, within: diskErrand}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.Outcome {
@@ -50,7 +50,7 @@ func (c *Conductor) unstageRoot(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.Stage, args: compute.Args{Spec: &b.Spec, Cancel: true}}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 // rebuildFailed handles a rebuild that could not make a new root disk. A server that still has its former root disk stays as it was,
@@ -95,7 +95,7 @@ func (c *Conductor) discardRoot(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.Discard, args: compute.Args{Spec: &b.Spec, Erase: a.Discard, Reason: compute.QuarantineRebuild}}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) powerAfterRebuild(ctx context.Context, r *job.Run, g *guest) job.Outcome {

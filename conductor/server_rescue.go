@@ -18,12 +18,12 @@ func (c *Conductor) serverRescue() job.Definition {
 	return job.Definition{
 		Kind: compute.JobRescue, Version: 1, Class: job.Operation, Failed: c.rescueFailed,
 		Actions: []job.Action{
-			{Name: "save the boot", Do: c.on(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
-			{Name: "define the rescue", Do: c.on(c.defineRescue), Undo: c.on(c.putBack), Deadline: guestDeadline(diskErrand)},
-			{Name: "power off", Do: c.on(c.shutForRescue), NoUndo: "the power comes back with the definition", Deadline: guestDeadline(c.softErrand())},
-			{Name: "power on", Do: c.on(c.bootRescue), Undo: c.on(c.cutPower), Deadline: guestDeadline(quickErrand)},
-			{Name: "unlock", Do: c.on(c.unlockRescue), NoUndo: "the credential goes with the power", Deadline: guestDeadline(unlockErrand)},
-			{Name: "open the session", Do: c.on(c.openSession), NoUndo: "there is nothing left to fail"},
+			{Name: "save the boot", Do: c.withGuest(c.saveGuest), NoUndo: "what is saved stays with the session until it is closed", Deadline: guestDeadline(quickErrand)},
+			{Name: "define the rescue", Do: c.withGuest(c.defineRescue), Undo: c.withGuest(c.putBack), Deadline: guestDeadline(diskErrand)},
+			{Name: "power off", Do: c.withGuest(c.shutForRescue), NoUndo: "the power comes back with the definition", Deadline: guestDeadline(c.softErrand())},
+			{Name: "power on", Do: c.withGuest(c.bootRescue), Undo: c.withGuest(c.cutPower), Deadline: guestDeadline(quickErrand)},
+			{Name: "unlock", Do: c.withGuest(c.unlockRescue), NoUndo: "the credential goes with the power", Deadline: guestDeadline(unlockErrand)},
+			{Name: "open the session", Do: c.withGuest(c.openSession), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -45,7 +45,7 @@ func (c *Conductor) saveGuest(ctx context.Context, r *job.Run, g *guest) job.Out
 	if session.SavedKnown {
 		return job.Done()
 	}
-	return c.send(ctx, r, g, hostOrder{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
 		power := powerOf(result, compute.PowerOff)
 		if power != compute.PowerOn {
 			power = compute.PowerOff
@@ -106,7 +106,7 @@ func (c *Conductor) shutForRescue(ctx context.Context, r *job.Run, g *guest) job
 
 // mustBeOff refuses what only a server that is off may be given: it may have been started beside us.
 func (c *Conductor) mustBeOff(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, hostOrder{verb: compute.Look, orGone: true}, func(result compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Look, ignoreNotFound: true}, func(result compute.Result) job.Outcome {
 		if power := powerOf(result, compute.PowerOff); power != compute.PowerOff && power != compute.PowerCrashed {
 			return job.Fail(problem.Conflictf("server %s is %s: stop it first", g.server.ID, power))
 		}
@@ -157,7 +157,7 @@ func (c *Conductor) unlock(ctx context.Context, r *job.Run, g *guest) job.Outcom
 	if addresses, there := b.Secret.Drive[networkData]; there {
 		hidden.Drive = map[string][]byte{networkData: addresses}
 	}
-	return c.send(ctx, r, g, hostOrder{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Unlock, secret: hidden, within: unlockErrand}, func(result compute.Result) job.Outcome {
 		return job.Done(c.editSession(ctx, g, func(_ *compute.Server, session *rescue.Session) {
 			session.Fingerprint = result.Fingerprint
 		}))
@@ -181,7 +181,7 @@ func (c *Conductor) putBack(ctx context.Context, r *job.Run, g *guest) job.Outco
 		return job.Done()
 	}
 	return c.defineGuest(ctx, r, g, false, func() job.Outcome {
-		return c.send(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome {
+		return c.dispatch(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome {
 			if compute.Power(session.Saved.Power) != compute.PowerOn {
 				return job.Done()
 			}

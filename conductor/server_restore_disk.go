@@ -15,9 +15,9 @@ func (c *Conductor) serverRestoreDisk() job.Definition {
 	return job.Definition{
 		Kind: compute.JobRestoreDisk, Version: 1, Class: job.Operation, Failed: c.restoreDiskFailed,
 		Actions: []job.Action{
-			{Name: compute.RestoreFirst, Do: c.on(c.restoreDisk), Undo: c.on(c.unrestoreDisk), Deadline: guestDeadline(quickErrand)},
-			{Name: "define the server", Do: c.on(c.defineRestored), Undo: c.on(c.defineWithout), Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.on(c.settleRestored), NoUndo: "there is nothing left to fail"},
+			{Name: compute.RestoreFirst, Do: c.withGuest(c.restoreDisk), Undo: c.withGuest(c.unrestoreDisk), Deadline: guestDeadline(quickErrand)},
+			{Name: "define the server", Do: c.withGuest(c.defineRestored), Undo: c.withGuest(c.defineWithout), Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withGuest(c.settleRestored), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -45,7 +45,7 @@ func (c *Conductor) restoreDisk(ctx context.Context, r *job.Run, g *guest) job.O
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.RestoreDisk, args: compute.Args{Disk: disk, Quarantine: a.Quarantine}}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *guest) job.Outcome {
@@ -54,7 +54,7 @@ func (c *Conductor) unrestoreDisk(ctx context.Context, r *job.Run, g *guest) job
 		return job.From(err)
 	}
 	e := hostOrder{verb: compute.Discard, args: compute.Args{Disk: disk, Reason: compute.QuarantineRestored}}
-	return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) defineRestored(ctx context.Context, r *job.Run, g *guest) job.Outcome {
@@ -62,7 +62,7 @@ func (c *Conductor) defineRestored(ctx context.Context, r *job.Run, g *guest) jo
 	if err != nil {
 		return job.From(err)
 	}
-	return c.send(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return job.Done() })
 }
 
 // defineWithout has the guest defined without the disk, which is about to go back.
@@ -72,7 +72,7 @@ func (c *Conductor) defineWithout(ctx context.Context, r *job.Run, g *guest) job
 		return job.From(err)
 	}
 	b.Spec.Disks = slices.DeleteFunc(b.Spec.Disks, func(d compute.SpecDisk) bool { return d.Name == a.Disk })
-	return c.send(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, defineErrand(b), func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) settleRestored(ctx context.Context, _ *job.Run, g *guest) job.Outcome {

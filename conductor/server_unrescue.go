@@ -14,11 +14,11 @@ func (c *Conductor) serverUnrescue() job.Definition {
 	return job.Definition{
 		Kind: compute.JobUnrescue, Version: 1, Class: job.Operation, Failed: c.serverFailed("unrescued", nil),
 		Actions: []job.Action{
-			{Name: "power off", Do: c.on(c.shutRescue), NoUndo: again, Deadline: guestDeadline(c.softErrand())},
-			{Name: "define the server", Do: c.on(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "remove what the rescue left", Do: c.on(c.releaseRescue), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "power on", Do: c.on(c.powerAfterRescue), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "close the session", Do: c.on(c.closeSession), NoUndo: "there is nothing left to fail"},
+			{Name: "power off", Do: c.withGuest(c.shutRescue), NoUndo: again, Deadline: guestDeadline(c.softErrand())},
+			{Name: "define the server", Do: c.withGuest(c.defineOriginal), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "remove what the rescue left", Do: c.withGuest(c.releaseRescue), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "power on", Do: c.withGuest(c.powerAfterRescue), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "close the session", Do: c.withGuest(c.closeSession), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -31,11 +31,11 @@ func (c *Conductor) shutRescue(ctx context.Context, r *job.Run, g *guest) job.Ou
 	}
 	session := g.session()
 	soft := session != nil && session.Source != nil && session.Source.Access != rescue.ByChannel
-	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, orGone: true}
+	off := hostOrder{verb: compute.SetPower, args: compute.Args{Power: compute.PowerOff}, ignoreNotFound: true}
 	if soft {
 		off.args.Soft, off.args.Within, off.within = true, a.Within, c.softWithin(a.Within)
 	}
-	return c.send(ctx, r, g, off, func(compute.Result) job.Outcome {
+	return c.dispatch(ctx, r, g, off, func(compute.Result) job.Outcome {
 		return job.Done(c.editServer(ctx, g.server.ID, onSession(func(s *compute.Server, session *rescue.Session) {
 			s.Power, session.State = compute.PowerOff, rescue.Leaving
 		})))
@@ -47,7 +47,7 @@ func (c *Conductor) defineOriginal(ctx context.Context, r *job.Run, g *guest) jo
 }
 
 func (c *Conductor) releaseRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {
-	return c.send(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome { return job.Done() })
+	return c.dispatch(ctx, r, g, hostOrder{verb: compute.Release}, func(compute.Result) job.Outcome { return job.Done() })
 }
 
 func (c *Conductor) powerAfterRescue(ctx context.Context, r *job.Run, g *guest) job.Outcome {

@@ -15,8 +15,8 @@ func (c *Conductor) serverAttach() job.Definition {
 	return job.Definition{
 		Kind: compute.JobAttach, Version: 1, Class: job.Operation, Failed: c.attachFailed,
 		Actions: []job.Action{
-			{Name: "attach", Do: c.on(c.plug(compute.Attach)), Undo: c.on(c.plug(compute.Detach)), Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.on(c.settleAttached), NoUndo: "there is nothing left to fail"},
+			{Name: "attach", Do: c.withGuest(c.plug(compute.Attach)), Undo: c.withGuest(c.plug(compute.Detach)), Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withGuest(c.settleAttached), NoUndo: "there is nothing left to fail"},
 		},
 	}
 }
@@ -27,14 +27,14 @@ func (c *Conductor) serverDetach() job.Definition {
 	return job.Definition{
 		Kind: compute.JobDetach, Version: 1, Class: job.Operation, Failed: c.detachFailed,
 		Actions: []job.Action{
-			{Name: "detach", Do: c.on(c.plug(compute.Detach)), NoUndo: again, Deadline: guestDeadline(quickErrand)},
-			{Name: "settle", Do: c.on(c.settleDetached), NoUndo: again},
+			{Name: "detach", Do: c.withGuest(c.plug(compute.Detach)), NoUndo: again, Deadline: guestDeadline(quickErrand)},
+			{Name: "settle", Do: c.withGuest(c.settleDetached), NoUndo: again},
 		},
 	}
 }
 
 // plug has one volume attached or detached. Both are told of the disk among the others: its row names it until it is gone.
-func (c *Conductor) plug(verb compute.Verb) guestDeed {
+func (c *Conductor) plug(verb compute.Verb) guestAction {
 	return func(ctx context.Context, r *job.Run, g *guest) job.Outcome {
 		a, err := decode[compute.VolumeArgs](r)
 		if err != nil {
@@ -50,7 +50,7 @@ func (c *Conductor) plug(verb compute.Verb) guestDeed {
 			return job.Fail(problem.Conflictf("volume %s is not among the disks of server %s", a.VolumeID, g.server.ID))
 		}
 		e := hostOrder{verb: verb, args: compute.Args{Spec: &b.Spec, Disk: &b.Spec.Disks[i]}, secret: compute.OrderSecret{CHAP: b.Secret.CHAP}}
-		return c.send(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
+		return c.dispatch(ctx, r, g, e, func(compute.Result) job.Outcome { return job.Done() })
 	}
 }
 

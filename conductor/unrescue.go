@@ -16,14 +16,14 @@ func (c *Conductor) unrescue() job.Definition {
 		Kind: "unrescue", Version: 2, Class: job.Operation, GiveUp: c.giveUp, Failed: c.failed, Stuck: c.stuck,
 		Actions: []job.Action{
 			c.checkAction(),
-			{Name: "check the volumes", Do: c.act(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
-			{Name: "power off", Do: c.act(c.turnOff), Undo: c.act(c.believePower), Deadline: c.bmcDeadline()},
-			{Name: "clean up the ramdisk", Do: c.act(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "leave the rescuing network", Do: c.act(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "join the tenant network", Do: c.act(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
-			{Name: "plan the boot", Do: c.act(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
-			{Name: "prepare the instance", Do: c.act(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
-			{Name: "power on", Do: c.act(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "check the volumes", Do: c.withNode(c.checkVolumes), NoUndo: checksOnly, Checks: true, Deadline: c.readDeadline()},
+			{Name: "power off", Do: c.withNode(c.turnOff), Undo: c.withNode(c.syncPowerState), Deadline: c.bmcDeadline()},
+			{Name: "clean up the ramdisk", Do: c.withNode(c.cleanUpRamdisk), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "leave the rescuing network", Do: c.withNode(c.detach(driver.Rescuing)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "join the tenant network", Do: c.withNode(c.attach(driver.Tenant)), NoUndo: again, Deadline: networkDeadline, Elsewhere: true},
+			{Name: "plan the boot", Do: c.withNode(c.onVolumes(c.planVolumes, c.planInstance)), NoUndo: again},
+			{Name: "prepare the instance", Do: c.withNode(c.onVolumes(c.prepareVolumes, c.prepareInstance)), NoUndo: again, Deadline: c.bmcDeadline()},
+			{Name: "power on", Do: c.withNode(c.finishUnrescue), NoUndo: again, Deadline: c.bmcDeadline()},
 		},
 	}
 }

@@ -25,7 +25,7 @@ import (
 )
 
 func TestLanes(t *testing.T) {
-	var lanes Lanes
+	var lanes AddressLocks
 	var inside, total atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 200 {
@@ -59,7 +59,7 @@ func TestLanes(t *testing.T) {
 
 func TestLaneGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lanes Lanes
+		var lanes AddressLocks
 		leave, err := lanes.Enter(t.Context(), "bmc")
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestLaneGivesUpWithItsContext(t *testing.T) {
 			t.Error("a lane is left")
 		}
 	})
-	var none *Lanes
+	var none *AddressLocks
 	leave, err := none.Enter(t.Context(), "bmc")
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestLaneGivesUpWithItsContext(t *testing.T) {
 func TestProve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		done, err := Prove(t.Context(), func(context.Context) (bool, error) {
+		done, err := PollUntil(t.Context(), func(context.Context) (bool, error) {
 			reads++
 			if reads < 4 {
 				return false, problem.Unavailablef("deaf for a moment")
@@ -101,12 +101,12 @@ func TestProve(t *testing.T) {
 			t.Errorf("%t, %v after %d reads", done, err, reads)
 		}
 		began := time.Now()
-		done, err = Prove(t.Context(), func(context.Context) (bool, error) { return false, nil })
+		done, err = PollUntil(t.Context(), func(context.Context) (bool, error) { return false, nil })
 		if done || err != nil || time.Since(began) != ProveTimeout {
 			t.Errorf("never: %t, %v after %s", done, err, time.Since(began))
 		}
 		for _, look := range []time.Duration{time.Second, 10 * time.Second} {
-			done, err = Prove(t.Context(), func(ctx context.Context) (bool, error) {
+			done, err = PollUntil(t.Context(), func(ctx context.Context) (bool, error) {
 				select {
 				case <-time.After(look):
 					return false, nil
@@ -121,11 +121,11 @@ func TestProve(t *testing.T) {
 		}
 		over := errors.New("the lease is over")
 		began = time.Now()
-		done, err = Prove(WithGate(t.Context(), func() error { return over }), func(ctx context.Context) (bool, error) { return false, Trouble(Pass(ctx)) })
+		done, err = PollUntil(WithGate(t.Context(), func() error { return over }), func(ctx context.Context) (bool, error) { return false, Trouble(CheckLease(ctx)) })
 		if done || !errors.Is(err, over) || !problem.Is(err, problem.Unavailable) || time.Since(began) != 0 {
 			t.Errorf("behind a shut gate: %t, %v after %s", done, err, time.Since(began))
 		}
-		done, err = Prove(t.Context(), func(context.Context) (bool, error) { return false, problem.Invalidf("no") })
+		done, err = PollUntil(t.Context(), func(context.Context) (bool, error) { return false, problem.Invalidf("no") })
 		if done || !problem.Is(err, problem.Invalid) {
 			t.Errorf("no use: %t, %v", done, err)
 		}
@@ -133,16 +133,16 @@ func TestProve(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	if err := Pass(t.Context()); err != nil {
+	if err := CheckLease(t.Context()); err != nil {
 		t.Error(err)
 	}
 	shut := errors.New("the lease is over")
-	if err := Pass(WithGate(t.Context(), func() error { return shut })); !errors.Is(err, shut) {
+	if err := CheckLease(WithGate(t.Context(), func() error { return shut })); !errors.Is(err, shut) {
 		t.Error(err)
 	}
 	gone, cancel := context.WithCancel(WithGate(t.Context(), func() error { return nil }))
 	cancel()
-	if err := Pass(gone); !errors.Is(err, context.Canceled) {
+	if err := CheckLease(gone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -163,7 +163,7 @@ func TestWireStaysAtHome(t *testing.T) {
 	}))
 	defer home.Close()
 	base, _ := url.Parse(home.URL)
-	client, release := Wire{Base: base, Redirects: true}.Client()
+	client, release := HTTPConfig{Base: base, Redirects: true}.Client()
 	defer release()
 	get := func(c *http.Client, url string) error {
 		resp, err := c.Get(url)
@@ -183,7 +183,7 @@ func TestWireStaysAtHome(t *testing.T) {
 			t.Errorf("%s was followed", url)
 		}
 	}
-	still, release := Wire{Base: base}.Client()
+	still, release := HTTPConfig{Base: base}.Client()
 	defer release()
 	if err := get(still, home.URL+"/near"); err == nil {
 		t.Error("a redirect was followed that should be the answer")

@@ -28,13 +28,13 @@ var (
 	errTooLarge  = errors.New("the answer is larger than one may be")
 )
 
-// Wire is the way HTTP takes to one BMC or agent: one request at a time, each past
+// HTTPConfig is the way HTTP takes to one BMC or agent: one request at a time, each past
 // the gate of its context, bounded in time and size, by no proxy, and never to
 // another host than Base's, whatever the peer's answers link or redirect to.
-type Wire struct {
+type HTTPConfig struct {
 	Base  *url.URL
 	TLS   *tls.Config
-	Lanes *Lanes
+	Lanes *AddressLocks
 	// Protocol names it to those who measure.
 	Protocol string
 	// Redirects are followed on the same host; without, a redirect is the answer.
@@ -53,7 +53,7 @@ type Wire struct {
 }
 
 // Client gives a client and what releases its connections.
-func (w Wire) Client() (*http.Client, func()) {
+func (w HTTPConfig) Client() (*http.Client, func()) {
 	transport := &http.Transport{
 		TLSClientConfig:        w.TLS,
 		DialContext:            (&net.Dialer{Timeout: CallTimeout, Control: w.Control}).DialContext,
@@ -73,10 +73,10 @@ func (w Wire) Client() (*http.Client, func()) {
 	return client, transport.CloseIdleConnections
 }
 
-func (w Wire) timeout() time.Duration { return cmp.Or(w.Timeout, CallTimeout) }
+func (w HTTPConfig) timeout() time.Duration { return cmp.Or(w.Timeout, CallTimeout) }
 
 type lanedTransport struct {
-	wire  Wire
+	wire  HTTPConfig
 	inner *http.Transport
 }
 
@@ -91,7 +91,7 @@ func (t *lanedTransport) RoundTrip(req *http.Request) (_ *http.Response, err err
 		return nil, err
 	}
 	defer leave()
-	if err := Pass(req.Context()); err != nil {
+	if err := CheckLease(req.Context()); err != nil {
 		return nil, err
 	}
 	logsIn := t.wire.Logins != nil && t.wire.LogsIn(req)
@@ -139,7 +139,7 @@ func Trouble(err error, secrets ...secret.Value) error {
 		err = in.Err
 	}
 	var known *problem.Error
-	var shut shutError
+	var shut leaseLostError
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var hostname x509.HostnameError
@@ -210,13 +210,13 @@ func SanitizeUpTo(most int, text string, secrets ...secret.Value) string {
 
 const sanitizedLength = 240
 
-// Prove calls read until it reports done, an error, or the time is up; it is how a
+// PollUntil calls read until it reports done, an error, or the time is up; it is how a
 // driver waits for hardware to become what it was asked to be. A read that fails
 // with Unavailable is tried again: a BMC may well be deaf for a moment after an
 // order; but not behind a shut gate. The error is nil or read's last one; done tells whether it came true. It
 // takes ProveTimeout at most: an order that a BMC has lost wants to be given again,
 // which is the caller's to do.
-func Prove(ctx context.Context, read func(context.Context) (done bool, err error)) (bool, error) {
+func PollUntil(ctx context.Context, read func(context.Context) (done bool, err error)) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProveTimeout)
 	defer cancel()
 	pause := proveFirst
@@ -228,7 +228,7 @@ func Prove(ctx context.Context, read func(context.Context) (done bool, err error
 			return false, before // that the time ended in the middle of a look tells nothing of the machine
 		}
 		before = err
-		var shut shutError
+		var shut leaseLostError
 		if done || errors.As(err, &shut) || (err != nil && !problem.Is(err, problem.Unavailable)) {
 			return done, err
 		}

@@ -108,7 +108,7 @@ func (a *Agent) clean(ctx context.Context, server string, c wire.Clean) error {
 	if err := a.journal.raise(server, c.Epoch); err != nil {
 		return err
 	}
-	a.orders.overtake(server, c.Epoch)
+	a.orders.cancelOlder(server, c.Epoch)
 	unlock, ok := a.lock(server)
 	for !ok && pause(ctx, 20*time.Millisecond) {
 		unlock, ok = a.lock(server)

@@ -29,8 +29,8 @@ const (
 	poll = 25 * time.Second
 )
 
-// door is the client of the hosts' door. It trusts the authority that the host joined, no other.
-type door struct {
+// controlPlaneClient is the client of the hosts' door. It trusts the authority that the host joined, no other.
+type controlPlaneClient struct {
 	root     *url.URL
 	identity *identity
 	http     *http.Client
@@ -38,12 +38,12 @@ type door struct {
 	close    func()
 }
 
-func newDoor(controller string, id *identity, web *http.Client) (*door, error) {
+func newDoor(controller string, id *identity, web *http.Client) (*controlPlaneClient, error) {
 	root, err := url.Parse(strings.TrimRight(controller, "/"))
 	if err != nil || root.Scheme != "https" || root.Host == "" || root.Path != "" || root.User != nil {
 		return nil, problem.Invalidf("--controller %q: want https://ADDRESS:PORT", controller)
 	}
-	d := &door{root: root, identity: id, images: web}
+	d := &controlPlaneClient{root: root, identity: id, images: web}
 	transport := d.transport(&tls.Config{
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if p := id.pair.Load(); p != nil {
@@ -70,7 +70,7 @@ func newDoor(controller string, id *identity, web *http.Client) (*door, error) {
 	return d, nil
 }
 
-func (d *door) transport(c *tls.Config) *http.Transport {
+func (d *controlPlaneClient) transport(c *tls.Config) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: c, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute,
 		ResponseHeaderTimeout: poll + 10*time.Second, MaxIdleConnsPerHost: 4,
@@ -93,7 +93,7 @@ func verify(s tls.ConnectionState, ca *x509.Certificate) error {
 
 // join asks for the first certificate. The token carries the digest of the authority, so
 // the first contact is proven as well as every later one.
-func (d *door) join(ctx context.Context, token secret.Value, name string) error {
+func (d *controlPlaneClient) join(ctx context.Context, token secret.Value, name string) error {
 	word, pin, err := splitToken(token)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func splitToken(token secret.Value) (secret.Value, string, error) {
 }
 
 // recertify asks for the next certificate.
-func (d *door) recertify(ctx context.Context) error {
+func (d *controlPlaneClient) recertify(ctx context.Context) error {
 	csr, err := d.identity.request()
 	if err != nil {
 		return err
@@ -151,11 +151,11 @@ func (d *door) recertify(ctx context.Context) error {
 }
 
 // call sends in as JSON, where it is not nil, and reads the answer into out.
-func (d *door) call(ctx context.Context, method, path string, in, out any) error {
+func (d *controlPlaneClient) call(ctx context.Context, method, path string, in, out any) error {
 	return d.callWith(ctx, d.http, method, path, in, out)
 }
 
-func (d *door) callWith(ctx context.Context, client *http.Client, method, path string, in, out any) error {
+func (d *controlPlaneClient) callWith(ctx context.Context, client *http.Client, method, path string, in, out any) error {
 	wait := callTimeout
 	if method == http.MethodGet {
 		wait += poll
@@ -235,7 +235,7 @@ func refusal(status int, body []byte) error {
 
 // image opens the bytes of an image from an offset: with the control plane by digest, else at its URL. It tells where the
 // bytes that follow begin: a server that knows no ranges begins at 0.
-func (d *door) image(ctx context.Context, digest, address string, from int64) (io.ReadCloser, int64, error) {
+func (d *controlPlaneClient) image(ctx context.Context, digest, address string, from int64) (io.ReadCloser, int64, error) {
 	client := d.images
 	if address == "" {
 		client, address = d.http, d.root.String()+wire.ImagePath+digest

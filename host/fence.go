@@ -69,8 +69,8 @@ func (a *Agent) mayWork() bool {
 	return held && !a.halted()
 }
 
-// obey begins what an answer asks for beside the lease loop.
-func (a *Agent) obey(ctx context.Context, answer wire.Renewed) {
+// applyInstructions begins what an answer asks for beside the lease loop.
+func (a *Agent) applyInstructions(ctx context.Context, answer wire.Renewed) {
 	if a.halted() {
 		a.orders.halt()
 	}
@@ -92,7 +92,7 @@ func (a *Agent) keepEnding(ctx context.Context) {
 			continue
 		}
 		a.orders.halt()
-		quiet := a.orders.quiet()
+		quiet := a.orders.isIdle()
 		none := a.endGuests(ctx, why, ended)
 		a.lease.mu.Lock()
 		news := a.lease.stopped != (none && quiet)
@@ -263,7 +263,7 @@ func (a *Agent) inherits() bool {
 	if err != nil || string(boot) != a.boot {
 		return false
 	}
-	a.doubt()
+	a.markUnconfirmed()
 	return true
 }
 

@@ -28,7 +28,7 @@ func answer(t testing.TB, a *Agent, terms wire.Renewed) {
 		t.Fatal(err)
 	}
 	a.renewed(now, a.renewal(now), terms)
-	a.obey(t.Context(), terms)
+	a.applyInstructions(t.Context(), terms)
 }
 
 // clock is the machine's alive time, as the test says.
@@ -312,7 +312,7 @@ func TestWatchdogIsNamedWhileItCounts(t *testing.T) {
 	if lost := a.renewal(0); lost.Watchdog != "dog" {
 		t.Fatal("it is not named")
 	}
-	a.doubt() // nobody answered that one
+	a.markUnconfirmed() // nobody answered that one
 	answer(t, a, wire.Renewed{})
 	if a.renewal(0).Watchdog != "" {
 		t.Error("it is named though the host's silence is no proof any more")
@@ -493,7 +493,7 @@ func TestHoldBreaksOrdersOff(t *testing.T) {
 		defer a.orders.mu.Unlock()
 		return a.orders.inHand == 0 && len(a.orders.known) == 0
 	})
-	if a.orders.quiet() {
+	if a.orders.isIdle() {
 		t.Error("what was given up is taken for done")
 	}
 	a.renewing.Unlock()

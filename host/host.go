@@ -88,7 +88,7 @@ type Agent struct {
 	Config
 	identity *identity
 	boot     string
-	door     *door
+	door     *controlPlaneClient
 	journal  *journal
 	stores   stores
 	images   *images

@@ -27,7 +27,7 @@ import (
 type images struct {
 	dir   string
 	limit int64
-	door  *door
+	door  *controlPlaneClient
 
 	mu   sync.Mutex
 	held map[string]int           // users of each image now
@@ -37,7 +37,7 @@ type images struct {
 // maxImage bounds an image whose size nobody told, in bytes.
 const maxImage = 1 << 40
 
-func openImages(dir string, limit int64, d *door) (*images, error) {
+func openImages(dir string, limit int64, d *controlPlaneClient) (*images, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}

@@ -15,8 +15,8 @@ import (
 	wire "salvor/wire/host"
 )
 
-// retellAfter has the host tell its guests again though nothing changed: the answer says what should be here.
-const retellAfter = 30 * time.Second
+// resendGuestsAfter has the host tell its guests again though nothing changed: the answer says what should be here.
+const resendGuestsAfter = 30 * time.Second
 
 // lease is what the host knows of its own life in the eyes of the control plane.
 type lease struct {
@@ -175,7 +175,7 @@ func (a *Agent) renew(ctx context.Context) error {
 	var answer wire.Renewed
 	if err := a.door.call(bounded, "POST", wire.RenewPath, r, &answer); err != nil {
 		if r.Watchdog != "" {
-			a.doubt()
+			a.markUnconfirmed()
 		}
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *Agent) renew(ctx context.Context) error {
 		a.Log.Warn("remember how far the control plane's database has come", "error", err)
 	}
 	a.renewed(sent, r, answer)
-	a.obey(ctx, answer)
+	a.applyInstructions(ctx, answer)
 	if r.Guests != nil && answer.Servers != nil {
 		a.reconcile(ctx, r.Guests, since, answer.Servers)
 	}
@@ -199,7 +199,7 @@ func (a *Agent) renewal(now time.Duration) wire.Renewal {
 	if inventory != nil && !bytes.Equal(inventory, a.lease.told) {
 		r.Inventory = inventory
 	}
-	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || now-a.lease.toldAt >= retellAfter) {
+	if guests != nil && (!bytes.Equal(guests, a.lease.toldHere) || now-a.lease.toldAt >= resendGuestsAfter) {
 		r.Guests = guests
 	}
 	r.Did = a.lease.did
@@ -211,8 +211,8 @@ func (a *Agent) renewal(now time.Duration) wire.Renewal {
 	return r
 }
 
-// doubt notes that a renewal may be heard that nobody answered.
-func (a *Agent) doubt() {
+// markUnconfirmed notes that a renewal may be heard that nobody answered.
+func (a *Agent) markUnconfirmed() {
 	now, err := a.Alive()
 	a.lease.mu.Lock()
 	defer a.lease.mu.Unlock()

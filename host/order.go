@@ -46,8 +46,8 @@ type task struct {
 	overtaken chan struct{}
 }
 
-// yield ends a task, whether it is in hand or waits, once.
-func (t task) yield() {
+// cancel ends a task, whether it is in hand or waits, once.
+func (t task) cancel() {
 	select {
 	case <-t.overtaken:
 	default:
@@ -204,11 +204,11 @@ func (s *orders) take(era context.Context, w wire.Order) bool {
 	queue, working := s.queues[o.ServerID]
 	for _, earlier := range queue {
 		if overtakes(o, earlier.order) {
-			earlier.yield()
+			earlier.cancel()
 		}
 	}
 	if earlier, ok := s.hands[o.ServerID]; ok && overtakes(o, earlier.order) {
-		earlier.yield()
+		earlier.cancel()
 	}
 	s.queues[o.ServerID] = append(queue, t)
 	if !working {

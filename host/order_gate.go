@@ -49,21 +49,21 @@ func (s *orders) enter() (leave func(sure bool), ok bool) {
 // unsureLasts is how long a hypervisor may take up what was given up.
 const unsureLasts = 10 * time.Second
 
-// quiet tells whether nothing is in hand, nor may still come of what was.
-func (s *orders) quiet() bool {
+// isIdle tells whether nothing is in hand, nor may still come of what was.
+func (s *orders) isIdle() bool {
 	now, err := s.agent.Alive()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return err == nil && s.inHand == 0 && (s.unsure == 0 || now-s.unsure >= unsureLasts)
 }
 
-// overtake ends what is in hand for a server, or waits for it, by an owner older than epoch.
-func (s *orders) overtake(server string, epoch int64) {
+// cancelOlder ends what is in hand for a server, or waits for it, by an owner older than epoch.
+func (s *orders) cancelOlder(server string, epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range append([]task{s.hands[server]}, s.queues[server]...) {
 		if t.order != nil && t.order.Epoch < epoch {
-			t.yield()
+			t.cancel()
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"salvor/problem"
 )
 
-// hand is what this process works on. A job may be in it twice for a moment: given up, claimed again,
+// inFlight is what this process works on. A job may be in it twice for a moment: given up, claimed again,
 // and the first of the two not yet over.
-type hand struct {
+type inFlight struct {
 	jobs map[string]int
 	// looked is when the store was last asked what it holds for us.
 	looked time.Time
@@ -24,17 +24,17 @@ type hand struct {
 // whose connection was cut may be carried out later than the error was told.
 const strayEvery = 5 * time.Second
 
-func (h *hand) take(id string) { h.jobs[id]++ }
+func (h *inFlight) add(id string) { h.jobs[id]++ }
 
-func (h *hand) give(id string) {
+func (h *inFlight) remove(id string) {
 	if h.jobs[id]--; h.jobs[id] <= 0 {
 		delete(h.jobs, id)
 		delete(h.aborts, id)
 	}
 }
 
-// doubt has the next look for work begin with what the store may hold for us unknown to us.
-func (r *Runner) doubt() {
+// forceRecheck has the next look for work begin with what the store may hold for us unknown to us.
+func (r *Runner) forceRecheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hand.looked = time.Time{}
@@ -43,19 +43,19 @@ func (r *Runner) doubt() {
 // take gives up to free jobs to work on: those that a claim took whose answer was lost, else new ones.
 // Only the claiming goroutine calls it, so that nothing comes into our hand meanwhile.
 func (r *Runner) take(ctx context.Context, me Conductor, free int) ([]Job, error) {
-	strays, err := r.strays(ctx, me, free)
+	strays, err := r.lostClaims(ctx, me, free)
 	if err != nil || len(strays) > 0 {
 		return strays, err
 	}
 	jobs, err := r.store.Claim(ctx, me.Owner(), r.now(), me.Groups, r.kinds, free)
 	if err != nil {
-		r.doubt()
+		r.forceRecheck()
 	}
 	return jobs, err
 }
 
-// strays finds jobs of ours that nobody works on.
-func (r *Runner) strays(ctx context.Context, me Conductor, free int) ([]Job, error) {
+// lostClaims finds jobs of ours that nobody works on.
+func (r *Runner) lostClaims(ctx context.Context, me Conductor, free int) ([]Job, error) {
 	r.mu.Lock()
 	if time.Since(r.hand.looked) < strayEvery {
 		r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *Runner) strays(ctx context.Context, me Conductor, free int) ([]Job, err
 	r.mu.Unlock()
 	held, err := r.store.Claimed(ctx, me.Owner(), len(known)+free)
 	if err != nil {
-		r.doubt()
+		r.forceRecheck()
 		return nil, err
 	}
 	var strays []Job
@@ -81,14 +81,14 @@ func (r *Runner) strays(ctx context.Context, me Conductor, free int) ([]Job, err
 		}
 	}
 	if len(strays) == free {
-		r.doubt() // there may be more
+		r.forceRecheck() // there may be more
 	}
 	return strays, nil
 }
 
-// setAside ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with
+// quarantineJob ends a job whose row cannot be read. Neither its actions nor their undoing can be trusted with
 // what is left of it, so the subject is shown as failed, and as one that needs a human.
-func (r *Runner) setAside(ctx context.Context, op *Definition, j Job, log *slog.Logger) {
+func (r *Runner) quarantineJob(ctx context.Context, op *Definition, j Job, log *slog.Logger) {
 	log.Error("a job is set aside: its row cannot be read", "action", j.Action, "damage", j.Damage)
 	next := j
 	next.SetCause(problem.New(problem.Internal, "job %s (%s) was set aside at %q: its row cannot be read", j.ID, j.Kind, j.Action))

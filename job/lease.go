@@ -41,7 +41,7 @@ func (r *Runner) keepLease(ctx context.Context) {
 	defer guard.Stop()
 	var burying sync.WaitGroup
 	defer burying.Wait()
-	burying.Go(func() { every(ctx, beatEvery/2, func() { r.buryPeers(ctx, peers) }) })
+	burying.Go(func() { every(ctx, beatEvery/2, func() { r.reapDeadConductors(ctx, peers) }) })
 	every(ctx, beatEvery, func() { r.beat(ctx, guard) })
 }
 
@@ -113,8 +113,8 @@ type sighting struct {
 	moved   time.Time
 }
 
-// buryPeers frees the jobs of conductors whose counter stands still on our clock, and of those that were buried already.
-func (r *Runner) buryPeers(ctx context.Context, seen map[string]sighting) {
+// reapDeadConductors frees the jobs of conductors whose counter stands still on our clock, and of those that were buried already.
+func (r *Runner) reapDeadConductors(ctx context.Context, seen map[string]sighting) {
 	ctx, done := context.WithTimeout(ctx, lookTime)
 	defer done()
 	if n, err := r.store.ReleaseOrphans(ctx); err == nil && n > 0 {

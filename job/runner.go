@@ -51,7 +51,7 @@ type Runner struct {
 	abandon  context.CancelFunc // cancels every running action
 	epoch    context.Context
 	closing  bool // the end of the epoch is the end of the runner
-	hand     hand
+	hand     inFlight
 	draining bool // actions come to their end, and no other begins
 }
 
@@ -75,7 +75,7 @@ func NewRunner(c Config) (*Runner, error) {
 	r := &Runner{
 		store: c.Store, ops: map[Kind]*Definition{}, kinds: map[Kind]int{}, me: c.Conductor, leased: c.Leased,
 		now: c.Now, log: c.Log, die: c.Die, slots: make(chan struct{}, c.Workers), nudge: make(chan struct{}, 1),
-		ticks: map[string]int64{}, hand: hand{jobs: map[string]int{}, actions: map[string]*underWay{}, aborts: map[string]string{}},
+		ticks: map[string]int64{}, hand: inFlight{jobs: map[string]int{}, actions: map[string]*underWay{}, aborts: map[string]string{}},
 	}
 	if r.now == nil {
 		r.now = c.Store.Now
@@ -220,11 +220,11 @@ func (r *Runner) begin(epoch context.Context, j Job) {
 		return
 	}
 	r.slots <- struct{}{}
-	r.hand.take(j.ID)
+	r.hand.add(j.ID)
 	r.working.Go(func() {
 		defer func() {
 			r.mu.Lock()
-			r.hand.give(j.ID)
+			r.hand.remove(j.ID)
 			r.mu.Unlock()
 			<-r.slots
 			select {
@@ -244,10 +244,10 @@ func (r *Runner) work(ctx context.Context, j Job) {
 	}
 	op := r.ops[j.Kind].of(j.Version)
 	if j.Damage != "" {
-		r.setAside(ctx, op, j, log)
+		r.quarantineJob(ctx, op, j, log)
 		return
 	}
-	if r.held(ctx, &j) {
+	if r.throttled(ctx, &j) {
 		return
 	}
 	for ctx.Err() == nil && !r.drains() {
@@ -268,8 +268,8 @@ func (r *Runner) work(ctx context.Context, j Job) {
 	_ = r.save(context.WithoutCancel(ctx), &j, false)
 }
 
-// held delays a job whose owners keep dying, once more for each crash beyond the limit.
-func (r *Runner) held(ctx context.Context, j *Job) bool {
+// throttled delays a job whose owners keep dying, once more for each crash beyond the limit.
+func (r *Runner) throttled(ctx context.Context, j *Job) bool {
 	mark := fmt.Sprint(j.Action, " ", j.Crashes)
 	if j.Crashes < crashLimit || j.AbortCause != "" || j.Memo["held"] == mark {
 		return false
@@ -316,7 +316,7 @@ func (r *Runner) doOne(ctx context.Context, op *Definition, j *Job, log *slog.Lo
 		return r.abort(ctx, op, j, a, cause, log)
 	}
 	if out.verdict == verdictRetry {
-		r.spend(j, a, time.Since(began))
+		r.startDeadline(j, a, time.Since(began))
 	}
 	return r.settle(ctx, op, j, a, out, log)
 }

@@ -31,7 +31,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 	next, keep := *j, false
 	switch out.verdict {
 	case verdictDone:
-		keep = r.forward(op, &next, out)
+		keep = r.advance(op, &next, out)
 	case verdictThen:
 		r.end(&next)
 	case verdictWait:
@@ -42,15 +42,15 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 			next.Deadline = r.tick(j.Group) + seconds(out.within)
 		}
 		next.WaitFor, next.Attempt, next.Crashes = out.waitFor, 0, 0
-		next.rests(out.rest)
+		next.markRest(out.rest)
 	case verdictPause:
 		next.State, next.Due, next.WaitFor = Ready, r.now().Add(min(out.after, MaxDelay)), out.waitFor
 		next.Attempt, next.Crashes, next.Deadline = 0, 0, 0
 	case verdictRetry:
 		next.State = Ready
-		r.postpone(&next, out)
+		r.scheduleRetry(&next, out)
 	case verdictFail:
-		keep = r.failing(&next, out.err, log)
+		keep = r.fail(&next, out.err, log)
 	}
 	op.noteAdvanced(&next)
 	err := r.store.Do(context.WithoutCancel(ctx), func(tx Tx) error {
@@ -82,7 +82,7 @@ func (r *Runner) settleOnce(ctx context.Context, op *Definition, j *Job, a *Acti
 				return err
 			}
 		}
-		return r.tell(tx, j, &next, out)
+		return r.appendEvent(tx, j, &next, out)
 	})
 	if err == nil {
 		next.Fence++
@@ -98,7 +98,7 @@ func (r *Runner) unsettled(ctx context.Context, j *Job, out *Outcome, err error,
 	switch {
 	case errors.Is(err, ErrFenced):
 		log.Warn("the job belongs to somebody else by now, or this was written already", "action", j.Action)
-		r.doubt()
+		r.forceRecheck()
 		return false, false
 	case out.verdict != verdictFail && problem.KindOf(err) != problem.Unavailable && ctx.Err() == nil:
 		// The rows refuse the outcome: that is a failure like any other.
@@ -114,8 +114,8 @@ func (r *Runner) unsettled(ctx context.Context, j *Job, out *Outcome, err error,
 	}
 }
 
-// forward moves the job to its next action, or ends it.
-func (r *Runner) forward(op *Definition, j *Job, out Outcome) bool {
+// advance moves the job to its next action, or ends it.
+func (r *Runner) advance(op *Definition, j *Job, out Outcome) bool {
 	j.Attempt, j.Crashes, j.Deadline, j.WaitFor = 0, 0, 0, ""
 	if out.result != nil {
 		j.Result = out.result
@@ -155,8 +155,8 @@ func (r *Runner) end(j *Job) {
 	j.Secret = noSecret
 }
 
-// failing leaves the success road: undo for what has actions to take back.
-func (r *Runner) failing(j *Job, err error, log *slog.Logger) bool {
+// fail leaves the success road: undo for what has actions to take back.
+func (r *Runner) fail(j *Job, err error, log *slog.Logger) bool {
 	log.Warn("job failed", "action", j.Action, "error", err)
 	j.SetCause(j.shown(err))
 	j.Secret, j.Attempt, j.Deadline, j.WaitFor = noSecret, 0, 0, ""
@@ -193,16 +193,16 @@ func (r *Runner) late(j *Job, a *Action) bool {
 	return a == nil || j.Deadline > 0 && r.tick(j.Group) >= j.Deadline
 }
 
-// spend starts the deadline of an action at its first try that is to be repeated, and
+// startDeadline starts the deadline of an action at its first try that is to be repeated, and
 // counts what that try took: one that lasted as long as all may was the last.
-func (r *Runner) spend(j *Job, a *Action, took time.Duration) {
+func (r *Runner) startDeadline(j *Job, a *Action, took time.Duration) {
 	if j.Deadline == 0 {
 		j.Deadline = r.tick(j.Group) + seconds(max(a.deadline()-took, 0))
 	}
 }
 
-// postpone makes the job claimable again after a delay that grows with the tries.
-func (r *Runner) postpone(j *Job, out Outcome) {
+// scheduleRetry makes the job claimable again after a delay that grows with the tries.
+func (r *Runner) scheduleRetry(j *Job, out Outcome) {
 	j.Attempt++
 	after := out.after
 	if after == 0 {
@@ -214,8 +214,8 @@ func (r *Runner) postpone(j *Job, out Outcome) {
 	j.WaitFor = fmt.Sprintf("try %d of %q; the last one: %v", j.Attempt+1, j.Action, out.err)
 }
 
-// tell writes the timeline of an outcome.
-func (r *Runner) tell(tx Tx, j, next *Job, out Outcome) error {
+// appendEvent writes the timeline of an outcome.
+func (r *Runner) appendEvent(tx Tx, j, next *Job, out Outcome) error {
 	e := Event{Subject: j.Subject, At: r.now(), Type: "action", JobID: j.ID, Action: j.Action, Severity: "info", RequestID: j.RequestID, User: j.User}
 	word := ""
 	if j.State == Undoing {
@@ -258,8 +258,8 @@ const restMemo = "rest"
 // Rests tells whether the end of the job's wait is no failure.
 func (j *Job) Rests() bool { return j.State == Waiting && j.Memo[restMemo] != "" }
 
-// rests sets the mark. The map is not changed: it may be shared with a copy of the job.
-func (j *Job) rests(on bool) {
+// markRest sets the mark. The map is not changed: it may be shared with a copy of the job.
+func (j *Job) markRest(on bool) {
 	if on == (j.Memo[restMemo] != "") {
 		return
 	}

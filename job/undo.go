@@ -35,7 +35,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		end()
 		*j = run.Job
 		if out.verdict == verdictRetry || out.verdict == verdictPause {
-			r.spend(j, a, time.Since(began))
+			r.startDeadline(j, a, time.Since(began))
 		}
 		if ctx.Err() != nil && out.verdict != verdictDone {
 			return true
@@ -55,7 +55,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 	case cause != "" && a != nil:
 		keep = r.leaveUndone(op, &next, i, out, log)
 	case out.verdict == verdictRetry && !r.late(j, a):
-		r.postpone(&next, out)
+		r.scheduleRetry(&next, out)
 		keep = false
 	case out.verdict == verdictPause && !r.late(j, a):
 		next.Due, next.WaitFor = r.now().Add(min(out.after, MaxDelay)), out.waitFor
@@ -77,7 +77,7 @@ func (r *Runner) undoOne(ctx context.Context, op *Definition, j *Job, log *slog.
 		return keep
 	}
 	if errors.Is(err, ErrFenced) {
-		r.doubt()
+		r.forceRecheck()
 		return false
 	}
 	log.Error("write an undo", "action", j.Action, "error", err)
@@ -150,7 +150,7 @@ func (r *Runner) saveUndo(ctx context.Context, tx Tx, op *Definition, j, next *J
 			}
 		}
 	}
-	return r.tell(tx, j, next, out)
+	return r.appendEvent(tx, j, next, out)
 }
 
 // backward moves to the action before, or ends the job.

@@ -29,7 +29,7 @@ type Ring struct {
 	woken chan struct{}
 
 	mu    sync.Mutex
-	heard map[string]heardBeat
+	heard map[string]heartbeatSeen
 	said  string
 
 	// clean is the old key with which nothing is sealed any more, and nothing can be: what is left to wait for is asked for at asked again.
@@ -56,7 +56,7 @@ type Config struct {
 
 // New makes the Ring of this process. Run works.
 func New(c Config) *Ring {
-	return &Ring{Config: c, self: store.KeyHolder{ID: uuid.NewString(), Host: c.Host}, woken: make(chan struct{}, 1), heard: map[string]heardBeat{}}
+	return &Ring{Config: c, self: store.KeyHolder{ID: uuid.NewString(), Host: c.Host}, woken: make(chan struct{}, 1), heard: map[string]heartbeatSeen{}}
 }
 
 // Store is what a change of the key needs of the database.
@@ -73,8 +73,8 @@ type Store interface {
 	ForgetKey(ctx context.Context, k store.SealKey) error
 }
 
-// heardBeat is when a process was last seen to live, on our own clock.
-type heardBeat struct {
+// heartbeatSeen is when a process was last seen to live, on our own clock.
+type heartbeatSeen struct {
 	beats int64
 	at    time.Time
 }
@@ -260,7 +260,7 @@ func (r *Ring) living(ctx context.Context) ([]store.KeyHolder, error) {
 	for _, h := range holders {
 		was, seen := r.heard[h.ID]
 		if !seen || was.beats != h.Beats {
-			was = heardBeat{h.Beats, now}
+			was = heartbeatSeen{h.Beats, now}
 			r.heard[h.ID] = was
 		}
 		if h.ID == r.self.ID || !r.Alone && now.Sub(was.at) < keySilence {

@@ -18,8 +18,8 @@ type BootProgress struct {
 	DHCPWord, BootWord string
 }
 
-// sightings keeps what was seen of machines until it is written together: packets must not cost a commit each.
-type sightings struct {
+// pendingBootProgress keeps what was seen of machines until it is written together: packets must not cost a commit each.
+type pendingBootProgress struct {
 	mu   sync.Mutex
 	last map[string]BootProgress
 }
@@ -43,7 +43,7 @@ func (s *Nodes) Saw(nodeID, what string) {
 	s.sightings.last[nodeID] = seen
 }
 
-func (g *sightings) take() map[string]BootProgress {
+func (g *pendingBootProgress) take() map[string]BootProgress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	taken := g.last
@@ -51,8 +51,8 @@ func (g *sightings) take() map[string]BootProgress {
 	return taken
 }
 
-// putBack keeps what could not be written, unless something newer was seen.
-func (g *sightings) putBack(old map[string]BootProgress) {
+// requeue keeps what could not be written, unless something newer was seen.
+func (g *pendingBootProgress) requeue(old map[string]BootProgress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, newer := range g.last {
@@ -83,7 +83,7 @@ func (s *Nodes) FlushSeen(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		s.sightings.putBack(seen)
+		s.sightings.requeue(seen)
 	}
 	return err
 }

@@ -36,12 +36,12 @@ type Directory struct {
 
 	// told is what drivers were told last, of which conductors and for how manieth time.
 	told       map[string]DriverInfo
-	toldOf     []toldConductor
+	toldOf     []conductorInfo
 	generation int64
 }
 
-// toldConductor is all of a conductor that what drivers say depends on.
-type toldConductor struct {
+// conductorInfo is all of a conductor that what drivers say depends on.
+type conductorInfo struct {
 	id, incarnation string
 	alive           bool
 }
@@ -130,14 +130,14 @@ func (d *Directory) Drivers(ctx context.Context) (map[string]DriverInfo, int64, 
 	defer d.mu.Unlock()
 	same := d.told != nil && len(d.toldOf) == len(d.rows)
 	for i := 0; same && i < len(d.rows); i++ {
-		same = d.toldOf[i] == toldConductor{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
+		same = d.toldOf[i] == conductorInfo{d.rows[i].ID, d.rows[i].Incarnation, d.alive(d.rows[i])}
 	}
 	if same {
 		return d.told, d.generation, nil
 	}
-	told, of := map[string]DriverInfo{}, make([]toldConductor, len(d.rows))
+	told, of := map[string]DriverInfo{}, make([]conductorInfo, len(d.rows))
 	for i, r := range d.rows {
-		of[i] = toldConductor{r.ID, r.Incarnation, d.alive(r)}
+		of[i] = conductorInfo{r.ID, r.Incarnation, d.alive(r)}
 		for _, one := range r.catalog.Drivers {
 			if _, ok := told[one.Name]; !ok || of[i].alive {
 				told[one.Name] = one

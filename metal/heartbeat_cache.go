@@ -72,8 +72,8 @@ func (h *pendingHeartbeats) take() map[string]lastBeat {
 	return taken
 }
 
-// putBack keeps what could not be written, unless something newer came.
-func (h *pendingHeartbeats) putBack(times map[string]lastBeat) {
+// requeue keeps what could not be written, unless something newer came.
+func (h *pendingHeartbeats) requeue(times map[string]lastBeat) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.Copy(times, h.times)
@@ -132,9 +132,9 @@ func keepFlushing(ctx context.Context, flush func(context.Context) error, onErro
 	}
 }
 
-// Repeated takes a heartbeat that says what one before has said to the same node, unchanged since, and tells whether
+// RepeatedHeartbeat takes a heartbeat that says what one before has said to the same node, unchanged since, and tells whether
 // it was such: nearly all are, and they cost one narrow look at the rows. All others are HeartbeatOf's to judge.
-func (s *Nodes) Repeated(ctx context.Context, nodeID string, h Heartbeat) (bool, error) {
+func (s *Nodes) RepeatedHeartbeat(ctx context.Context, nodeID string, h Heartbeat) (bool, error) {
 	p, ok := s.heard.proofOf(nodeID)
 	if !ok || p.token != h.Token.Digest() || !(&Node{ConductorGroup: p.group}).within(ctx) {
 		return false, nil
@@ -147,8 +147,8 @@ func (s *Nodes) Repeated(ctx context.Context, nodeID string, h Heartbeat) (bool,
 	return true, nil
 }
 
-// onlyLives keeps the time of a heartbeat that says nothing new.
-func (s *Nodes) onlyLives(n *Node, h Heartbeat) {
+// touchHeartbeat keeps the time of a heartbeat that says nothing new.
+func (s *Nodes) touchHeartbeat(n *Node, h Heartbeat) {
 	s.heard.put(n.ID, lastBeat{n.BootNumber, s.now()})
 	if !h.Token.Empty() && !n.ProvisionState.Info().Steps {
 		s.heard.prove(n.ID, proof{n.Version, n.BootNumber, n.ConductorGroup, h.Token.Digest()})
@@ -164,7 +164,7 @@ func (s *Nodes) FlushHeartbeats(ctx context.Context) error {
 	}
 	for some := range slices.Chunk(beats, flushMost) {
 		if err := s.store.SaveBeats(ctx, some); err != nil {
-			s.heard.putBack(times)
+			s.heard.requeue(times)
 			return err
 		}
 	}

@@ -12,17 +12,17 @@ import (
 // A node that is a host of servers is held off once it is fenced: whoever switched it on would start
 // servers that live elsewhere by then.
 
-// JobCut switches a held node off by force and proves it: a command whose answer is a Cut.
-const JobCut job.Kind = "cut power"
+// JobForcePowerOff switches a held node off by force and proves it: a command whose answer is a Cut.
+const JobForcePowerOff job.Kind = "cut power"
 
-// CutArgs are the arguments of JobCut.
+// CutArgs are the arguments of JobForcePowerOff.
 type CutArgs struct {
 	// Tell is woken at the end.
 	Tell job.Subject `json:"tell"`
 }
 
-// Cut is what JobCut answers.
-type Cut struct {
+// PowerOffProof is what JobForcePowerOff answers.
+type PowerOffProof struct {
 	// Reads are the two readings that were made after the machine was off.
 	Reads []Power `json:"reads"`
 	// Was is the power before.
@@ -66,7 +66,7 @@ func (s *Nodes) Release(ctx context.Context, tx job.Tx, nodeID string) error {
 	return s.note(tx, n.ID, record.Asker{}, "request", "no longer held off")
 }
 
-// CutPower inserts JobCut with that id for a node, ahead of all that is asked of it later; Conflict while somebody works on it. A node
+// CutPower inserts JobForcePowerOff with that id for a node, ahead of all that is asked of it later; Conflict while somebody works on it. A node
 // that must not be switched off is Invalid.
 func (s *Nodes) CutPower(ctx context.Context, tx job.Tx, nodeID, id string, tell job.Subject) error {
 	n, err := s.store.Node(ctx, tx, nodeID)
@@ -83,5 +83,5 @@ func (s *Nodes) CutPower(ctx context.Context, tx job.Tx, nodeID, id string, tell
 	if err != nil {
 		return err
 	}
-	return s.jobs.Insert(tx, &job.Job{ID: id, Kind: JobCut, Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw})
+	return s.jobs.Insert(tx, &job.Job{ID: id, Kind: JobForcePowerOff, Class: job.Command, Subject: job.Node(n.ID), Group: n.ConductorGroup, Args: raw})
 }

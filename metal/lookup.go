@@ -195,7 +195,7 @@ func (s *Nodes) takeHeartbeat(ctx context.Context, n *Node, h Heartbeat) error {
 		return errHoldsToken
 	}
 	if isUnchanged(n, c, h) {
-		s.onlyLives(n, h)
+		s.touchHeartbeat(n, h)
 		return nil
 	}
 	return s.jobs.Do(ctx, func(tx job.Tx) error {

@@ -49,7 +49,7 @@ type Nodes struct {
 	opts      Options
 	now       func() time.Time
 	heard     pendingHeartbeats
-	sightings sightings
+	sightings pendingBootProgress
 	refused   refusedHeartbeats
 }
 

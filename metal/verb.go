@@ -109,7 +109,7 @@ func (s *Nodes) Provision(ctx context.Context, ident string, v Verb, word string
 			if err := s.jobs.Insert(tx, j); err != nil {
 				return err
 			}
-			if err := s.keepOrders(tx, n.ID, v, args); err != nil {
+			if err := s.saveSensitiveArgs(tx, n.ID, v, args); err != nil {
 				return err
 			}
 			n.LastError = ""
@@ -149,9 +149,9 @@ func (a *ProvisionArgs) steps() json.RawMessage {
 	return nil
 }
 
-// keepOrders stores what came with a verb and may hold a user's secrets: in documents, which are sealed. Nothing of
+// saveSensitiveArgs stores what came with a verb and may hold a user's secrets: in documents, which are sealed. Nothing of
 // an earlier operation is left for this one, but the config drive of a system that is built again.
-func (s *Nodes) keepOrders(tx job.Tx, nodeID string, v Verb, args ProvisionArgs) error {
+func (s *Nodes) saveSensitiveArgs(tx job.Tx, nodeID string, v Verb, args ProvisionArgs) error {
 	keep := func(kind DocumentKind, body json.RawMessage) error {
 		if len(body) == 0 || string(body) == "null" {
 			return s.store.DeleteDocument(tx, nodeID, kind)

@@ -35,20 +35,20 @@ func attachedVIF(internal, extra Object) string {
 	return text(extra[extraVIFKey])
 }
 
-// outlet is a port or a portgroup of a node.
-type outlet struct {
+// attachPoint is a port or a portgroup of a node.
+type attachPoint struct {
 	port  *Port
 	group *Portgroup
 }
 
-func (o outlet) vif() string {
+func (o attachPoint) vif() string {
 	if o.group != nil {
 		return o.group.VIF()
 	}
 	return o.port.VIF()
 }
 
-func (o outlet) name() string {
+func (o attachPoint) name() string {
 	if o.group != nil {
 		return "Portgroup " + o.group.ID
 	}
@@ -56,7 +56,7 @@ func (o outlet) name() string {
 }
 
 // rank orders free outlets: portgroups first, then ports that boot.
-func (o outlet) rank() int {
+func (o attachPoint) rank() int {
 	switch {
 	case o.group != nil:
 		return 0
@@ -67,7 +67,7 @@ func (o outlet) rank() int {
 }
 
 // wire attaches a VIF, or with an empty id takes away what is attached.
-func (s *Nodes) wire(tx job.Tx, o outlet, id string) error {
+func (s *Nodes) wire(tx job.Tx, o attachPoint, id string) error {
 	if o.group != nil {
 		g := *o.group
 		g.InternalInfo, g.Extra = wired(g.InternalInfo, g.Extra, id)
@@ -94,7 +94,7 @@ func wired(internal, extra Object, id string) (Object, Object) {
 // maxOutlets bounds the ports and the portgroups of a node that are looked at.
 const maxOutlets = 1000
 
-func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]outlet, error) {
+func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]attachPoint, error) {
 	ports, err := s.store.Ports(ctx, PortFilter{NodeID: nodeID}, record.Page{Limit: maxOutlets})
 	if err != nil {
 		return nil, err
@@ -103,12 +103,12 @@ func (s *Nodes) outlets(ctx context.Context, nodeID string) ([]outlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []outlet
+	var out []attachPoint
 	for _, g := range groups {
-		out = append(out, outlet{group: g})
+		out = append(out, attachPoint{group: g})
 	}
 	for _, p := range ports {
-		out = append(out, outlet{port: p})
+		out = append(out, attachPoint{port: p})
 	}
 	return out, nil
 }
@@ -131,7 +131,7 @@ func (s *Nodes) VIFs(ctx context.Context, ident string) ([]string, error) {
 
 // AttachVIF wires a free outlet of a node, or the named one, to a VIF.
 func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who record.Asker) error {
-	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []outlet) error {
+	return s.rewire(ctx, ident, who, "VIF "+v.ID+" attached", func(tx job.Tx, n *Node, all []attachPoint) error {
 		if v.PortID == "" && v.PortgroupID == "" && s.wireless(ctx, n, all) {
 			return nil
 		}
@@ -145,8 +145,8 @@ func (s *Nodes) AttachVIF(ctx context.Context, ident string, v VIF, who record.A
 
 // DetachVIF takes a VIF off a node.
 func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who record.Asker) error {
-	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []outlet) error {
-		i := slices.IndexFunc(all, func(o outlet) bool { return o.vif() == id })
+	return s.rewire(ctx, ident, who, "VIF "+id+" detached", func(tx job.Tx, n *Node, all []attachPoint) error {
+		i := slices.IndexFunc(all, func(o attachPoint) bool { return o.vif() == id })
 		if i < 0 && s.wireless(ctx, n, all) {
 			return nil
 		}
@@ -159,7 +159,7 @@ func (s *Nodes) DetachVIF(ctx context.Context, ident, id string, who record.Aske
 
 // wireless tells whether a node has nothing to wire and a network interface that wires
 // nothing: it takes every VIF and keeps none, as Ironic's noop.
-func (s *Nodes) wireless(ctx context.Context, n *Node, all []outlet) bool {
+func (s *Nodes) wireless(ctx context.Context, n *Node, all []attachPoint) bool {
 	if len(all) > 0 {
 		return false
 	}
@@ -174,7 +174,7 @@ func (s *Nodes) wireless(ctx context.Context, n *Node, all []outlet) bool {
 
 // freeOutlet chooses what a VIF is wired to. A port of a portgroup is free only where the group has no VIF
 // and others of its ports are used alone already, or where it is asked for and may be used alone.
-func freeOutlet(n *Node, all []outlet, v VIF) (outlet, error) {
+func freeOutlet(n *Node, all []attachPoint, v VIF) (attachPoint, error) {
 	used := map[string]bool{} // portgroups whose ports have VIFs of their own
 	members := map[string]int{}
 	alone := map[string]bool{}
@@ -190,7 +190,7 @@ func freeOutlet(n *Node, all []outlet, v VIF) (outlet, error) {
 			used[o.port.PortgroupID] = used[o.port.PortgroupID] || o.vif() != ""
 		}
 	}
-	free := slices.DeleteFunc(slices.Clone(all), func(o outlet) bool {
+	free := slices.DeleteFunc(slices.Clone(all), func(o attachPoint) bool {
 		if o.vif() != "" {
 			return true
 		}
@@ -201,15 +201,15 @@ func freeOutlet(n *Node, all []outlet, v VIF) (outlet, error) {
 		return v.PortgroupID != "" || v.PortID != "" && o.port.ID != v.PortID || grouped != "" && (!alone[grouped] || v.PortID == "" && !used[grouped])
 	})
 	if len(free) == 0 {
-		return outlet{}, problem.Invalidf("Unable to attach VIF %.100s, not enough free physical ports on node %s.", v.ID, n.ID)
+		return attachPoint{}, problem.Invalidf("Unable to attach VIF %.100s, not enough free physical ports on node %s.", v.ID, n.ID)
 	}
-	slices.SortStableFunc(free, func(a, b outlet) int { return a.rank() - b.rank() })
+	slices.SortStableFunc(free, func(a, b attachPoint) int { return a.rank() - b.rank() })
 	return free[0], nil
 }
 
 // rewire changes a node's outlets in a transaction that raises the node's version, so
 // that of two at once one looks again.
-func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []attachPoint) error) error {
 	for range 5 {
 		err := s.tryRewire(ctx, ident, who, words, change)
 		if err != record.ErrChanged {
@@ -219,7 +219,7 @@ func (s *Nodes) rewire(ctx context.Context, ident string, who record.Asker, word
 	return problem.Conflictf("node %.100s keeps changing; ask again", ident)
 }
 
-func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []outlet) error) error {
+func (s *Nodes) tryRewire(ctx context.Context, ident string, who record.Asker, words string, change func(job.Tx, *Node, []attachPoint) error) error {
 	before, err := s.store.Node(ctx, nil, ident)
 	if err != nil {
 		return err

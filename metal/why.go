@@ -17,7 +17,7 @@ type StatusInput struct {
 	Node    *Node
 	Contact Contact
 	Jobs    []job.Job // unended ones
-	Crew    record.Crew
+	Crew    record.Conductors
 	// Offered: a conductor that lives offers the node's driver.
 	Offered bool
 	Now     time.Time
@@ -73,7 +73,7 @@ func (s StatusInput) Why() record.Why {
 	s.state(&w)
 	s.hands(&w)
 	s.words(&w)
-	w.Staff(s.Crew)
+	w.AddConductors(s.Crew)
 	w.Accepts = s.accepts()
 	return w
 }

@@ -12,7 +12,7 @@ import (
 
 var (
 	noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	crew = record.Crew{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
+	crew = record.Conductors{Live: []string{"c1"}, Owners: map[string]string{"id/1": "c1"}, Ticks: 1000}
 )
 
 // waits is a rescue that waits for its ramdisk, parked five minutes ago.
@@ -143,9 +143,9 @@ func TestWhy(t *testing.T) {
 		}, record.Waiting, nil, ""},
 		"found off": {metal.DeployWait, nil, func(s *metal.StatusInput) { s.Contact.PowerRead = metal.PowerOff }, record.Waiting, []string{"found off while"}, ""},
 		"no live conductor": {metal.RescueWait, nil, func(s *metal.StatusInput) {
-			s.Crew = record.Crew{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
+			s.Crew = record.Conductors{Group: "rack2", Dead: []string{"c9"}, Ticks: 1000}
 		}, record.Stuck, []string{"No conductor lives (c9: silent) in conductor group rack2; it goes on where it stood", "has 25 min left, but its clock stands"}, "salvor conductor list"},
-		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.StatusInput) { s.Crew = record.Crew{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
+		"no conductor, nothing asked": {metal.Active, drop, func(s *metal.StatusInput) { s.Crew = record.Conductors{} }, record.Stuck, []string{"No conductor is known; what is asked"}, "salvor conductor list"},
 		"driver not offered":          {metal.Active, drop, func(s *metal.StatusInput) { s.Offered = false }, record.Stuck, []string{`offers its driver "redfish"`}, "salvor driver list"},
 		"its conductor died": {metal.Rescuing, func(j *job.Job) { j.State, j.Owner, j.WaitFor = job.Running, "id/0", "" }, nil, record.Waiting,
 			[]string{"waits for another conductor to take it over"}, ""},

@@ -64,8 +64,8 @@ type Deadline struct {
 // Command is a command line of salvor and what it is good for.
 type Command struct{ Run, For string }
 
-// Crew is who could work on a subject's jobs: the conductors of its group, and the group's clock of alive seconds.
-type Crew struct {
+// Conductors is who could work on a subject's jobs: the conductors of its group, and the group's clock of alive seconds.
+type Conductors struct {
 	Group string
 	// Live and Dead name the hosts of the conductors of the group.
 	Live, Dead []string
@@ -94,7 +94,7 @@ func Lead(jobs []job.Job) *job.Job {
 }
 
 // Work reasons about the job that works on the subject or waits. Staff comes last, after all that is particular to the subject.
-func (w *Why) Work(jobs []job.Job, crew Crew) {
+func (w *Why) Work(jobs []job.Job, crew Conductors) {
 	j := Lead(jobs)
 	if j == nil {
 		w.Mood = Idle
@@ -112,7 +112,7 @@ func (w *Why) Work(jobs []job.Job, crew Crew) {
 }
 
 // held says what the job waits for, and who holds it.
-func (w *Why) held(crew Crew) {
+func (w *Why) held(crew Conductors) {
 	j := w.Job
 	host, lives := crew.Owners[j.Owner]
 	switch {
@@ -146,8 +146,8 @@ func (w *Why) queued(p *job.Place) {
 	w.Next = append(w.Next, Command{"salvor conductor list", "see which conductors share the work"})
 }
 
-// Staff says that nobody could work on the subject's jobs, if so: that comes before all else.
-func (w *Why) Staff(crew Crew) {
+// AddConductors says that nobody could work on the subject's jobs, if so: that comes before all else.
+func (w *Why) AddConductors(crew Conductors) {
 	if len(crew.Live) > 0 {
 		return
 	}
@@ -176,7 +176,7 @@ func (w *Why) Block(trouble string, next ...Command) {
 }
 
 // bound finds the next deadline of the job.
-func (w *Why) bound(crew Crew) {
+func (w *Why) bound(crew Conductors) {
 	j := w.Job
 	at, what := j.Deadline, "the wait"
 	if j.State != job.Waiting {

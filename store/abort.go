@@ -17,7 +17,7 @@ func (s *Store) Abort(t job.Tx, j job.Job, cause string) error {
 	}
 	n, err := tx.exec(`UPDATE job SET abort_cause = $2, signals = signals + 1,
 		due = CASE WHEN `+claimFree+` THEN CAST($3 AS BIGINT) ELSE due END, updated_at = CAST($3 AS BIGINT)
-		WHERE id = $1 AND state <> 'ended'`, j.ID, cause, micros(s.stamp()))
+		WHERE id = $1 AND state <> 'ended'`, j.ID, cause, toMicros(s.timestamp()))
 	if err != nil {
 		return fmt.Errorf("abort job %s: %w", j.ID, err)
 	}
@@ -57,7 +57,7 @@ func (s *Store) RetryNow(t job.Tx, subject job.Subject) error {
 	}
 	n, err := tx.exec(`UPDATE job SET retry_now = 1, due = CASE WHEN `+claimFree+` AND due > CAST($3 AS BIGINT) THEN CAST($3 AS BIGINT) ELSE due END
 		WHERE subject_kind = $1 AND subject_id = $2 AND state IN ('ready', 'running', 'undoing')`,
-		subject.Kind, subject.ID, micros(s.stamp()))
+		subject.Kind, subject.ID, toMicros(s.timestamp()))
 	if err != nil {
 		return fmt.Errorf("try the job of %s %s again: %w", subject.Kind, subject.ID, err)
 	}

@@ -44,7 +44,7 @@ const (
 )
 
 // alwaysAccepted are the kinds of jobs that a full backlog does not refuse: they fence dead hosts and evacuate their servers.
-var alwaysAccepted = []job.Kind{metal.JobCut, compute.JobFence, compute.JobEvacuate, compute.JobMove}
+var alwaysAccepted = []job.Kind{metal.JobForcePowerOff, compute.JobFence, compute.JobEvacuate, compute.JobMove}
 
 // admit refuses a job of a user's request if the backlog of its group is full. Questions to a BMC pass, because they only read. Jobs
 // that conductors insert pass too, because they belong to accepted work.
@@ -85,7 +85,7 @@ func (s *Store) admit(tx *Tx, j *job.Job) error {
 
 // recountBacklog counts the backlog if the last count is old. While one request counts, the others use the last count.
 func (s *Store) recountBacklog(tx *Tx) error {
-	b, now := &s.backlog, s.stamp()
+	b, now := &s.backlog, s.timestamp()
 	b.mu.Lock()
 	due := !b.counting && (b.groups == nil || now.Sub(b.counted) >= recount || now.Before(b.counted))
 	b.counting = b.counting || due
@@ -127,10 +127,10 @@ func (s *Store) countBacklog(tx *Tx, now time.Time) (map[string]*groupBacklog, e
 		if err := r.Scan(&name, &g.waiting, &oldest); err != nil {
 			return err
 		}
-		g.age = max(now.Sub(moment(oldest)), 0)
+		g.age = max(now.Sub(fromMicros(oldest)), 0)
 		groups[name] = g
 		return nil
-	}, backlogText, micros(now))
+	}, backlogText, toMicros(now))
 	if err != nil {
 		return nil, fmt.Errorf("count the jobs that wait for a conductor: %w", err)
 	}
@@ -141,7 +141,7 @@ const backlogText = `SELECT group_name, COUNT(*), MIN(due) FROM job WHERE ` + cl
 
 // Place is job.Queue's.
 func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
-	now := s.stamp()
+	now := s.timestamp()
 	if j.Owner != "" || !claimable(j.State) || j.Due.After(now) {
 		return nil, nil
 	}
@@ -149,7 +149,7 @@ func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
 	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&p.Before, &p.Waiting, &p.Running) },
 		`SELECT (SELECT COUNT(*) FROM job WHERE `+claimFree+` AND due < $1 AND group_name = $2),
 			(SELECT COUNT(*) FROM job WHERE `+claimFree+` AND due <= $3 AND group_name = $2),
-			(SELECT COUNT(*) FROM job WHERE owner <> '' AND group_name = $2)`, micros(j.Due), j.Group, micros(now))
+			(SELECT COUNT(*) FROM job WHERE owner <> '' AND group_name = $2)`, toMicros(j.Due), j.Group, toMicros(now))
 	if err != nil {
 		return nil, fmt.Errorf("count the jobs that wait before job %s: %w", j.ID, err)
 	}
@@ -160,7 +160,7 @@ func (s *Store) Place(ctx context.Context, j job.Job) (*job.Place, error) {
 // group's oldest job has been due.
 func (d *Database) Backlog(ctx context.Context) (most int, age time.Duration, err error) {
 	now := time.Now()
-	rows, err := d.tables.db.QueryContext(ctx, backlogText, micros(now))
+	rows, err := d.tables.db.QueryContext(ctx, backlogText, toMicros(now))
 	if err != nil {
 		return 0, 0, d.classify(fmt.Errorf("count the jobs that wait for a conductor: %w", err))
 	}
@@ -173,7 +173,7 @@ func (d *Database) Backlog(ctx context.Context) (most int, age time.Duration, er
 			return 0, 0, d.classify(err)
 		}
 		if n > most {
-			most, age = n, max(now.Sub(moment(oldest)), 0)
+			most, age = n, max(now.Sub(fromMicros(oldest)), 0)
 		}
 	}
 	return most, age, d.classify(rows.Err())

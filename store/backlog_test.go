@@ -69,7 +69,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	for what, err := range map[string]error{
 		"a question":             insert(user, "oslo", job.Ask, "boot device"),
 		"a fence":                insert(user, "oslo", job.Operation, compute.JobFence),
-		"a cut of the power":     insert(user, "oslo", job.Command, metal.JobCut),
+		"a cut of the power":     insert(user, "oslo", job.Command, metal.JobForcePowerOff),
 		"another group":          insert(user, "bergen", job.Operation, "rescue"),
 		"a conductor's own work": insert(work, "oslo", job.Operation, "unrescue"),
 	} {
@@ -77,7 +77,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if since, why := s.Trouble(); why != "" {
+	if since, why := s.WriteFailure(); why != "" {
 		t.Errorf("a full backlog is no trouble of the database, which said %s since %s", why, since)
 	}
 	if n := s.RefusedOperations(); n != 8 {
@@ -86,7 +86,7 @@ func backlogRefusesAndLetsGo(t *testing.T, d storetest.Database) {
 	if err := s.Register(work, job.Conductor{ID: "c", Incarnation: "c1", Hostname: "c", Groups: []string{"oslo"}}); err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[job.Kind]int{"rescue": 1, "unrescue": 1, "boot device": 1, compute.JobFence: 1, metal.JobCut: 1}
+	kinds := map[job.Kind]int{"rescue": 1, "unrescue": 1, "boot device": 1, compute.JobFence: 1, metal.JobForcePowerOff: 1}
 	claimed, err := s.Claim(work, "c1", now(), []string{"oslo"}, kinds, 64)
 	if err != nil || len(claimed) < 6 {
 		t.Fatalf("%d jobs claimed: %v", len(claimed), err)

@@ -39,7 +39,7 @@ func TestBackupLiesInItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := from.pour(ctx, to, tableCopy{}, nil)
+	done, err := from.copyTables(ctx, to, tableCopy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,10 +62,10 @@ func (s *Store) Claim(ctx context.Context, owner string, now time.Time, groups [
 	if len(groups) == 0 || len(kinds) == 0 || limit <= 0 || s.StandsBy() {
 		return nil, nil
 	}
-	c := &clause{args: []any{owner, micros(now)}}
+	c := &clause{args: []any{owner, toMicros(now)}}
 	first := len(c.args) + 1
 	c.args = append(c.args, knownHistory{}.acting()...) // the transaction's own take their places
-	stamp := c.arg(micros(s.stamp()))
+	stamp := c.arg(toMicros(s.timestamp()))
 	text := `UPDATE job SET owner = $1, fence = fence + 1, seen = signals, updated_at = ` + stamp + `,
 		state = CASE WHEN state = 'ready' THEN 'running' ELSE state END
 		WHERE id` + s.engine.among(`SELECT id FROM job WHERE `+claimFree+` AND due <= $2 AND `+c.in("group_name", groups)+`
@@ -126,14 +126,14 @@ func (s *Store) Hasten(ctx context.Context, now, after time.Time, groups []strin
 	if len(groups) == 0 {
 		return 0, nil
 	}
-	c := &clause{args: []any{micros(after)}}
+	c := &clause{args: []any{toMicros(after)}}
 	which := claimFree + ` AND due > $1 AND ` + c.in("group_name", groups)
 	var n int64
 	err := s.read(ctx, nil, func(r *sql.Rows) error { return r.Scan(&n) }, `SELECT 1 FROM job WHERE `+which+` LIMIT 1`, c.args...)
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	text := `UPDATE job SET due = ` + c.arg(micros(now)) + ` WHERE ` + which
+	text := `UPDATE job SET due = ` + c.arg(toMicros(now)) + ` WHERE ` + which
 	err = s.Do(ctx, func(t job.Tx) error {
 		tx, err := s.tx(t)
 		if err != nil {
@@ -159,7 +159,7 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 	if err != nil {
 		return err
 	}
-	now := s.stamp()
+	now := s.timestamp()
 	owner := j.Owner
 	if !keep || j.State != job.Running && j.State != job.Undoing {
 		owner = ""
@@ -181,9 +181,9 @@ func (s *Store) Save(t job.Tx, j *job.Job, keep bool) error {
 		retry_now = CASE WHEN CAST($4 AS TEXT) = 'running' THEN retry_now ELSE 0 END, owner = $7, fence = fence + 1, action = $8, attempt = $9, crashes = $10, memo = $11, secret = $12, result = $13, problem = $14, problem_kind = $15,
 		wait_for = $16, deadline = $17, operation_deadline = $18, expires = $19, action_started_at = $20, ended_at = $21
 		WHERE id = $1 AND owner = $2 AND fence = $3 AND `+mayAct(22),
-		j.ID, j.Owner, j.Fence, string(j.State), micros(now), micros(j.Due),
+		j.ID, j.Owner, j.Fence, string(j.State), toMicros(now), toMicros(j.Due),
 		owner, j.Action, j.Attempt, j.Crashes, memo, sealed, string(j.Result), j.Problem, j.ProblemKind,
-		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), micros(j.ActionStartedAt), micros(ended),
+		j.WaitFor, j.Deadline, j.OperationDeadline, expires(j), toMicros(j.ActionStartedAt), toMicros(ended),
 		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("save job %s: %w", j.ID, err)
@@ -245,7 +245,7 @@ func (s *Store) NextDue(ctx context.Context, groups []string, kinds map[job.Kind
 	if err != nil {
 		return time.Time{}, fmt.Errorf("next due job: %w", err)
 	}
-	return moment(due), nil
+	return fromMicros(due), nil
 }
 
 // release frees the jobs of dead owners; the first of args is the time now.
@@ -259,7 +259,7 @@ func (tx *Tx) release(condition string, args []any) (int64, error) {
 // PruneJobs removes ended jobs of the classes that ended before before; all
 // classes if none is named. It returns how many.
 func (s *Store) PruneJobs(ctx context.Context, before time.Time, classes ...job.Class) (int, error) {
-	c := &clause{args: []any{micros(before), pruneSlice}}
+	c := &clause{args: []any{toMicros(before), pruneSlice}}
 	text := `DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state = 'ended' AND ended_at < $1`
 	if len(classes) > 0 {
 		names := make([]string, len(classes))

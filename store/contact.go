@@ -71,8 +71,8 @@ func (s *Store) contacts(ctx context.Context, t job.Tx, out map[string]metal.Con
 			&heartbeat, &c.TokenTold, &lookup, &c.PowerRead, &power, &c.PowerFailures, &c.PowerError,
 			&dhcp, &c.DHCPWord, &boot, &c.BootWord,
 			&c.RefusedBoot, &c.Refused, &refused, &c.RefusedReason, &c.Unproven, &c.Revision)
-		c.DHCPAt, c.BootAt, c.RefusedAt = moment(dhcp), moment(boot), moment(refused)
-		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = moment(heartbeat), moment(lookup), moment(power)
+		c.DHCPAt, c.BootAt, c.RefusedAt = fromMicros(dhcp), fromMicros(boot), fromMicros(refused)
+		c.HeartbeatAt, c.LookupAt, c.PowerReadAt = fromMicros(heartbeat), fromMicros(lookup), fromMicros(power)
 		out[c.NodeID] = c
 		return err
 	}, text, args...)
@@ -89,7 +89,7 @@ func (s *Store) SaveContact(t job.Tx, c metal.Contact) error {
 		return err
 	}
 	_, err = tx.exec(upsertContact, c.NodeID, c.AgentURL, c.AgentVersion, c.AgentCA, c.AgentStatus, c.AgentStatusMessage, c.AgentBoot,
-		micros(c.HeartbeatAt), c.TokenTold, micros(c.LookupAt), string(c.PowerRead), micros(c.PowerReadAt), c.PowerFailures, c.PowerError)
+		toMicros(c.HeartbeatAt), c.TokenTold, toMicros(c.LookupAt), string(c.PowerRead), toMicros(c.PowerReadAt), c.PowerFailures, c.PowerError)
 	return s.contactRefused(err, c.NodeID)
 }
 
@@ -113,7 +113,7 @@ func (s *Store) SaveBeats(ctx context.Context, beats []metal.HeartbeatTime) erro
 		for _, b := range beats {
 			if err == nil {
 				_, err = tx.exec(`UPDATE contact SET heartbeat_at = $2, revision = revision + 1 WHERE node_id = $1 AND agent_boot = $3 AND heartbeat_at < $2`,
-					b.NodeID, micros(b.At), b.Boot)
+					b.NodeID, toMicros(b.At), b.Boot)
 			}
 		}
 		return err
@@ -136,7 +136,7 @@ func (s *Store) SaveSeen(t job.Tx, nodeID string, seen metal.BootProgress) error
 			dhcp_at = CASE WHEN excluded.dhcp_at > contact.dhcp_at THEN excluded.dhcp_at ELSE contact.dhcp_at END,
 			boot_word = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_word ELSE contact.boot_word END,
 			boot_at = CASE WHEN excluded.boot_at > contact.boot_at THEN excluded.boot_at ELSE contact.boot_at END`,
-		nodeID, micros(seen.DHCPAt), seen.DHCPWord, micros(seen.BootAt), seen.BootWord)
+		nodeID, toMicros(seen.DHCPAt), seen.DHCPWord, toMicros(seen.BootAt), seen.BootWord)
 	if err != nil {
 		return fmt.Errorf("note what was seen of node %s: %w", nodeID, err)
 	}
@@ -158,7 +158,7 @@ func (s *Store) SaveRefusals(t job.Tx, nodeID string, r metal.Refusals) error {
 			refused_reason = CASE WHEN excluded.refused_count > 0 OR excluded.refused_boot <> contact.refused_boot THEN excluded.refused_reason ELSE contact.refused_reason END,
 			refused_boot = excluded.refused_boot
 			WHERE excluded.refused_boot >= contact.refused_boot`,
-		nodeID, r.RefusedBoot, r.Refused, micros(r.RefusedAt), r.RefusedReason, r.Unproven)
+		nodeID, r.RefusedBoot, r.Refused, toMicros(r.RefusedAt), r.RefusedReason, r.Unproven)
 	if err != nil {
 		return fmt.Errorf("count refused heartbeats of node %s: %w", nodeID, err)
 	}
@@ -173,7 +173,7 @@ func (s *Store) TellToken(t job.Tx, nodeID string, boot int64) (bool, error) {
 	}
 	n, err := tx.exec(`INSERT INTO contact (node_id, token_told, lookup_at, revision) VALUES ($1, $2, $3, 1) ON CONFLICT (node_id) DO UPDATE
 		SET token_told = excluded.token_told, lookup_at = excluded.lookup_at, revision = contact.revision + 1 WHERE contact.token_told < excluded.token_told`,
-		nodeID, boot, micros(s.stamp()))
+		nodeID, boot, toMicros(s.timestamp()))
 	return n > 0, s.contactRefused(err, nodeID)
 }
 

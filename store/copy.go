@@ -52,7 +52,7 @@ func (d *Database) Copy(ctx context.Context, to *Database, tell func(c Copied, d
 		return nil, err
 	}
 	held := record.Held{Since: time.Now(), Code: record.HeldCopied, Detail: "salvor db copy copied it to " + to.url + " at " + time.Now().UTC().Format(time.RFC3339)}
-	return d.pour(ctx, to, tableCopy{still: true, markSource: &held}, tell)
+	return d.copyTables(ctx, to, tableCopy{still: true, markSource: &held}, tell)
 }
 
 // Backup writes all that the database holds at one moment into a new SQLite file, which Copy takes back, while programs go on
@@ -102,7 +102,7 @@ func (d *Database) Backup(ctx context.Context, file string, tell func(c Copied, 
 		return nil, err
 	}
 	held := record.Held{Since: time.Now(), Code: record.HeldBackup, Detail: "salvor db backup made it of " + d.url + " at " + time.Now().UTC().Format(time.RFC3339)}
-	done, err = d.pour(ctx, to, tableCopy{markCopy: &held}, tell)
+	done, err = d.copyTables(ctx, to, tableCopy{markCopy: &held}, tell)
 	return done, err
 }
 
@@ -213,7 +213,7 @@ type snapshot struct {
 	dialect
 }
 
-func (d *Database) pour(ctx context.Context, to *Database, p tableCopy, tell func(c Copied, done bool)) ([]Copied, error) {
+func (d *Database) copyTables(ctx context.Context, to *Database, p tableCopy, tell func(c Copied, done bool)) ([]Copied, error) {
 	p.tell = tell
 	if tell == nil {
 		p.tell = func(Copied, bool) {}
@@ -318,7 +318,7 @@ func (s *snapshot) hold(ctx context.Context, h *record.Held) error {
 	// A database that no release with incarnations has served has no row yet.
 	_, err := s.tx.ExecContext(ctx, `INSERT INTO incarnation (num, id, counter, held_at, held_reason, held_detail) VALUES (1, $1, 1, $2, $3, $4)
 		ON CONFLICT (num) DO UPDATE SET held_at = excluded.held_at, held_reason = excluded.held_reason, held_detail = excluded.held_detail
-		WHERE incarnation.held_at IS NULL`, newIncarnationID(), micros(h.Since), h.Code, h.Detail)
+		WHERE incarnation.held_at IS NULL`, newIncarnationID(), toMicros(h.Since), h.Code, h.Detail)
 	return err
 }
 

@@ -25,7 +25,7 @@ func (s *Store) Document(ctx context.Context, t job.Tx, nodeID string, kind meta
 		if err := r.Scan(&created, &updated, &body); err != nil {
 			return err
 		}
-		found, d.CreatedAt, d.UpdatedAt, d.Body = true, moment(created), moment(updated), json.RawMessage(body)
+		found, d.CreatedAt, d.UpdatedAt, d.Body = true, fromMicros(created), fromMicros(updated), json.RawMessage(body)
 		if !sealedDocuments[kind] {
 			return nil
 		}
@@ -50,7 +50,7 @@ func (s *Store) SaveDocument(t job.Tx, d metal.Document) error {
 	if err != nil {
 		return err
 	}
-	body, now := string(d.Body), s.stamp()
+	body, now := string(d.Body), s.timestamp()
 	if sealedDocuments[d.Kind] {
 		if err := tx.seals(); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (s *Store) SaveDocument(t job.Tx, d metal.Document) error {
 	}
 	_, err = tx.exec(`INSERT INTO document (node_id, kind, created_at, updated_at, body) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (node_id, kind) DO UPDATE SET updated_at = excluded.updated_at, body = excluded.body`,
-		d.NodeID, string(d.Kind), micros(d.CreatedAt), micros(now), body)
+		d.NodeID, string(d.Kind), toMicros(d.CreatedAt), toMicros(now), body)
 	switch {
 	case err == nil:
 		return nil

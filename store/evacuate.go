@@ -48,7 +48,7 @@ var receipts = &kind[compute.Receipt, compute.ReceiptFilter]{
 	num:     func(r *compute.Receipt) *int64 { return &r.Num },
 	columns: []string{"host_id", "boot_id", "closed_at"},
 	fields: func(r *compute.Receipt) []any {
-		closed := micros(r.ClosedAt)
+		closed := toMicros(r.ClosedAt)
 		return []any{&r.HostID, &r.BootID, &closed}
 	},
 	body: func(r *compute.Receipt) any {
@@ -123,7 +123,7 @@ func (s *Store) DropDrafts(t job.Tx, hostID string, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.exec(`DELETE FROM plan WHERE host_id = $1 AND state = 'drafted' AND created_at < $2`, hostID, micros(before)); err != nil {
+	if _, err := tx.exec(`DELETE FROM plan WHERE host_id = $1 AND state = 'drafted' AND created_at < $2`, hostID, toMicros(before)); err != nil {
 		return fmt.Errorf("remove old plans of host %s: %w", hostID, err)
 	}
 	return nil
@@ -172,11 +172,11 @@ var moves = &kind[compute.Move, compute.MoveFilter]{
 		c.equal("t.project", f.Project)
 		c.equal("t.user_name", f.User)
 		if !f.ChangesSince.IsZero() {
-			since := c.arg(micros(f.ChangesSince))
+			since := c.arg(toMicros(f.ChangesSince))
 			c.and("(t.updated_at >= " + since + " OR t.created_at >= " + since + ")")
 		}
 		if !f.ChangesBefore.IsZero() {
-			before := c.arg(micros(f.ChangesBefore))
+			before := c.arg(toMicros(f.ChangesBefore))
 			c.and("t.updated_at <= " + before + " AND t.created_at <= " + before)
 		}
 		if f.Open {

@@ -24,7 +24,7 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 		return nil
 	}
 	if e.At.IsZero() {
-		e.At = s.stamp()
+		e.At = s.timestamp()
 	}
 	if e.Severity == "" {
 		e.Severity = "info"
@@ -35,7 +35,7 @@ func (s *Store) Append(t job.Tx, e job.Event) error {
 		ON CONFLICT (subject_kind, subject_id) DO UPDATE SET last = event_counter.last + 1 RETURNING last`, e.Subject.Kind, e.Subject.ID)
 	if err == nil {
 		_, err = tx.exec(`INSERT INTO event (subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name, num)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, `+s.numbering().next+`)`, e.Subject.Kind, e.Subject.ID, e.Seq, micros(e.At), e.Type, e.Text,
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, `+s.numbering().next+`)`, e.Subject.Kind, e.Subject.ID, e.Seq, toMicros(e.At), e.Type, e.Text,
 			e.Severity, e.JobID, e.Action, e.Duration.Microseconds(), e.RequestID, e.User)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) events(ctx context.Context, subject job.Subject, text string, ar
 		if err := r.Scan(&e.Seq, &at, &e.Type, &e.Text, &e.Severity, &e.JobID, &e.Action, &took, &e.RequestID, &e.User); err != nil {
 			return err
 		}
-		e.At, e.Duration = moment(at), time.Duration(took)*time.Microsecond
+		e.At, e.Duration = fromMicros(at), time.Duration(took)*time.Microsecond
 		out = append(out, e)
 		return nil
 	}
@@ -85,13 +85,13 @@ func (s *Store) Prune(ctx context.Context, before, spare time.Time, keep int) (i
 	n, rest, err := s.engine.forget(ctx, s.now(), before)
 	if err == nil {
 		var more int
-		more, err = s.slices(ctx, s.pruneBatch, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, micros(before), s.pruneBatch)
+		more, err = s.slices(ctx, s.pruneBatch, remove(rest)+`WHERE e.at < $1 AND e.num < (SELECT MAX(num) FROM event) LIMIT $2)`, toMicros(before), s.pruneBatch)
 		n += more
 	}
 	if err == nil && keep > 0 {
 		var more int
 		more, err = s.slices(ctx, s.pruneBatch, remove("event")+`JOIN event_counter c ON c.subject_kind = e.subject_kind AND c.subject_id = e.subject_id
-			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), micros(spare), s.pruneBatch)
+			WHERE c.last > $1 AND e.seq <= c.last - $1 AND e.at < $2 LIMIT $3)`, int64(keep), toMicros(spare), s.pruneBatch)
 		n += more
 	}
 	if err != nil {

@@ -259,7 +259,7 @@ func TestAHungCommitIsAnswered(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second || may == 0 || may > conns || not == 0 {
 		t.Errorf("after %s %d were told that it may have been made, %d that it was not", took, may, not)
 	}
-	if since, why := s.Trouble(); why == "" || since.IsZero() {
+	if since, why := s.WriteFailure(); why == "" || since.IsZero() {
 		t.Error("the store thinks that all is well")
 	}
 	came := time.Now() // a new request does not wait for what hangs already

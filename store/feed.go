@@ -70,7 +70,7 @@ func (s *Store) Feed(ctx context.Context, f job.FeedFilter, limit int) ([]job.Ev
 		var e job.Event
 		var at, took int64
 		err := r.Scan(&e.Num, &e.Subject.Kind, &e.Subject.ID, &e.Seq, &at, &e.Type, &e.Text, &e.Severity, &e.JobID, &e.Action, &took, &e.RequestID, &e.User)
-		e.At, e.Duration = moment(at), time.Duration(took)*time.Microsecond
+		e.At, e.Duration = fromMicros(at), time.Duration(took)*time.Microsecond
 		out = append(out, e)
 		return err
 	}, `SELECT num, subject_kind, subject_id, seq, at, type, text, severity, job_id, action, duration, request_id, user_name FROM event`+

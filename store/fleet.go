@@ -54,7 +54,7 @@ func (s *Store) fleetNodes(ctx context.Context, t job.Tx, text string, args ...a
 		var n metal.FleetNode
 		var since int64
 		err := r.Scan(&n.ID, &n.Name, &n.State, &n.Target, &n.Power, &n.TargetPower, &n.Maintenance, &n.Fault, &n.ConductorGroup, &n.LastError, &since)
-		n.Since = moment(since)
+		n.Since = fromMicros(since)
 		out = append(out, n)
 		return err
 	}, text, args...)

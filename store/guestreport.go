@@ -29,7 +29,7 @@ func (s *Store) GuestReports(ctx context.Context, t job.Tx, f compute.GuestRepor
 		var g compute.GuestReport
 		var seen int64
 		err := r.Scan(&g.HostID, &g.ServerID, &g.BootID, &g.Epoch, &g.Incarnation, &g.Power, &seen)
-		g.SeenAt = moment(seen)
+		g.SeenAt = fromMicros(seen)
 		out = append(out, g)
 		return err
 	}, `SELECT g.host_id, g.server_id, g.boot_id, g.epoch, g.incarnation, g.power, g.seen_at FROM `+from+c.where()+` ORDER BY g.host_id, g.server_id`, c.args...)
@@ -48,7 +48,7 @@ func (s *Store) SaveGuestReport(t job.Tx, g compute.GuestReport) error {
 	if _, err := tx.exec(`INSERT INTO host_guest (host_id, server_id, boot_id, epoch, incarnation, power, seen_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (host_id, server_id) DO UPDATE
 		SET boot_id = excluded.boot_id, epoch = excluded.epoch, incarnation = excluded.incarnation, power = excluded.power, seen_at = excluded.seen_at`,
-		g.HostID, g.ServerID, g.BootID, g.Epoch, g.Incarnation, string(g.Power), micros(g.SeenAt)); err != nil {
+		g.HostID, g.ServerID, g.BootID, g.Epoch, g.Incarnation, string(g.Power), toMicros(g.SeenAt)); err != nil {
 		return fmt.Errorf("save guest %s of host %s: %w", g.ServerID, g.HostID, err)
 	}
 	return nil

@@ -127,7 +127,7 @@ func (s *Store) holdIn(tx *Tx, code, detail string) error {
 	if _, err := tx.exec(refuseFormer); err != nil {
 		return err
 	}
-	_, err := tx.exec(`UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3 WHERE held_at IS NULL`, micros(s.stamp()), code, detail)
+	_, err := tx.exec(`UPDATE incarnation SET held_at = $1, held_reason = $2, held_detail = $3 WHERE held_at IS NULL`, toMicros(s.timestamp()), code, detail)
 	return err
 }
 
@@ -140,7 +140,7 @@ func (s *Store) StandBy(d time.Duration) {
 		s.history.idleUntil = time.Now().Add(d)
 	case !s.history.idleUntil.IsZero():
 		s.history.idleUntil = time.Time{}
-		s.wakeHere()
+		s.notifyLocal()
 	}
 }
 

@@ -98,7 +98,7 @@ var joinTokens = &kind[compute.JoinToken, compute.JoinTokenFilter]{
 	table: "join_token", word: "join token", head: ofRecord[compute.JoinToken],
 	columns: []string{"digest", "used_by", "expires_at"},
 	fields: func(j *compute.JoinToken) []any {
-		expires := micros(j.ExpiresAt)
+		expires := toMicros(j.ExpiresAt)
 		return []any{&j.Digest, &j.UsedBy, &expires}
 	},
 	body: func(j *compute.JoinToken) any {
@@ -132,7 +132,7 @@ func (s *Store) SaveLeases(ctx context.Context, leases []compute.Lease) error {
 			}
 			var args []any
 			for _, l := range leases[n : n+size] {
-				args = append(args, l.HostID, l.BootID, micros(l.RenewedAt), l.Renewals, l.Watchdog)
+				args = append(args, l.HostID, l.BootID, toMicros(l.RenewedAt), l.Renewals, l.Watchdog)
 			}
 			_, err = tx.exec(saveLeases[size == leaseSlice], args...)
 			n += size
@@ -188,7 +188,7 @@ func (s *Store) Leases(ctx context.Context) (map[string]compute.Lease, error) {
 		var l compute.Lease
 		var renewed int64
 		err := r.Scan(&l.HostID, &l.BootID, &renewed, &l.Renewals, &l.Watchdog)
-		l.RenewedAt = moment(renewed)
+		l.RenewedAt = fromMicros(renewed)
 		out[l.HostID] = l
 		return err
 	}, `SELECT host_id, boot_id, renewed_at, renewals, watchdog FROM host_lease`)

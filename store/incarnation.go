@@ -34,7 +34,7 @@ func scanIncarnation(r interface{ Scan(...any) error }) (record.Incarnation, err
 	var code, detail string
 	err := r.Scan(&i.ID, &i.Counter, &at, &code, &detail)
 	if at.Valid {
-		i.Held = &record.Held{Since: moment(at.Int64), Code: code, Detail: detail}
+		i.Held = &record.Held{Since: fromMicros(at.Int64), Code: code, Detail: detail}
 	}
 	return i, err
 }
@@ -89,7 +89,7 @@ func (s *Store) Hold(ctx context.Context, code, detail string) error {
 	_, err := s.changeIncarnation(ctx, "hold the database", refuseFormer, `UPDATE incarnation SET held_at = COALESCE(held_at, $1),
 		held_reason = CASE WHEN held_at IS NULL THEN CAST($2 AS TEXT) ELSE held_reason END,
 		held_detail = CASE WHEN held_at IS NULL THEN CAST($3 AS TEXT) ELSE held_detail END RETURNING `+incarnationColumns,
-		micros(s.stamp()), code, detail)
+		toMicros(s.timestamp()), code, detail)
 	return err
 }
 

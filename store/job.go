@@ -48,8 +48,8 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 	n, err := tx.exec(`INSERT INTO job (`+jobColumns+`, expires) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
 		$17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33 WHERE `+mayAct(34)+` ON CONFLICT DO NOTHING`,
 		j.ID, string(j.Kind), j.Version, string(j.Class), j.Subject.Kind, j.Subject.ID, j.Group, string(j.State), j.Action, j.Attempt, j.Crashes,
-		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, micros(j.Due), j.WaitFor, j.Deadline,
-		j.OperationDeadline, j.RequestID, j.User, micros(j.CreatedAt), micros(j.UpdatedAt), micros(j.ActionStartedAt), micros(j.EndedAt), j.AbortCause, expires(j),
+		string(j.Args), memo, sealed, string(j.Result), j.Problem, j.ProblemKind, j.Owner, j.Fence, j.Signals, j.Seen, toMicros(j.Due), j.WaitFor, j.Deadline,
+		j.OperationDeadline, j.RequestID, j.User, toMicros(j.CreatedAt), toMicros(j.UpdatedAt), toMicros(j.ActionStartedAt), toMicros(j.EndedAt), j.AbortCause, expires(j),
 		tx.seen.id, tx.seen.counter, tx.seen.owner, tx.seen.beats)
 	if err != nil {
 		return fmt.Errorf("insert job %s for %s %s: %w", j.Kind, j.Subject.Kind, j.Subject.ID, err)
@@ -65,7 +65,7 @@ func (s *Store) Insert(t job.Tx, j *job.Job) error {
 }
 
 func (s *Store) fillJob(j *job.Job) {
-	now := s.stamp()
+	now := s.timestamp()
 	if j.ID == "" {
 		j.ID = uuid.Must(uuid.NewV7()).String()
 	}
@@ -152,7 +152,7 @@ func (s *Store) Signal(t job.Tx, subject job.Subject) error {
 
 // revive makes the subject's waiting operation ready if it has been signalled and nothing locks the subject.
 func (s *Store) revive(tx *Tx, subject job.Subject) error {
-	now := micros(s.stamp())
+	now := toMicros(s.timestamp())
 	n, err := tx.exec(`UPDATE job SET state = 'ready', due = $3, updated_at = $3
 		WHERE subject_kind = $1 AND subject_id = $2 AND `+unended+` AND state = 'waiting' AND signals <> seen
 		AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = $1 AND l.subject_id = $2 AND `+locks+`)`,
@@ -191,20 +191,20 @@ func (s *Store) Interrupt(t job.Tx, id string, to job.State, cause error) error 
 	if to != job.Undoing && to != job.Ended {
 		return problem.New(problem.Internal, "interrupt job %s: %q is no state to interrupt to", id, to)
 	}
-	now := s.stamp()
+	now := s.timestamp()
 	text, kind := "", ""
 	if cause != nil {
 		text, kind = cause.Error(), problem.KindOf(cause).String()
 	}
 	var ended int64
 	if to == job.Ended {
-		ended = micros(now)
+		ended = toMicros(now)
 	}
 	n, err := tx.exec(`UPDATE job SET state = $2, problem = $3, problem_kind = $4, secret = NULL, owner = '', attempt = 0, crashes = 0,
 		wait_for = '', deadline = 0, expires = 0, due = $5, updated_at = $5, ended_at = $6
 		WHERE id = $1 AND state = 'waiting' AND NOT EXISTS (SELECT 1 FROM job l WHERE l.subject_kind = job.subject_kind
 		AND l.subject_id = job.subject_id AND `+locks+`)`,
-		id, string(to), text, kind, micros(now), ended)
+		id, string(to), text, kind, toMicros(now), ended)
 	if err != nil {
 		return s.again(tx, fmt.Errorf("interrupt job %s: %w", id, err))
 	}
@@ -249,7 +249,7 @@ func (s *Store) scanJob(r *sql.Rows) (job.Job, error) {
 		return damaged(r, err)
 	}
 	j.Args, j.Result = raw(args), raw(result)
-	j.Due, j.CreatedAt, j.UpdatedAt, j.ActionStartedAt, j.EndedAt = moment(due), moment(created), moment(updated), moment(started), moment(ended)
+	j.Due, j.CreatedAt, j.UpdatedAt, j.ActionStartedAt, j.EndedAt = fromMicros(due), fromMicros(created), fromMicros(updated), fromMicros(started), fromMicros(ended)
 	j.Memo = map[string]string{}
 	if memo != "" {
 		if err := json.Unmarshal([]byte(memo), &j.Memo); err != nil {
@@ -293,7 +293,7 @@ func damaged(r *sql.Rows, why error) (job.Job, error) {
 		ID: text["id"], Kind: job.Kind(text["kind"]), Version: int(number["version"]), Class: job.Class(text["class"]),
 		Subject: job.Subject{Kind: text["subject_kind"], ID: text["subject_id"]}, Group: text["group_name"], State: job.State(text["state"]), Action: text["action"],
 		Owner: text["owner"], Fence: number["fence"], Signals: number["signals"], Seen: number["seen"],
-		RequestID: text["request_id"], User: text["user_name"], Due: moment(number["due"]), CreatedAt: moment(number["created_at"]), Damage: why.Error(),
+		RequestID: text["request_id"], User: text["user_name"], Due: fromMicros(number["due"]), CreatedAt: fromMicros(number["created_at"]), Damage: why.Error(),
 	}, nil
 }
 

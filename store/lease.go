@@ -37,12 +37,12 @@ func (s *Store) Register(ctx context.Context, c job.Conductor) error {
 }
 
 func (s *Store) register(tx *Tx, c job.Conductor) error {
-	now := micros(s.stamp())
+	now := toMicros(s.timestamp())
 	former := c.ID + "/"
 	if _, err := tx.release(`substr(owner, 1, $2) = $3 AND owner <> $4`, []any{now, len([]rune(former)), former, c.Owner()}); err != nil {
 		return err
 	}
-	started := micros(c.StartedAt)
+	started := toMicros(c.StartedAt)
 	if started == 0 {
 		started = now
 	}
@@ -74,7 +74,7 @@ func (s *Store) Beat(ctx context.Context, c job.Conductor) error {
 		}
 		counter = 0
 		err = tx.each(func(r *sql.Rows) error { return r.Scan(&counter) }, `UPDATE conductor SET counter = counter + 1, updated_at = $3
-			WHERE id = $1 AND incarnation = $2 RETURNING counter`, c.ID, c.Incarnation, micros(s.stamp()))
+			WHERE id = $1 AND incarnation = $2 RETURNING counter`, c.ID, c.Incarnation, toMicros(s.timestamp()))
 		if err == nil && counter == 0 {
 			return job.ErrFenced
 		}
@@ -104,7 +104,7 @@ func (s *Store) Conductors(ctx context.Context) ([]job.Conductor, error) {
 			return err
 		}
 		if n := len(out); n == 0 || out[n-1].ID != c.ID {
-			c.Description, c.StartedAt, c.UpdatedAt = raw(description), moment(started), moment(updated)
+			c.Description, c.StartedAt, c.UpdatedAt = raw(description), fromMicros(started), fromMicros(updated)
 			out = append(out, c)
 		}
 		if group.Valid {
@@ -137,7 +137,7 @@ func (s *Store) Retire(ctx context.Context, c job.Conductor) error {
 			return problem.Conflictf("it beats")
 		}
 		if err == nil {
-			_, err = tx.release(`owner = $2`, []any{micros(s.stamp()), c.Owner()})
+			_, err = tx.release(`owner = $2`, []any{toMicros(s.timestamp()), c.Owner()})
 		}
 		return err
 	})
@@ -160,7 +160,7 @@ func (s *Store) ReleaseOrphans(ctx context.Context) (int, error) {
 		err = s.Do(ctx, func(t job.Tx) error {
 			tx, err := s.tx(t)
 			if err == nil {
-				n, err = tx.release(orphaned, []any{micros(s.stamp())})
+				n, err = tx.release(orphaned, []any{toMicros(s.timestamp())})
 			}
 			return err
 		})

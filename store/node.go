@@ -198,8 +198,8 @@ func (s *Store) nodeArgs(n *metal.Node) ([]any, error) {
 	}
 	return []any{n.ID, n.Version, n.Name, n.Driver, n.InstanceUUID, n.ChassisUUID, n.ResourceClass, n.Description, n.Owner, n.Lessee,
 		n.Shard, n.ConductorGroup, n.Maintenance, n.Fault, n.Protected, n.Retired, n.ConsoleEnabled, string(n.PowerState), string(n.TargetPower),
-		string(n.ProvisionState), string(n.TargetProvision), n.LastError, micros(n.ProvisionedAt), micros(n.InspectionStart), micros(n.InspectionEnd),
-		bootPath(n), micros(n.CreatedAt), micros(n.UpdatedAt), n.ParentNode, n.AllocationID, n.InstanceName, n.DisablePowerOff, n.Health, body}, nil
+		string(n.ProvisionState), string(n.TargetProvision), n.LastError, toMicros(n.ProvisionedAt), toMicros(n.InspectionStart), toMicros(n.InspectionEnd),
+		bootPath(n), toMicros(n.CreatedAt), toMicros(n.UpdatedAt), n.ParentNode, n.AllocationID, n.InstanceName, n.DisablePowerOff, n.Health, body}, nil
 }
 
 func bootPath(n *metal.Node) string {
@@ -232,8 +232,8 @@ func (s *Store) scanNode(r *sql.Rows, more ...any) (*metal.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.ProvisionedAt, n.InspectionStart, n.InspectionEnd = moment(provisioned), moment(start), moment(end)
-	n.CreatedAt, n.UpdatedAt = moment(created), moment(updated)
+	n.ProvisionedAt, n.InspectionStart, n.InspectionEnd = fromMicros(provisioned), fromMicros(start), fromMicros(end)
+	n.CreatedAt, n.UpdatedAt = fromMicros(created), fromMicros(updated)
 	return n, s.decodeNode(n, body)
 }
 
@@ -299,7 +299,7 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 	}
 	tx.keepStamps(&n.Version, &n.CreatedAt, &n.UpdatedAt)
 	if n.CreatedAt.IsZero() {
-		n.CreatedAt = s.stamp()
+		n.CreatedAt = s.timestamp()
 	}
 	if n.Version == 0 {
 		n.Version = 1
@@ -315,7 +315,7 @@ func (s *Store) InsertNode(t job.Tx, n *metal.Node) error {
 	if rows == 0 {
 		return s.whichNode(tx, n)
 	}
-	if _, err := tx.exec(`INSERT INTO power_turn (node_id, group_name, due) VALUES ($1, $2, $3)`, n.ID, n.ConductorGroup, micros(s.stamp())); err != nil {
+	if _, err := tx.exec(`INSERT INTO power_turn (node_id, group_name, due) VALUES ($1, $2, $3)`, n.ID, n.ConductorGroup, toMicros(s.timestamp())); err != nil {
 		return fmt.Errorf("insert node %s: %w", n.ID, err)
 	}
 	return tx.saveMACs(n)
@@ -440,7 +440,7 @@ func (s *Store) SaveNode(t job.Tx, n *metal.Node) error {
 	}
 	tx.keepStamps(&n.Version, &n.UpdatedAt)
 	former, at := n.Version, n.UpdatedAt
-	n.Version, n.UpdatedAt = former+1, s.stamp()
+	n.Version, n.UpdatedAt = former+1, s.timestamp()
 	args, err := s.nodeArgs(n)
 	var rows int64
 	if err == nil {
@@ -470,7 +470,7 @@ func (s *Store) SaveNodes(t job.Tx, nodes []*metal.Node) error {
 	}
 	rows, ids := make([][]any, len(nodes)), make([]string, len(nodes))
 	for i, n := range nodes {
-		n.Version, n.UpdatedAt = n.Version+1, s.stamp()
+		n.Version, n.UpdatedAt = n.Version+1, s.timestamp()
 		if rows[i], err = s.nodeArgs(n); err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 		o.ID = uuid.NewString()
 	}
 	if o.CreatedAt.IsZero() {
-		o.CreatedAt = s.stamp()
+		o.CreatedAt = s.timestamp()
 	}
 	var sealed any
 	if !o.Secret.Empty() {
@@ -42,7 +42,7 @@ func (s *Store) InsertOrder(t job.Tx, o *compute.Order) (bool, error) {
 	n, err := tx.exec(`INSERT INTO host_order (id, host_id, boot_id, server_id, epoch, verb, args, secret, within_s, job_id, action,
 		result, progress, created_at, sent_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, 0, 0)
 		ON CONFLICT DO NOTHING`, o.ID, o.HostID, o.BootID, o.ServerID, o.Epoch, string(o.Verb), string(o.Args), sealed,
-		int64(o.Within), o.JobID, o.Action, micros(o.CreatedAt))
+		int64(o.Within), o.JobID, o.Action, toMicros(o.CreatedAt))
 	if err != nil {
 		return false, fmt.Errorf("insert order %s of server %s: %w", o.Verb, o.ServerID, err)
 	}
@@ -85,7 +85,7 @@ func (s *Store) scanOrder(r *sql.Rows) (o compute.Order, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.Args, o.CreatedAt, o.SentAt, o.FinishedAt = raw(args), moment(created), moment(sent), moment(finished)
+	o.Args, o.CreatedAt, o.SentAt, o.FinishedAt = raw(args), fromMicros(created), fromMicros(sent), fromMicros(finished)
 	if result != "" {
 		o.Result = &compute.Result{}
 		if err := json.Unmarshal([]byte(result), o.Result); err != nil {
@@ -109,8 +109,8 @@ func (s *Store) OpenOrders(ctx context.Context, hostID string) ([]compute.Order,
 	if err != nil {
 		return nil, err
 	}
-	c, now := &clause{}, s.stamp()
-	sent := c.arg(micros(now))
+	c, now := &clause{}, s.timestamp()
+	sent := c.arg(toMicros(now))
 	var unsent []string
 	for i := range out {
 		if out[i].SentAt.IsZero() {
@@ -159,7 +159,7 @@ func (s *Store) FinishOrder(t job.Tx, id, hostID, bootID string, epoch int64, r 
 	}
 	if _, err := tx.exec(`UPDATE host_order SET result = $5, finished_at = $6, secret = NULL
 		WHERE id = $1 AND host_id = $2 AND boot_id = $3 AND epoch = $4 AND finished_at = 0`,
-		id, hostID, bootID, epoch, string(text), micros(s.stamp())); err != nil {
+		id, hostID, bootID, epoch, string(text), toMicros(s.timestamp())); err != nil {
 		return nil, fmt.Errorf("finish order %s: %w", id, err)
 	}
 	o, err := s.orderOf(tx, id, hostID)
@@ -241,7 +241,7 @@ func (s *Store) voidOrders(tx *Tx, cause error, where string, args ...any) error
 		return err
 	}
 	if _, err := tx.exec(`UPDATE host_order SET result = $1, finished_at = $2, secret = NULL WHERE finished_at = 0 AND `+where,
-		append([]any{string(text), micros(s.stamp())}, args...)...); err != nil {
+		append([]any{string(text), toMicros(s.timestamp())}, args...)...); err != nil {
 		return fmt.Errorf("end open orders: %w", err)
 	}
 	return nil
@@ -262,7 +262,7 @@ func (s *Store) DropOrder(t job.Tx, id string) error {
 // PruneOrders is compute.OrderStore's.
 func (s *Store) PruneOrders(ctx context.Context, before time.Time) (int, error) {
 	n, err := s.slices(ctx, pruneSlice, `DELETE FROM host_order WHERE num IN (SELECT num FROM host_order WHERE finished_at > 0 AND finished_at < $1 LIMIT $2)`,
-		micros(before), pruneSlice)
+		toMicros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune finished orders: %w", err)
 	}

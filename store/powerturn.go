@@ -55,7 +55,7 @@ func (s *Store) ClaimPower(ctx context.Context, t metal.PowerTurn, limit int) ([
 // the nodes among them that are read at all, or have moved.
 func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (taken int, ids []string, err error) {
 	c := &clause{}
-	now := c.arg(micros(t.Now))
+	now := c.arg(toMicros(t.Now))
 	due := `due <= ` + now + ` AND ` + c.in("group_name", t.Groups)
 	// Most looks find nothing, and a look is cheaper than a transaction.
 	found := false
@@ -67,7 +67,7 @@ func (s *Store) takeTurns(ctx context.Context, t metal.PowerTurn, limit int) (ta
 	for i, state := range t.Skip {
 		skip[i] = string(state)
 	}
-	text := `UPDATE power_turn SET due = ` + c.arg(micros(t.Next)) + ` WHERE node_id` +
+	text := `UPDATE power_turn SET due = ` + c.arg(toMicros(t.Next)) + ` WHERE node_id` +
 		s.engine.among(`SELECT node_id FROM power_turn WHERE `+due+` ORDER BY due LIMIT `+c.count(limit)) + ` AND due <= ` + now + ` RETURNING node_id,
 		EXISTS (SELECT 1 FROM node n WHERE n.id = power_turn.node_id AND n.conductor_group = power_turn.group_name AND (n.driver = '' OR ` +
 		c.in("n.provision_state", skip) + `))`
@@ -103,7 +103,7 @@ func (s *Store) returnTurns(ctx context.Context, t metal.PowerTurn, ids []string
 		for part := range slices.Chunk(ids, 100) {
 			if err == nil {
 				c := &clause{}
-				_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(micros(t.Now))+` WHERE `+c.in("node_id", part), c.args...)
+				_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(toMicros(t.Now))+` WHERE `+c.in("node_id", part), c.args...)
 			}
 		}
 		return err
@@ -137,11 +137,11 @@ func (s *Store) sortTurns(ctx context.Context, t metal.PowerTurn, found []*metal
 		tx, err := s.tx(u)
 		if err == nil && len(locked) > 0 {
 			c := &clause{}
-			_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(micros(t.Soon))+` WHERE `+c.in("node_id", locked), c.args...)
+			_, err = tx.exec(`UPDATE power_turn SET due = `+c.arg(toMicros(t.Soon))+` WHERE `+c.in("node_id", locked), c.args...)
 		}
 		for _, n := range moved {
 			if err == nil {
-				_, err = tx.exec(`UPDATE power_turn SET group_name = $2, due = $3 WHERE node_id = $1`, n.ID, n.ConductorGroup, micros(t.Now))
+				_, err = tx.exec(`UPDATE power_turn SET group_name = $2, due = $3 WHERE node_id = $1`, n.ID, n.ConductorGroup, toMicros(t.Now))
 			}
 		}
 		return err
@@ -193,7 +193,7 @@ func (s *Store) SavePower(ctx context.Context, readings []metal.PowerReading) er
 			_, err := tx.exec(`INSERT INTO contact (node_id, power_read, power_read_at) SELECT id, $2, $3 FROM node WHERE id = $1
 				ON CONFLICT (node_id) DO UPDATE SET power_read = excluded.power_read, power_read_at = excluded.power_read_at, power_failures = 0, power_error = ''
 				WHERE contact.power_read_at <= excluded.power_read_at`,
-				r.NodeID, string(r.Power), micros(r.At))
+				r.NodeID, string(r.Power), toMicros(r.At))
 			if err != nil {
 				return err
 			}

@@ -300,7 +300,7 @@ func (s *Store) OldKeyHeld(ctx context.Context, k SealKey) (u KeyUse, err error)
 	// A boot that stays for good (a ramdisk that is the deployed system, volumes) is given no token.
 	count(&u.Boots, `SELECT COUNT(*) FROM node WHERE boot_path <> '' AND body NOT LIKE $1 AND body NOT LIKE '%"Persistent":true%'`,
 		`%"KeyID":"`+s.key.ID()+`"%`)
-	count(&u.Operations, `SELECT COUNT(*) FROM job WHERE state <> 'ended' AND class = 'operation' AND created_at <= $1`, micros(k.Since))
+	count(&u.Operations, `SELECT COUNT(*) FROM job WHERE state <> 'ended' AND class = 'operation' AND created_at <= $1`, toMicros(k.Since))
 	return u, err
 }
 
@@ -316,5 +316,5 @@ func (s *Store) ForgetKey(ctx context.Context, k SealKey) error {
 	if use != (KeyUse{}) {
 		return problem.Conflictf("Key %s is in use: %d rows are sealed with it, %d ramdisks and %d operations hold tokens of it.", k.ID, use.Sealed, use.Boots, use.Operations)
 	}
-	return s.change(ctx, `UPDATE seal_key SET state = 'retired', since = $2 WHERE id = $1 AND state = 'old'`, k.ID, micros(s.stamp()))
+	return s.change(ctx, `UPDATE seal_key SET state = 'retired', since = $2 WHERE id = $1 AND state = 'old'`, k.ID, toMicros(s.timestamp()))
 }

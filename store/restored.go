@@ -36,7 +36,7 @@ func (s *Store) SaveReadings(ctx context.Context, readings []metal.HeldReading) 
 				return err
 			}
 			if _, err := tx.exec(`INSERT INTO held_reading (node_id, read_at, facts) SELECT id, $2, $3 FROM node WHERE id = $1
-				ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, facts = excluded.facts`, r.NodeID, micros(r.ReadAt), string(facts)); err != nil {
+				ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, facts = excluded.facts`, r.NodeID, toMicros(r.ReadAt), string(facts)); err != nil {
 				return err
 			}
 		}
@@ -59,7 +59,7 @@ func (s *Store) Readings(ctx context.Context, t job.Tx, ids []string) (map[strin
 		if err := r.Scan(&one.NodeID, &at, &facts); err != nil {
 			return err
 		}
-		one.ReadAt = moment(at)
+		one.ReadAt = fromMicros(at)
 		err := json.Unmarshal([]byte(facts), &one.Facts)
 		out[one.NodeID] = one
 		return err
@@ -91,7 +91,7 @@ func (s *Store) HeldChoices(ctx context.Context, t job.Tx) ([]record.HeldChoice,
 		var c record.HeldChoice
 		var at int64
 		err := r.Scan(&c.Kind, &c.ID, &c.Choice, &c.User, &at)
-		c.MadeAt = moment(at)
+		c.MadeAt = fromMicros(at)
 		out = append(out, c)
 		return err
 	}, `SELECT kind, id, choice, user_name, made_at FROM held_choice ORDER BY kind, id`)
@@ -107,7 +107,7 @@ func (s *Store) SaveHeldChoice(t job.Tx, c record.HeldChoice) error {
 	if err == nil {
 		_, err = tx.exec(`INSERT INTO held_choice (kind, id, choice, user_name, made_at) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (kind, id) DO UPDATE SET choice = excluded.choice, user_name = excluded.user_name, made_at = excluded.made_at`,
-			c.Kind, c.ID, c.Choice, c.User, micros(s.stamp()))
+			c.Kind, c.ID, c.Choice, c.User, toMicros(s.timestamp()))
 	}
 	return err
 }
@@ -120,7 +120,7 @@ func (s *Store) FreeJobs(t job.Tx, step int64) error {
 		return err
 	}
 	_, err = tx.exec(`UPDATE job SET state = CASE WHEN state = 'running' THEN 'ready' ELSE state END, owner = '', fence = fence + $1,
-		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = CASE WHEN class = 'ask' THEN deadline ELSE 0 END WHERE state <> 'ended'`, step, micros(s.stamp()))
+		due = CASE WHEN state IN ('ready', 'running', 'undoing') THEN $2 ELSE due END, deadline = CASE WHEN class = 'ask' THEN deadline ELSE 0 END WHERE state <> 'ended'`, step, toMicros(s.timestamp()))
 	tx.wake = true
 	return err
 }
@@ -147,7 +147,7 @@ func (s *Store) DropJob(t job.Tx, j job.Job, cause error) error {
 	}
 	j.SetCause(cause)
 	if _, err := tx.exec(`UPDATE job SET state = 'ended', problem = $2, problem_kind = $3, secret = NULL, owner = '', attempt = 0, crashes = 0, wait_for = '',
-		deadline = 0, expires = 0, updated_at = $4, ended_at = $4 WHERE id = $1 AND state <> 'ended'`, j.ID, j.Problem, j.ProblemKind, micros(s.stamp())); err != nil {
+		deadline = 0, expires = 0, updated_at = $4, ended_at = $4 WHERE id = $1 AND state <> 'ended'`, j.ID, j.Problem, j.ProblemKind, toMicros(s.timestamp())); err != nil {
 		return fmt.Errorf("drop job %s: %w", j.ID, err)
 	}
 	if j.Class == job.Command {
@@ -163,7 +163,7 @@ func (s *Store) LoseWitness(t job.Tx, w record.LostWitness) error {
 		return err
 	}
 	if _, err := tx.exec(`INSERT INTO lost_witness (witness, incarnation, counter, user_name, declared_at) VALUES ($1, $2, $3, $4, $5)`,
-		w.Name, w.ID, w.Counter, w.User, micros(s.stamp())); err != nil {
+		w.Name, w.ID, w.Counter, w.User, toMicros(s.timestamp())); err != nil {
 		return fmt.Errorf("declare the witness %s lost: %w", w.Name, err)
 	}
 	if _, err := tx.exec(`UPDATE incarnation SET counter = $1 WHERE id = $2 AND counter < $1`, w.Counter, w.ID); err != nil {
@@ -179,7 +179,7 @@ func (s *Store) LostWitnesses(ctx context.Context, t job.Tx, limit int) ([]recor
 		var w record.LostWitness
 		var at int64
 		err := r.Scan(&w.Name, &w.ID, &w.Counter, &w.User, &at)
-		w.DeclaredAt = moment(at)
+		w.DeclaredAt = fromMicros(at)
 		out = append(out, w)
 		return err
 	}, `SELECT witness, incarnation, counter, user_name, declared_at FROM lost_witness ORDER BY num DESC LIMIT $1`, limit)
@@ -196,7 +196,7 @@ func (s *Store) Release(t job.Tx) error {
 	if err != nil {
 		return err
 	}
-	now := micros(s.stamp())
+	now := toMicros(s.timestamp())
 	if _, err := tx.exec(`INSERT INTO former_incarnation (id, counter, ended_at) SELECT id, counter, $1 FROM incarnation WHERE num = 1
 		ON CONFLICT (id) DO UPDATE SET counter = excluded.counter, ended_at = excluded.ended_at`, now); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (d *Database) OpenJobs(ctx context.Context) ([]job.Job, error) {
 		if err := rows.Scan(&j.ID, &j.Kind, &j.Subject.Kind, &j.Subject.ID, &j.State, &j.Action, &j.Attempt, &at, &j.User); err != nil {
 			return nil, d.classify(fmt.Errorf("database: read open jobs: %w", err))
 		}
-		j.CreatedAt = moment(at)
+		j.CreatedAt = fromMicros(at)
 		out = append(out, j)
 	}
 	return out, d.classify(rows.Err())

@@ -31,8 +31,8 @@ type RowCounts struct {
 // CensusAges are the bounds of the ages of heartbeats.
 var CensusAges = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour}
 
-// Census counts.
-func (s *Store) Census(ctx context.Context) (*RowCounts, error) {
+// CountRows counts.
+func (s *Store) CountRows(ctx context.Context) (*RowCounts, error) {
 	c := &RowCounts{Jobs: map[[2]string]int{}, Oldest: map[string]time.Time{}, Nodes: map[string]int{}, Maintenance: map[string]int{}, Servers: map[string]int{},
 		Ages: CensusAges, Heartbeats: make([]int, len(CensusAges)+1)}
 	for _, q := range []struct {
@@ -44,7 +44,7 @@ func (s *Store) Census(ctx context.Context) (*RowCounts, error) {
 		{c.scanServer, `SELECT state, COUNT(*) FROM server WHERE state <> 'deleted' GROUP BY state`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Silent) }, `SELECT COUNT(*) FROM contact WHERE power_failures > 0`, nil},
 		{func(r *sql.Rows) error { return r.Scan(&c.Orders) }, `SELECT COUNT(*) FROM host_order WHERE finished_at = 0`, nil},
-		{c.scanBacklog, backlogText, []any{micros(s.stamp())}},
+		{c.scanBacklog, backlogText, []any{toMicros(s.timestamp())}},
 	} {
 		if err := s.read(ctx, nil, q.scan, q.text, q.args...); err != nil {
 			return nil, fmt.Errorf("count rows: %w", err)
@@ -74,7 +74,7 @@ func (c *RowCounts) scanJob(r *sql.Rows) error {
 		return err
 	}
 	c.Jobs[key] = n
-	if at := moment(created); c.Oldest[key[0]].IsZero() || at.Before(c.Oldest[key[0]]) {
+	if at := fromMicros(created); c.Oldest[key[0]].IsZero() || at.Before(c.Oldest[key[0]]) {
 		c.Oldest[key[0]] = at
 	}
 	return nil
@@ -101,7 +101,7 @@ func (c *RowCounts) scanServer(r *sql.Rows) error {
 
 // censusHeartbeats looks at nodes in states in which a ramdisk runs; one that has not been heard since its state began counts from then.
 func (s *Store) censusHeartbeats(ctx context.Context, c *RowCounts) error {
-	q, now := &clause{}, micros(s.now())
+	q, now := &clause{}, toMicros(s.now())
 	var cases strings.Builder
 	for i, age := range c.Ages {
 		fmt.Fprintf(&cases, " WHEN heard >= %s THEN %d", q.arg(now-age.Microseconds()), i)

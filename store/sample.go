@@ -50,5 +50,5 @@ func (d *Database) Clock(ctx context.Context) (time.Time, error) {
 	if err := d.tables.db.QueryRowContext(ctx, `SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&us); err != nil {
 		return time.Time{}, d.classify(err)
 	}
-	return moment(us), nil
+	return fromMicros(us), nil
 }

@@ -68,7 +68,7 @@ func (s *Store) proveKey(tx *Tx) error {
 	}
 	// A database from before keys had ids has no row yet: what the check value was sealed with is the key that seals.
 	if _, err := tx.exec(`INSERT INTO seal_key (id, state, since) SELECT CAST($1 AS TEXT), 'current', CAST($2 AS BIGINT)
-		WHERE NOT EXISTS (SELECT 1 FROM seal_key) ON CONFLICT DO NOTHING`, by, micros(s.stamp())); err != nil {
+		WHERE NOT EXISTS (SELECT 1 FROM seal_key) ON CONFLICT DO NOTHING`, by, toMicros(s.timestamp())); err != nil {
 		return err
 	}
 	keys, err := s.sealKeys(tx.ctx, tx)
@@ -124,7 +124,7 @@ func (s *Store) sealKeys(ctx context.Context, t job.Tx) ([]SealKey, error) {
 		var k SealKey
 		var since int64
 		err := r.Scan(&k.ID, &k.State, &since)
-		k.Since = moment(since)
+		k.Since = fromMicros(since)
 		out = append(out, k)
 		return err
 	}, `SELECT id, state, since FROM seal_key ORDER BY since, id`)
@@ -199,7 +199,7 @@ func (s *Store) ProposeKey(ctx context.Context, id string) error {
 				return problem.Conflictf("Key %s is %s already; a key is used once.", id, k.State)
 			}
 		}
-		if _, err = tx.exec(`INSERT INTO seal_key (id, state, since) VALUES ($1, 'next', $2)`, id, micros(s.stamp())); err != nil && s.engine.violated(err) != "" {
+		if _, err = tx.exec(`INSERT INTO seal_key (id, state, since) VALUES ($1, 'next', $2)`, id, toMicros(s.timestamp())); err != nil && s.engine.violated(err) != "" {
 			return conflict(err, "The change to another key has been asked for at the same time.")
 		}
 		return err
@@ -213,7 +213,7 @@ func (s *Store) PromoteKey(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now := micros(s.stamp())
+		now := toMicros(s.timestamp())
 		n, err := tx.exec(`UPDATE seal_key SET state = 'old', since = $1 WHERE state = 'current' AND EXISTS (SELECT 1 FROM seal_key WHERE state = 'next')
 			AND NOT EXISTS (SELECT 1 FROM seal_key WHERE state = 'old')`, now)
 		if err == nil && n == 1 {

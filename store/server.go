@@ -23,7 +23,7 @@ var servers = &kind[compute.Server, compute.ServerFilter]{
 	columns: []string{"name", "project", "user_name", "zone", "host_id", "guest_name", "state", "task", "power", "locked", "flavor_id",
 		"image_id", "key_name", "launched_at", "terminated_at", "rescue_state", "rescue_image", "rescue_expires"},
 	fields: func(v *compute.Server) []any {
-		launched, terminated := micros(v.LaunchedAt), micros(v.TerminatedAt)
+		launched, terminated := toMicros(v.LaunchedAt), toMicros(v.TerminatedAt)
 		state, image, expires := rescueColumns(v)
 		flavor := v.Flavor.ID
 		return []any{&v.Name, &v.Project, &v.User, &v.Zone, &v.HostID, &v.GuestName, &v.State, &v.Task, &v.Power, &v.Locked, &flavor,
@@ -72,7 +72,7 @@ func rescueColumns(v *compute.Server) (state string, image, expires int64) {
 	if v.Rescue.Source != nil {
 		image = v.Rescue.Source.ImageID
 	}
-	return string(v.Rescue.State), image, micros(v.Rescue.ExpiresAt)
+	return string(v.Rescue.State), image, toMicros(v.Rescue.ExpiresAt)
 }
 
 func narrowServers(c *clause, f compute.ServerFilter) {
@@ -95,7 +95,7 @@ func narrowServers(c *clause, f compute.ServerFilter) {
 		c.and("t.locked = " + c.arg(*f.Locked))
 	}
 	if !f.ChangesSince.IsZero() {
-		since := c.arg(micros(f.ChangesSince))
+		since := c.arg(toMicros(f.ChangesSince))
 		c.and("(t.updated_at >= " + since + " OR t.created_at >= " + since + ")")
 	}
 	switch {
@@ -111,7 +111,7 @@ func narrowServers(c *clause, f compute.ServerFilter) {
 		c.and("t.rescue_state <> ''")
 	}
 	if !f.RescueExpired.IsZero() {
-		c.and("t.rescue_expires < " + c.arg(micros(f.RescueExpired)) + " AND t.rescue_expires > 0")
+		c.and("t.rescue_expires < " + c.arg(toMicros(f.RescueExpired)) + " AND t.rescue_expires > 0")
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Store) SaveServers(t job.Tx, all []*compute.Server) error {
 	}
 	rows := make([][]any, len(all))
 	for i, v := range all {
-		v.Version, v.UpdatedAt = v.Version+1, s.stamp()
+		v.Version, v.UpdatedAt = v.Version+1, s.timestamp()
 		if rows[i], err = (table[compute.Server, compute.ServerFilter]{s, servers}).values(v); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (s *Store) ServerByNum(ctx context.Context, tx job.Tx, num int64) (*compute
 // PruneServers removes the rows of servers that were deleted before. It returns how many.
 func (s *Store) PruneServers(ctx context.Context, before time.Time) (int, error) {
 	n, err := s.slices(ctx, pruneSlice, `DELETE FROM server WHERE num IN (SELECT num FROM server WHERE state = 'deleted' AND updated_at < $1 LIMIT $2)`,
-		micros(before), pruneSlice)
+		toMicros(before), pruneSlice)
 	if err != nil {
 		return n, fmt.Errorf("prune deleted servers: %w", err)
 	}

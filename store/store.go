@@ -122,10 +122,10 @@ func Open(ctx context.Context, url string, key *secret.Key, opts Options) (*Stor
 	var err error
 	switch {
 	case strings.HasPrefix(url, "sqlite:"):
-		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log, s.hinted)
+		s.engine, err = openSQLite(ctx, strings.TrimPrefix(url, "sqlite:"), opts, s.log, s.onNotify)
 	case strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
 		s.shared = true
-		s.engine, err = openPostgres(ctx, url, opts, s.log, s.hinted)
+		s.engine, err = openPostgres(ctx, url, opts, s.log, s.onNotify)
 	default:
 		err = problem.Invalidf("database: the URL must begin with sqlite: or postgres://")
 	}
@@ -163,16 +163,16 @@ func (s *Store) Close() error { return s.closed() }
 // Woken is job.Waker's.
 func (s *Store) Woken() <-chan struct{} { return s.woken }
 
-func (s *Store) wakeHere() {
+func (s *Store) notifyLocal() {
 	select {
 	case s.woken <- struct{}{}:
 	default:
 	}
 }
 
-// hinted follows the hint of another process, which does not tell what there is to do.
-func (s *Store) hinted() {
-	s.wakeHere()
+// onNotify follows the hint of another process, which does not tell what there is to do.
+func (s *Store) onNotify() {
+	s.notifyLocal()
 	s.orders.wake()
 	s.told.wake()
 }
@@ -214,21 +214,21 @@ func (s *Store) Do(ctx context.Context, fn func(job.Tx) error) error {
 		told := s.engine.classify(err)
 		if problem.IsUnconfirmed(told) {
 			s.changed(ctx, who)
-			s.hinted() // the change may be there already
+			s.onNotify() // the change may be there already
 			s.engine.woke()
 		}
-		if s.mood.worse(s.now, err, told) {
+		if s.mood.markUnhealthy(s.now, err, told) {
 			s.log.Warn("the database takes no changes", "error", told)
 		}
 		return told
 	}
 	committed = true
-	if s.mood.better() {
+	if s.mood.markHealthy() {
 		s.log.Info("the database takes changes again")
 	}
 	s.changed(ctx, who)
 	if last.wake {
-		s.wakeHere()
+		s.notifyLocal()
 	}
 	if last.ordered {
 		s.orders.wake()
@@ -268,19 +268,19 @@ func (s *Store) prepare(ctx context.Context) error {
 // Now is the time by which the store and all who share it tell what is due.
 func (s *Store) Now() time.Time { return s.now() }
 
-// stamp is the time now as rows hold it.
-func (s *Store) stamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+// timestamp is the time now as rows hold it.
+func (s *Store) timestamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
 
-// micros is a time as rows hold it: 0 for none.
-func micros(t time.Time) int64 {
+// toMicros is a time as rows hold it: 0 for none.
+func toMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
 	return t.UnixMicro()
 }
 
-// moment is the reverse of micros.
-func moment(us int64) time.Time {
+// fromMicros is the reverse of micros.
+func fromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}

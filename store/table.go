@@ -109,7 +109,7 @@ func (t table[R, F]) values(r *R) ([]any, error) {
 	if err != nil {
 		return nil, problem.Invalidf("%s %s: %w", t.k.word, *h.id, err)
 	}
-	return append(args, micros(*h.created), micros(*h.updated), body), nil
+	return append(args, toMicros(*h.created), toMicros(*h.updated), body), nil
 }
 
 // seals is Tx.seals where a record of the kind may hold a secret.
@@ -197,7 +197,7 @@ func (t table[R, F]) scan(rows *sql.Rows) (*R, int64, error) {
 	if err := rows.Scan(append(into, &created, &updated, &body, &num)...); err != nil {
 		return nil, 0, err
 	}
-	*h.created, *h.updated = moment(created), moment(updated)
+	*h.created, *h.updated = fromMicros(created), fromMicros(updated)
 	if t.k.num != nil {
 		*t.k.num(r) = num
 	}
@@ -258,7 +258,7 @@ func (t table[R, F]) Insert(tx job.Tx, r *R) error {
 	h := t.k.head(r)
 	x.keepStamps(h.version, h.created, h.updated)
 	if h.created.IsZero() {
-		*h.created = t.s.stamp()
+		*h.created = t.s.timestamp()
 	}
 	if *h.version == 0 {
 		*h.version = 1
@@ -343,7 +343,7 @@ func (t table[R, F]) Save(tx job.Tx, r *R) error {
 	h := t.k.head(r)
 	x.keepStamps(h.version, h.updated)
 	former, at := *h.version, *h.updated
-	*h.version, *h.updated = former+1, t.s.stamp()
+	*h.version, *h.updated = former+1, t.s.timestamp()
 	args, err := t.values(r)
 	var rows int64
 	if err == nil {

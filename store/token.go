@@ -86,7 +86,7 @@ func (t tokenTable) used(ctx context.Context, tx job.Tx, found []*access.Token) 
 		var used int64
 		err := r.Scan(&id, &used)
 		if token := at[id]; token != nil {
-			token.UsedAt = moment(used)
+			token.UsedAt = fromMicros(used)
 		}
 		return err
 	}, text, args...)
@@ -102,7 +102,7 @@ func (s *Store) UseTokens(ctx context.Context, used map[string]time.Time) error 
 		// In one order, so that two processes do not wait for each other.
 		for _, id := range slices.Sorted(maps.Keys(used)) {
 			_, err := tx.exec(`INSERT INTO api_token_use (token_id, used_at) SELECT id, CAST($2 AS BIGINT) FROM api_token WHERE id = $1
-				ON CONFLICT (token_id) DO UPDATE SET used_at = excluded.used_at WHERE api_token_use.used_at < excluded.used_at`, id, micros(used[id]))
+				ON CONFLICT (token_id) DO UPDATE SET used_at = excluded.used_at WHERE api_token_use.used_at < excluded.used_at`, id, toMicros(used[id]))
 			if err != nil {
 				return err
 			}
@@ -122,10 +122,10 @@ func (s *Store) EndSigned(ctx context.Context, id string, until time.Time) error
 		if err != nil {
 			return err
 		}
-		if _, err := tx.exec(`DELETE FROM ended_token WHERE until < $1`, micros(s.stamp())); err != nil {
+		if _, err := tx.exec(`DELETE FROM ended_token WHERE until < $1`, toMicros(s.timestamp())); err != nil {
 			return err
 		}
-		_, err = tx.exec(`INSERT INTO ended_token (id, until) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id, micros(until))
+		_, err = tx.exec(`INSERT INTO ended_token (id, until) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id, toMicros(until))
 		return err
 	})
 	if err != nil {

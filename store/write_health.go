@@ -14,8 +14,8 @@ type writeHealth struct {
 	why   string
 }
 
-// better records a success. It tells whether the last change before had failed.
-func (m *writeHealth) better() bool {
+// markHealthy records a success. It tells whether the last change before had failed.
+func (m *writeHealth) markHealthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	worse := m.why != ""
@@ -23,8 +23,8 @@ func (m *writeHealth) better() bool {
 	return worse
 }
 
-// worse records an error that only the engine caused, and tells whether it is the first one since a success.
-func (m *writeHealth) worse(now func() time.Time, raw, told error) bool {
+// markUnhealthy records an error that only the engine caused, and tells whether it is the first one since a success.
+func (m *writeHealth) markUnhealthy(now func() time.Time, raw, told error) bool {
 	if !problem.Is(told, problem.Unavailable) || problem.Is(raw, problem.Unavailable) && !problem.IsUnconfirmed(raw) {
 		return false
 	}
@@ -38,8 +38,8 @@ func (m *writeHealth) worse(now func() time.Time, raw, told error) bool {
 	return first
 }
 
-// Trouble tells since when the database takes no changes, and why; empty: it does.
-func (s *Store) Trouble() (since time.Time, why string) {
+// WriteFailure tells since when the database takes no changes, and why; empty: it does.
+func (s *Store) WriteFailure() (since time.Time, why string) {
 	s.mood.mu.Lock()
 	defer s.mood.mu.Unlock()
 	return s.mood.since, s.mood.why

@@ -34,7 +34,7 @@ func TestAFailedCommitOfAFile(t *testing.T) {
 	if !problem.Is(err, problem.Unavailable) || !problem.IsUnconfirmed(err) {
 		t.Errorf("a commit that the file system refused: %v", err)
 	}
-	if _, why := s.Trouble(); why == "" {
+	if _, why := s.WriteFailure(); why == "" {
 		t.Error("the store thinks that all is well")
 	}
 	if err := s.Do(t.Context(), insertsNode(s, "after")); err != nil {

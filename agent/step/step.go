@@ -47,8 +47,8 @@ func (p Params) Get(name string, v any) error {
 	return nil
 }
 
-// Permit is what the server allows of images, told by lookup.
-type Permit struct {
+// ImagePolicy is what the server allows of images, told by lookup.
+type ImagePolicy struct {
 	MD5     bool
 	Formats []string
 }
@@ -69,7 +69,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	node   node
-	permit Permit
+	permit ImagePolicy
 	rootID string // what prepare_image found, for get_partition_uuids
 }
 
@@ -81,8 +81,8 @@ type node struct {
 	DriverInternalInfo map[string]any `json:"driver_internal_info"`
 }
 
-// Know takes what lookup told: the node, as JSON, and what the server permits.
-func (h *Runner) Know(raw json.RawMessage, permit Permit) error {
+// SetNode takes what lookup told: the node, as JSON, and what the server permits.
+func (h *Runner) SetNode(raw json.RawMessage, permit ImagePolicy) error {
 	h.mu.Lock()
 	h.permit = permit
 	h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *Runner) know(raw json.RawMessage) error {
 	return nil
 }
 
-func (h *Runner) known() (node, Permit) {
+func (h *Runner) known() (node, ImagePolicy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.node, h.permit

@@ -83,7 +83,7 @@ func (m *machine) node(text string) { m.knowNode(`{"uuid":"n",` + text + `}`) }
 
 func (m *machine) knowNode(text string) {
 	m.t.Helper()
-	if err := m.hands.Know(json.RawMessage(text), Permit{}); err != nil {
+	if err := m.hands.SetNode(json.RawMessage(text), ImagePolicy{}); err != nil {
 		m.t.Fatal(err)
 	}
 }

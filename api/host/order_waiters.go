@@ -67,7 +67,7 @@ func (d *orderWaiters) serve() {
 	for {
 		// The word comes before the look, so that none is lost between them.
 		woken := d.orders.OrdersWoken()
-		if !d.call() {
+		if !d.notifyWaiting() {
 			return
 		}
 		t := time.NewTimer(pollFallback)
@@ -81,8 +81,8 @@ func (d *orderWaiters) serve() {
 	}
 }
 
-// call tells those who wait and have orders; false: nobody waits any more.
-func (d *orderWaiters) call() bool {
+// notifyWaiting tells those who wait and have orders; false: nobody waits any more.
+func (d *orderWaiters) notifyWaiting() bool {
 	d.mu.Lock()
 	if len(d.waiting) == 0 {
 		d.open = false

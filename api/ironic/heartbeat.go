@@ -76,7 +76,7 @@ func (c *call) takeHeartbeat(h metal.Heartbeat) error {
 	if h.Token.Empty() && !h.Legacy {
 		return c.s.Nodes.RefuseTokenless(c.args[0]) // before any row is read
 	}
-	if same, err := c.s.Nodes.Repeated(c.r.Context(), c.args[0], h); err != nil {
+	if same, err := c.s.Nodes.RepeatedHeartbeat(c.r.Context(), c.args[0], h); err != nil {
 		return err
 	} else if same {
 		return c.empty(http.StatusAccepted)

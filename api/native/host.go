@@ -148,7 +148,7 @@ func (s *server) nodeID(c *api.Call, ident *string) (*string, error) {
 
 // viewHosts reads the lives, the fences and the moves of all hosts by one query each.
 func (s *server) viewHosts(c *api.Call, all []*compute.Host) ([]map[string]any, error) {
-	lives, err := s.Services.Hosts.Lives(c.R.Context())
+	lives, err := s.Services.Hosts.Liveness(c.R.Context())
 	if err != nil {
 		return nil, err
 	}

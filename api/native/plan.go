@@ -105,7 +105,7 @@ func (s *server) draftPlan(c *api.Call) error {
 	if b.Consent, err = serverIDs(b.Consent, named); err != nil {
 		return err
 	}
-	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanWish{
+	p, err := s.Services.Hosts.PlanEvacuation(c.R.Context(), compute.PlanRequest{
 		Host: h.ID, Dest: b.Dest, Servers: b.Servers, Consent: b.Consent, ReimageAll: b.ReimageAll, Drain: b.Drain, Parallel: b.Parallel,
 	}, who(c))
 	if err != nil {

@@ -76,9 +76,9 @@ func (s *server) whyNode(c *api.Call) error {
 }
 
 // crew reads the conductors of a group, and the place of a subject's leading job in the group's queue; live are the live conductors.
-func (s *server) crew(ctx context.Context, group string, jobs []job.Job) (record.Crew, []metal.LiveConductor, error) {
+func (s *server) crew(ctx context.Context, group string, jobs []job.Job) (record.Conductors, []metal.LiveConductor, error) {
 	group = strings.ToLower(group)
-	out := record.Crew{Group: group, Owners: map[string]string{}}
+	out := record.Conductors{Group: group, Owners: map[string]string{}}
 	all, err := s.Conductors.Conductors(ctx)
 	if err != nil {
 		return out, nil, err
@@ -201,8 +201,8 @@ func (s *server) whereabouts(ctx context.Context, at *compute.ServerSituation) e
 }
 
 // standing is how a host lives, and the cluster that drives it, if one does.
-func (s *server) standing(ctx context.Context, h *compute.Host) (compute.Life, *compute.Cluster, error) {
-	lives, err := s.Services.Hosts.LivesOf(ctx, []*compute.Host{h})
+func (s *server) standing(ctx context.Context, h *compute.Host) (compute.HostLiveness, *compute.Cluster, error) {
+	lives, err := s.Services.Hosts.LivenessOf(ctx, []*compute.Host{h})
 	if err != nil || h.ClusterID == "" {
 		return lives[h.ID], nil, err
 	}

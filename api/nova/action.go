@@ -49,7 +49,7 @@ var absent = map[string]string{
 
 var rebootTypes = oneOf("HARD", "Hard", "hard", "SOFT", "Soft", "soft")
 
-var rebuildSchema = object(
+var rebuildSchema = objectSchema(
 	prop{name: "imageRef", required: true, rule: uuid}, prop{name: "adminPass", rule: hidden(1024)}, prop{name: "name", rule: named},
 	prop{name: "metadata", rule: metadataSchema}, prop{name: "preserve_ephemeral", rule: boolean}, prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
 	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept}, prop{name: "personality", until: 56, rule: personalitySchema},
@@ -63,18 +63,18 @@ func actions() map[string]action {
 		"os-start": plain(compute.Start), "os-stop": plain(compute.Stop), "pause": plain(compute.Pause), "unpause": plain(compute.Unpause),
 		"suspend": plain(compute.Suspend), "resume": plain(compute.Resume), "unlock": plain(compute.UnlockServer), "unrescue": plain(compute.Unrescue),
 		"forceDelete":    plain(compute.Delete),
-		"reboot":         {need: member, schema: object(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
+		"reboot":         {need: member, schema: objectSchema(prop{name: "type", required: true, rule: rebootTypes}), do: (*call).reboot},
 		"lock":           {need: member, schema: lockRule, do: (*call).lock},
-		"rescue":         {need: member, schema: nullable(object(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
+		"rescue":         {need: member, schema: nullable(objectSchema(prop{name: "adminPass", rule: rescuePassword}, prop{name: "rescue_image_ref", rule: uuid})), do: (*call).rescue},
 		"rebuild":        {need: member, schema: rebuildSchema, do: (*call).rebuild},
 		"evacuate":       {need: admin, schema: evacuateSchema, do: (*call).evacuate},
 		"migrate":        {need: admin, schema: migrateSchema, do: (*call).migrate},
 		"os-migrateLive": {need: admin, schema: migrateLiveSchema, do: (*call).migrateLive},
 		"os-resetState": {
-			need: admin, schema: object(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
+			need: admin, schema: objectSchema(prop{name: "state", required: true, rule: oneOf("active", "error")}), do: (*call).resetState,
 		},
 		"os-getConsoleOutput": {
-			need: member, schema: nullable(object(prop{name: "length", rule: nullable(integer(-1, 1<<31-1))})), do: (*call).consoleOutput,
+			need: member, schema: nullable(objectSchema(prop{name: "length", rule: nullable(integer(-1, 1<<31-1))})), do: (*call).consoleOutput,
 		},
 	}
 }
@@ -84,7 +84,7 @@ func lockRule(at string, v any, minor int) error {
 	if minor < 73 {
 		return nil
 	}
-	return nullable(object(prop{name: "locked_reason", rule: text(1, 255)}))(at, v, minor)
+	return nullable(objectSchema(prop{name: "locked_reason", rule: text(1, 255)}))(at, v, minor)
 }
 
 // rescuePassword takes one line that is not blank; an empty one is chosen.
@@ -139,7 +139,7 @@ var allActions = actions()
 
 func (c *call) reboot(srv *compute.Server, args any) error {
 	kind := compute.Reboot
-	if strings.EqualFold(field(args.(obj), "type"), "hard") {
+	if strings.EqualFold(field(args.(object), "type"), "hard") {
 		kind = compute.RebootHard
 	}
 	return c.ask(srv, compute.Act{Action: kind})
@@ -147,7 +147,7 @@ func (c *call) reboot(srv *compute.Server, args any) error {
 
 func (c *call) lock(srv *compute.Server, args any) error {
 	a := compute.Act{Action: compute.LockServer}
-	if o, ok := args.(obj); ok && c.Minor >= 73 {
+	if o, ok := args.(object); ok && c.Minor >= 73 {
 		a.Reason = field(o, "locked_reason")
 	}
 	return c.ask(srv, a)
@@ -155,7 +155,7 @@ func (c *call) lock(srv *compute.Server, args any) error {
 
 // rescue answers 200 with the password, or with nothing where the rescue system takes none.
 func (c *call) rescue(srv *compute.Server, args any) error {
-	o, _ := args.(obj)
+	o, _ := args.(object)
 	if err := c.mayRescueVolume(srv); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (c *call) rescue(srv *compute.Server, args any) error {
 	case err != nil:
 		return err
 	}
-	answer := obj{}
+	answer := object{}
 	if a.Password != nil && !a.Password.Empty() {
 		answer["adminPass"] = a.Password.Reveal()
 	}
@@ -186,14 +186,14 @@ func (c *call) mayRescueVolume(srv *compute.Server) error {
 	if c.Minor >= 87 || !slices.ContainsFunc(srv.Disks, func(d compute.Disk) bool { return d.BootIndex == 0 && d.VolumeID != "" }) {
 		return nil
 	}
-	if _, err := compute.Allow(srv, compute.Rescue, compute.SoftOff, c.who.Admin); err != nil {
+	if _, err := compute.Allow(srv, compute.Rescue, compute.NovaSemantics, c.who.Admin); err != nil {
 		return err
 	}
 	return problem.Invalidf("Instance %s cannot be rescued: Cannot rescue a volume-backed instance", srv.ID)
 }
 
 func (c *call) rebuild(srv *compute.Server, args any) error {
-	o := args.(obj)
+	o := args.(object)
 	if err := unserved(nil, o); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 	if err != nil {
 		return err
 	}
-	more := obj{}
+	more := object{}
 	if !c.s.NoPasswords {
 		more["adminPass"] = wish.Password.Reveal()
 	}
@@ -244,14 +244,14 @@ func (c *call) rebuild(srv *compute.Server, args any) error {
 
 func (c *call) resetState(srv *compute.Server, args any) error {
 	state := compute.Active
-	if field(args.(obj), "state") == "error" {
+	if field(args.(object), "state") == "error" {
 		state = compute.Errored
 	}
 	return c.ask(srv, compute.Act{Action: compute.ResetState, Reset: state})
 }
 
 func (c *call) consoleOutput(srv *compute.Server, args any) error {
-	o, _ := args.(obj)
+	o, _ := args.(object)
 	lines, ok := intOf(o["length"])
 	if !ok || lines < 0 {
 		lines = 0
@@ -266,5 +266,5 @@ func (c *call) consoleOutput(srv *compute.Server, args any) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"output": text})
+	return c.json(http.StatusOK, object{"output": text})
 }

@@ -108,12 +108,12 @@ func TestRescue(t *testing.T) {
 	if a.body != `{"adminPass":"hush-hush"}` {
 		t.Error(a.body)
 	}
-	o := w.want(200, "GET", "/servers/"+id, "2.1", "").object(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t)
 	if at(o, "server", "status") != "ACTIVE" || at(o, "server", "OS-EXT-STS:task_state") != "rescuing" {
 		t.Error(o)
 	}
 	w.finish(id, compute.Rescued, compute.PowerOn)
-	if o = w.want(200, "GET", "/servers/"+id, "2.1", "").object(t); at(o, "server", "status") != "RESCUE" || at(o, "server", "progress") != nil {
+	if o = w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t); at(o, "server", "status") != "RESCUE" || at(o, "server", "progress") != nil {
 		t.Error(o)
 	}
 	w.want(409, "POST", action, "", `{"rescue": null}`)
@@ -121,7 +121,7 @@ func TestRescue(t *testing.T) {
 	w.finish(id, compute.Active, compute.PowerOn)
 	w.set(id, func(s *compute.Server) { s.Rescue = nil })
 
-	password, _ := w.want(200, "POST", action, "", `{"rescue": null}`).object(t)["adminPass"].(string)
+	password, _ := w.want(200, "POST", action, "", `{"rescue": null}`).objectSchema(t)["adminPass"].(string)
 	if len(password) != 12 || strings.Contains(w.log.String(), password) || strings.Contains(w.log.String(), "hush-hush") {
 		t.Errorf("password %q, log %s", password, w.log)
 	}
@@ -190,11 +190,11 @@ func TestLockReason(t *testing.T) {
 	id := w.active()
 	w.want(400, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"nonsense": 1}}`)
 	w.want(202, "POST", "/servers/"+id+"/action", "2.73", `{"lock": {"locked_reason": "mine"}}`)
-	o := w.want(200, "GET", "/servers/"+id, "2.73", "").object(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.73", "").objectSchema(t)
 	if at(o, "server", "locked") != true || at(o, "server", "locked_reason") != "mine" {
 		t.Error(o)
 	}
-	if l := w.want(200, "GET", "/servers?locked=true", "2.73", "").object(t)["servers"].([]any); len(l) != 1 {
+	if l := w.want(200, "GET", "/servers?locked=true", "2.73", "").objectSchema(t)["servers"].([]any); len(l) != 1 {
 		t.Error(l)
 	}
 	w.want(409, "DELETE", "/servers/"+id, "", "")
@@ -220,7 +220,7 @@ func TestRebuild(t *testing.T) {
 	w := newWorld(t)
 	id := w.active()
 	a := w.want(202, "POST", "/servers/"+id+"/action", "2.57", `{"rebuild": {"imageRef": "`+imageOne+`", "name": "new", "metadata": {"k": "v"}, "user_data": "aGk="}}`)
-	o := a.object(t)
+	o := a.objectSchema(t)
 	if at(o, "server", "status") != "REBUILD" || at(o, "server", "name") != "new" || at(o, "server", "metadata", "k") != "v" || at(o, "server", "user_data") != "aGk=" || at(o, "server", "adminPass") == nil {
 		t.Error(a.body)
 	}
@@ -248,7 +248,7 @@ func TestAttachments(t *testing.T) {
 	w.must(w.services.Volumes.Create(t.Context(), v, record.Asker{}))
 	all := "/servers/" + id + "/os-volume_attachments"
 	body := `{"volumeAttachment": {"volumeId": "` + v.ID + `"}}`
-	o := w.want(200, "POST", all, "2.1", body).object(t)
+	o := w.want(200, "POST", all, "2.1", body).objectSchema(t)
 	if at(o, "volumeAttachment", "volumeId") != v.ID || at(o, "volumeAttachment", "serverId") != id || !strings.HasPrefix(at(o, "volumeAttachment", "device").(string), "/dev/") {
 		t.Error(o)
 	}
@@ -260,11 +260,11 @@ func TestAttachments(t *testing.T) {
 	})
 	_, err := w.services.Volumes.Update(t.Context(), v.ID, record.Asker{}, func(v *compute.Volume) error { v.Status = compute.VolumeInUse; return nil })
 	w.must(err)
-	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").object(t)
+	o = w.want(200, "GET", all+"/"+v.ID, "2.79", "").objectSchema(t)
 	if _, ok := at(o, "volumeAttachment").(map[string]any)["delete_on_termination"]; !ok {
 		t.Error(o)
 	}
-	if l := w.want(200, "GET", all, "2.1", "").object(t)["volumeAttachments"].([]any); len(l) != 1 {
+	if l := w.want(200, "GET", all, "2.1", "").objectSchema(t)["volumeAttachments"].([]any); len(l) != 1 {
 		t.Error(l)
 	}
 	w.want(404, "GET", all+"/"+nothing, "", "")
@@ -280,16 +280,16 @@ func TestInstanceActions(t *testing.T) {
 	id := w.active()
 	a := w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
 	request := a.header.Get("Openstack-Request-Id")
-	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").object(t)["instanceActions"].([]any)
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").objectSchema(t)["instanceActions"].([]any)
 	if len(l) != 2 || at(l[0], "action") != "stop" || at(l[1], "action") != "create" || at(l[0], "request_id") != request || at(l[0], "user_id") != "ann" {
 		t.Fatal(l)
 	}
-	o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.62", "").object(t)
+	o := w.want(200, "GET", "/servers/"+id+"/os-instance-actions/"+request, "2.62", "").objectSchema(t)
 	if at(o, "instanceAction", "request_id") != request || at(o, "instanceAction", "events") == nil {
 		t.Error(o)
 	}
 	w.want(404, "GET", "/servers/"+id+"/os-instance-actions/req-x", "", "")
-	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").object(t)
+	o = w.want(200, "GET", "/servers/"+id+"/os-instance-actions?limit=1", "2.58", "").objectSchema(t)
 	if len(o["instanceActions"].([]any)) != 1 || o["links"] == nil {
 		t.Error(o)
 	}
@@ -308,7 +308,7 @@ func TestInstanceActionsOfALongTimeline(t *testing.T) {
 		return nil
 	}))
 	w.want(202, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
-	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").object(t)["instanceActions"].([]any)
+	l := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.58", "").objectSchema(t)["instanceActions"].([]any)
 	if len(l) != 1 || at(l[0], "action") != "stop" {
 		t.Error(l)
 	}
@@ -320,7 +320,7 @@ func TestConsole(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	told := make(chan error, 1)
 	go func() { told <- w.tellConsole(ctx, "login: ") }()
-	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).object(t)
+	o := w.want(200, "POST", "/servers/"+id+"/action", "", `{"os-getConsoleOutput": {"length": 10}}`).objectSchema(t)
 	stop()
 	if err := <-told; err != nil || o["output"] != "login: " {
 		t.Errorf("%v, %v", o, err)

@@ -22,8 +22,8 @@ func (s *server) attachmentRoutes() []route {
 }
 
 // attachment is a volume as it is attached to a server.
-func (c *call) attachment(srv *compute.Server, d *compute.Disk) obj {
-	o := obj{"volumeId": d.VolumeID, "serverId": srv.ID, "device": "/dev/" + d.Name, "id": d.VolumeID}
+func (c *call) attachment(srv *compute.Server, d *compute.Disk) object {
+	o := object{"volumeId": d.VolumeID, "serverId": srv.ID, "device": "/dev/" + d.Name, "id": d.VolumeID}
 	if c.Minor >= 70 {
 		o["tag"] = nil
 	}
@@ -49,7 +49,7 @@ func (c *call) listAttachments() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for i := range srv.Disks {
 		if srv.Disks[i].VolumeID == "" {
 			continue
@@ -58,7 +58,7 @@ func (c *call) listAttachments() error {
 			out = append(out, c.attachment(srv, &srv.Disks[i]))
 		}
 	}
-	return c.json(http.StatusOK, obj{"volumeAttachments": out})
+	return c.json(http.StatusOK, object{"volumeAttachments": out})
 }
 
 // attached finds the volume that the path names among the server's disks.
@@ -81,10 +81,10 @@ func (c *call) getAttachment() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"volumeAttachment": c.attachment(srv, d)})
+	return c.json(http.StatusOK, object{"volumeAttachment": c.attachment(srv, d)})
 }
 
-var attachSchema = object(
+var attachSchema = objectSchema(
 	prop{name: "volumeId", required: true, rule: uuid}, prop{name: "device", rule: nullable(text(0, 255))}, prop{name: "tag", since: 49, rule: nullable(tagRule)},
 	prop{name: "delete_on_termination", since: 79, rule: nullable(boolean)},
 )
@@ -111,7 +111,7 @@ func (c *call) attach() error {
 	if at := slices.IndexFunc(after.Disks, func(d compute.Disk) bool { return d.VolumeID == id }); at >= 0 {
 		d = &after.Disks[at]
 	}
-	return c.json(http.StatusOK, obj{"volumeAttachment": c.attachment(after, d)})
+	return c.json(http.StatusOK, object{"volumeAttachment": c.attachment(after, d)})
 }
 
 // updateAttachment refuses: volumes are not swapped below a running server.

@@ -126,7 +126,7 @@ func (c *call) body(key string, schema rule) (map[string]any, error) {
 	if key == "" {
 		return o, schema("body", o, c.Minor)
 	}
-	if err := object(prop{name: key, required: true, rule: schema})("body", o, c.Minor); err != nil {
+	if err := objectSchema(prop{name: key, required: true, rule: schema})("body", o, c.Minor); err != nil {
 		return nil, err
 	}
 	inner, _ := o[key].(map[string]any)
@@ -201,8 +201,8 @@ func (c *call) raw(status int, body []byte) error {
 	return nil
 }
 
-// obj is a JSON object of an answer.
-type obj = map[string]any
+// object is a JSON object of an answer.
+type object = map[string]any
 
 func (c *call) json(status int, v any) error {
 	b, err := json.Marshal(v)

@@ -30,11 +30,11 @@ var (
 		}
 		return text(1, 255)(at, v, minor)
 	}
-	networkSchema = object(
+	networkSchema = objectSchema(
 		prop{name: "uuid", rule: nullable(text(1, 255))}, prop{name: "fixed_ip", rule: nullable(address)}, prop{name: "port", rule: nullable(uuid)},
 		prop{name: "tag", since: 32, until: 36, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
 	)
-	diskSchema = object(
+	diskSchema = objectSchema(
 		prop{name: "source_type", required: true, rule: oneOf("volume", "image", "snapshot", "blank")},
 		prop{name: "destination_type", rule: oneOf("local", "volume")},
 		prop{name: "uuid", rule: nullable(uuidOrNothing)}, prop{name: "image_id", rule: uuid}, prop{name: "volume_id", rule: uuid}, prop{name: "snapshot_id", rule: uuid},
@@ -45,7 +45,7 @@ var (
 		prop{name: "tag", since: 32, until: 32, rule: tagRule}, prop{name: "tag", since: 42, rule: tagRule},
 		prop{name: "volume_type", since: 67, rule: nullable(text(0, 255))},
 	)
-	personalitySchema = list(0, 1000, object(prop{name: "path", rule: text(1, 255)}, prop{name: "contents", rule: hidden(1 << 20)}))
+	personalitySchema = list(0, 1000, objectSchema(prop{name: "path", rule: text(1, 255)}, prop{name: "contents", rule: hidden(1 << 20)}))
 	certificates      = nullable(unique(list(1, 50, text(1, 255))))
 	userData          = nullable(func(at string, v any, minor int) error {
 		if err := hidden(maxUserData)(at, v, minor); err != nil {
@@ -58,7 +58,7 @@ var (
 	})
 	hints = openObject()
 
-	serverSchema = object(
+	serverSchema = objectSchema(
 		prop{name: "name", required: true, rule: named},
 		prop{name: "flavorRef", required: true, rule: flavorRef},
 		prop{name: "imageRef", rule: imageRef},
@@ -72,7 +72,7 @@ var (
 		prop{name: "user_data", rule: userData},
 		prop{name: "config_drive", rule: nullable(boolOrNothing)},
 		prop{name: "availability_zone", rule: nullable(text(1, 255))},
-		prop{name: "security_groups", rule: list(0, 64, object(prop{name: "name", rule: text(1, 255)}))},
+		prop{name: "security_groups", rule: list(0, 64, objectSchema(prop{name: "name", rule: text(1, 255)}))},
 		prop{name: "min_count", rule: integer(1, maxServers)}, prop{name: "max_count", rule: integer(1, maxServers)},
 		prop{name: "return_reservation_id", rule: boolean},
 		prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
@@ -83,7 +83,7 @@ var (
 		prop{name: "trusted_image_certificates", since: 63, rule: certificates},
 		prop{name: "host", since: 74, rule: text(1, 255)}, prop{name: "hypervisor_hostname", since: 74, rule: text(1, 255)},
 	)
-	createSchema = object(
+	createSchema = objectSchema(
 		prop{name: "server", required: true, rule: serverSchema},
 		prop{name: "os:scheduler_hints", rule: hints}, prop{name: "OS-SCH-HNT:scheduler_hints", rule: hints},
 	)
@@ -115,7 +115,7 @@ func (c *call) createServers() error {
 	if err != nil {
 		return err
 	}
-	body := outer["server"].(obj)
+	body := outer["server"].(object)
 	if err := unserved(outer, body); err != nil {
 		return err
 	}
@@ -158,9 +158,9 @@ func (c *call) createServers() error {
 
 // unserved refuses what would be lost without a word. An empty list and the security group "default", which some clients send by
 // themselves, ask for nothing.
-func unserved(outer, body obj) error {
+func unserved(outer, body object) error {
 	for _, key := range []string{"os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"} {
-		asked, _ := outer[key].(obj)
+		asked, _ := outer[key].(object)
 		for _, hint := range slices.Sorted(maps.Keys(asked)) {
 			if empty(asked[hint]) {
 				continue
@@ -193,24 +193,24 @@ func empty(v any) bool {
 		return v == ""
 	case []any:
 		return len(v) == 0
-	case obj:
+	case object:
 		return len(v) == 0
 	}
 	return false
 }
 
-func listOf(v any) []obj {
+func listOf(v any) []object {
 	l, _ := v.([]any)
-	out := make([]obj, 0, len(l))
+	out := make([]object, 0, len(l))
 	for _, e := range l {
-		if o, ok := e.(obj); ok {
+		if o, ok := e.(object); ok {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-func (c *call) wishFlavor(wish *compute.Creation, body obj) error {
+func (c *call) wishFlavor(wish *compute.Creation, body object) error {
 	ref := field(body, "flavorRef")
 	if n, ok := body["flavorRef"].(float64); ok {
 		ref = fmt.Sprint(int(n))
@@ -227,7 +227,7 @@ func (c *call) wishFlavor(wish *compute.Creation, body obj) error {
 }
 
 // wishHost reads where the server must be: a host by name, or in the old form ZONE:HOST.
-func (c *call) wishHost(wish *compute.Creation, body obj) error {
+func (c *call) wishHost(wish *compute.Creation, body object) error {
 	wish.Host = field(body, "host")
 	if wish.Host == "" {
 		wish.Host = field(body, "hypervisor_hostname")
@@ -256,7 +256,7 @@ func (c *call) wishHost(wish *compute.Creation, body obj) error {
 	return nil
 }
 
-func wishCount(wish *compute.Creation, body obj) error {
+func wishCount(wish *compute.Creation, body object) error {
 	least, most := 1, 1
 	if n, ok := intOf(body["min_count"]); ok {
 		least, most = n, n
@@ -272,7 +272,7 @@ func wishCount(wish *compute.Creation, body obj) error {
 }
 
 // wishNetworks reads "auto", "none" or a list; an empty list is "auto", as in Nova.
-func (c *call) wishNetworks(v any) ([]compute.NetworkWish, error) {
+func (c *call) wishNetworks(v any) ([]compute.NetworkRequest, error) {
 	if v == "none" {
 		return nil, nil
 	}
@@ -280,7 +280,7 @@ func (c *call) wishNetworks(v any) ([]compute.NetworkWish, error) {
 	if len(wanted) == 0 {
 		return c.onlyNetwork()
 	}
-	out := make([]compute.NetworkWish, 0, len(wanted))
+	out := make([]compute.NetworkRequest, 0, len(wanted))
 	for _, n := range wanted {
 		id := field(n, "uuid")
 		switch {
@@ -294,13 +294,13 @@ func (c *call) wishNetworks(v any) ([]compute.NetworkWish, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		out = append(out, compute.NetworkWish{Network: id, Address: field(n, "fixed_ip")})
+		out = append(out, compute.NetworkRequest{Network: id, Address: field(n, "fixed_ip")})
 	}
 	return out, nil
 }
 
 // onlyNetwork is the network that a server gets where its user names none: the only one there is, if there is one.
-func (c *call) onlyNetwork() ([]compute.NetworkWish, error) {
+func (c *call) onlyNetwork() ([]compute.NetworkRequest, error) {
 	all, err := c.s.Services.Networks.List(c.R.Context(), compute.NetworkFilter{Project: c.who.Project}, record.Page{Limit: 2})
 	switch {
 	case err != nil, len(all) == 0:
@@ -308,11 +308,11 @@ func (c *call) onlyNetwork() ([]compute.NetworkWish, error) {
 	case len(all) > 1:
 		return nil, problem.Conflictf("Multiple possible networks found, use a Network ID to be more specific.")
 	}
-	return []compute.NetworkWish{{Network: all[0].ID}}, nil
+	return []compute.NetworkRequest{{Network: all[0].ID}}, nil
 }
 
 // wishDisks reads the block device mapping. The disk that an image is copied to is the flavor's own, so it is none beside it.
-func wishDisks(wish *compute.Creation, mapping []obj) error {
+func wishDisks(wish *compute.Creation, mapping []object) error {
 	invalid := func(format string, args ...any) error {
 		return problem.Invalidf("Block Device Mapping is Invalid: %s", fmt.Sprintf(format, args...))
 	}
@@ -330,7 +330,7 @@ func wishDisks(wish *compute.Creation, mapping []obj) error {
 		case source == "volume" && destination == "local":
 			return invalid("Mapping volume to local is not supported.")
 		case source == "volume":
-			wish.Disks = append(wish.Disks, compute.DiskWish{VolumeID: id, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: keep})
+			wish.Disks = append(wish.Disks, compute.DiskRequest{VolumeID: id, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: keep})
 		case source == "image" && destination == "local" && index == 0 && (wish.Image == "" || wish.Image == id):
 			wish.Image = id
 		case source == "image" && destination == "local":
@@ -342,7 +342,7 @@ func wishDisks(wish *compute.Creation, mapping []obj) error {
 			if field(m, "guest_format") == "swap" { // of swap disks it is in MiB
 				size = (size + 1023) / 1024
 			}
-			wish.Disks = append(wish.Disks, compute.DiskWish{SizeGiB: size, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: true})
+			wish.Disks = append(wish.Disks, compute.DiskRequest{SizeGiB: size, BootIndex: index, Device: field(m, "device_name"), DeleteOnTermination: true})
 		default:
 			return invalid("volumes are not made from %s sources here; name one that exists", source)
 		}
@@ -361,7 +361,7 @@ func wishDisks(wish *compute.Creation, mapping []obj) error {
 	return nil
 }
 
-func bootable(disks []compute.DiskWish) bool {
+func bootable(disks []compute.DiskRequest) bool {
 	for _, d := range disks {
 		if d.BootIndex == 0 && d.VolumeID != "" {
 			return true
@@ -396,25 +396,25 @@ func (c *call) creationError(err error, wish *compute.Creation) error {
 }
 
 // created answers with what a client needs to find its server again.
-func (c *call) created(made []*compute.Server, wish *compute.Creation, body obj) error {
+func (c *call) created(made []*compute.Server, wish *compute.Creation, body object) error {
 	if wanted, _ := boolOf(body["return_reservation_id"]); wanted {
-		return c.json(http.StatusAccepted, obj{"reservation_id": reservation(made[0].ID)})
+		return c.json(http.StatusAccepted, object{"reservation_id": reservation(made[0].ID)})
 	}
 	srv := made[0]
-	answer := obj{
+	answer := object{
 		"id": srv.ID, "links": c.links("/servers/" + srv.ID), "OS-DCF:diskConfig": "MANUAL", "security_groups": namesOf(srv.SecurityGroups),
 	}
 	if !c.s.NoPasswords {
 		answer["adminPass"] = wish.Password.Reveal()
 	}
 	c.W.Header().Set("Location", c.base+"/servers/"+srv.ID)
-	return c.json(http.StatusAccepted, obj{"server": answer})
+	return c.json(http.StatusAccepted, object{"server": answer})
 }
 
-func namesOf(words []string) []obj {
-	out := []obj{}
+func namesOf(words []string) []object {
+	out := []object{}
 	for _, w := range words {
-		out = append(out, obj{"name": w})
+		out = append(out, object{"name": w})
 	}
 	return out
 }

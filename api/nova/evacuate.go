@@ -10,7 +10,7 @@ import (
 
 // evacuateSchema is that of every microversion. What a later one left out is refused there as anything unknown is: who still says
 // that the storage is shared must not believe that it was heard.
-var evacuateSchema = object(
+var evacuateSchema = objectSchema(
 	prop{name: "host", rule: text(1, 255)},
 	prop{name: "adminPass", rule: hidden(1024)},
 	prop{name: "onSharedStorage", until: 13, required: true, rule: boolean},
@@ -19,10 +19,10 @@ var evacuateSchema = object(
 
 // evacuate moves a server away from a host that is down. It answers 200, until 2.13 with the password.
 func (c *call) evacuate(srv *compute.Server, args any) error {
-	o := args.(obj)
+	o := args.(object)
 	shared, _ := boolOf(o["onSharedStorage"])
 	force, _ := boolOf(o["force"])
-	wish := compute.MoveWish{DestHost: field(o, "host"), Force: force, OnSharedStorage: shared}
+	wish := compute.MoveRequest{DestHost: field(o, "host"), Force: force, OnSharedStorage: shared}
 	switch {
 	case shared && field(o, "adminPass") != "":
 		return problem.Invalidf("admin password can't be changed on existing disk")
@@ -44,9 +44,9 @@ func (c *call) evacuate(srv *compute.Server, args any) error {
 	case c.Minor >= 14 || c.s.NoPasswords:
 		return c.Empty(http.StatusOK)
 	case move.Disposition != compute.Reimage: // nothing was set: what it has, it keeps
-		return c.json(http.StatusOK, obj{"adminPass": nil})
+		return c.json(http.StatusOK, object{"adminPass": nil})
 	}
-	return c.json(http.StatusOK, obj{"adminPass": orNil(password.Reveal())})
+	return c.json(http.StatusOK, object{"adminPass": orNil(password.Reveal())})
 }
 
 // evacuated is the password of a system that may have to be made anew: one that nobody is told is not chosen.
@@ -64,10 +64,10 @@ var (
 		if minor < 56 {
 			return nil // there was nothing to ask for, and nothing was looked at
 		}
-		return nullable(object(prop{name: "host", rule: nullable(text(1, 255))}))(at, v, minor)
+		return nullable(objectSchema(prop{name: "host", rule: nullable(text(1, 255))}))(at, v, minor)
 	}
 	blocks            = oneOf("auto")
-	migrateLiveSchema = object(
+	migrateLiveSchema = objectSchema(
 		prop{name: "host", required: true, rule: nullable(text(1, 255))},
 		prop{name: "block_migration", required: true, rule: func(at string, v any, minor int) error {
 			if _, ok := v.(string); ok && minor >= 25 && blocks(at, v, minor) == nil {
@@ -82,8 +82,8 @@ var (
 
 // migrate moves a server whose host lives: off, elsewhere, on again.
 func (c *call) migrate(srv *compute.Server, args any) error {
-	o, _ := args.(obj)
-	wish := compute.MigrationWish{}
+	o, _ := args.(object)
+	wish := compute.MigrationRequest{}
 	if c.Minor >= 56 {
 		wish.DestHost = field(o, "host")
 	}
@@ -92,8 +92,8 @@ func (c *call) migrate(srv *compute.Server, args any) error {
 
 // migrateLive moves a server while it runs. Whether its disks are copied follows from where they lie, whatever block_migration says.
 func (c *call) migrateLive(srv *compute.Server, args any) error {
-	o := args.(obj)
-	wish := compute.MigrationWish{DestHost: field(o, "host"), Live: true}
+	o := args.(object)
+	wish := compute.MigrationRequest{DestHost: field(o, "host"), Live: true}
 	force, _ := boolOf(o["force"])
 	if force && wish.DestHost == "" {
 		return problem.Invalidf("Can't force to a non-provided destination")
@@ -102,7 +102,7 @@ func (c *call) migrateLive(srv *compute.Server, args any) error {
 	return c.moveAway(srv, wish)
 }
 
-func (c *call) moveAway(srv *compute.Server, wish compute.MigrationWish) error {
+func (c *call) moveAway(srv *compute.Server, wish compute.MigrationRequest) error {
 	_, err := c.s.Services.Servers.Migrate(c.R.Context(), srv.ID, wish, c.who)
 	switch {
 	case problem.Is(err, problem.NotFound) && wish.DestHost != "": // the path itself was found

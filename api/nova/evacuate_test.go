@@ -93,17 +93,17 @@ func TestEvacuate(t *testing.T) {
 		if before, after, found := strings.Cut(c.answer, "?"); a.body != c.answer && !(found && strings.HasPrefix(a.body, before) && strings.HasSuffix(a.body, after) && len(a.body) == len(c.answer)+11) {
 			t.Errorf("%+v: %q", c, a.body)
 		}
-		srv := w.want(200, "GET", "/servers/"+id, "2.88", "").object(t)
+		srv := w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t)
 		if at(srv, "server", "status") != "REBUILD" || at(srv, "server", "OS-EXT-STS:task_state") != "rebuilding" || at(srv, "server", "OS-EXT-SRV-ATTR:host") != "rack1" {
 			t.Errorf("%+v: %v", c, srv)
 		}
-		moves := w.want(200, "GET", "/os-migrations?status=accepted&source_compute=rack1", "2.80", "").object(t)["migrations"].([]any)
+		moves := w.want(200, "GET", "/os-migrations?status=accepted&source_compute=rack1", "2.80", "").objectSchema(t)["migrations"].([]any)
 		if len(moves) != 1 || at(moves[0], "instance_uuid") != id || at(moves[0], "migration_type") != "evacuation" {
 			t.Errorf("%+v: %v", c, moves)
 		}
 		w.says(409, "POST", "/servers/"+id+"/action", "2.88", `{"evacuate": {}}`, "")
 		w.says(409, "DELETE", "/os-services/"+hostOne, "2.53", "", "has servers")
-		acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").object(t)["instanceActions"].([]any)
+		acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").objectSchema(t)["instanceActions"].([]any)
 		if at(acts[0], "action") != "evacuate" {
 			t.Errorf("%+v: %v", c, acts)
 		}
@@ -126,7 +126,7 @@ func TestOnSharedStorageRefusesToReimage(t *testing.T) {
 		if after := w.want(200, "GET", "/servers/"+id, "2.88", "").body; after != before {
 			t.Errorf("%s changed the server:\n%s\n%s", body, before, after)
 		}
-		if moves := w.want(200, "GET", "/os-migrations", "2.80", "").object(t)["migrations"].([]any); len(moves) != 0 {
+		if moves := w.want(200, "GET", "/os-migrations", "2.80", "").objectSchema(t)["migrations"].([]any); len(moves) != 0 {
 			t.Errorf("%s: there are moves: %v", body, moves)
 		}
 		w.want(200, "POST", "/servers/"+id+"/action", "2.13", `{"evacuate": {"onSharedStorage": false}}`)
@@ -141,17 +141,17 @@ func TestAFencedHostIsDown(t *testing.T) {
 	w.fence()
 	w.as(boss)
 	for path, key := range map[string]string{"/os-services?host=rack1": "services", "/os-hypervisors?limit=1": "hypervisors"} {
-		all := w.want(200, "GET", path, "2.53", "").object(t)[key].([]any)
+		all := w.want(200, "GET", path, "2.53", "").objectSchema(t)[key].([]any)
 		if len(all) != 1 || at(all[0], "state") != "down" {
 			t.Errorf("%s: %v", path, all)
 		}
 	}
-	if srv := w.want(200, "GET", "/servers/"+id, "2.16", "").object(t); at(srv, "server", "host_status") != "DOWN" {
+	if srv := w.want(200, "GET", "/servers/"+id, "2.16", "").objectSchema(t); at(srv, "server", "host_status") != "DOWN" {
 		t.Error(srv)
 	}
 	w.says(409, "DELETE", "/os-services/"+hostTwo, "2.53", "", "goes on")
 	put := "/os-services/" + hostOne
-	if s := w.want(200, "PUT", put, "2.53", `{"forced_down": true}`).object(t); at(s, "service", "state") != "down" || at(s, "service", "forced_down") != true {
+	if s := w.want(200, "PUT", put, "2.53", `{"forced_down": true}`).objectSchema(t); at(s, "service", "state") != "down" || at(s, "service", "forced_down") != true {
 		t.Error(s)
 	}
 	w.says(400, "PUT", put, "2.53", `{"forced_down": false}`, "rack1")
@@ -202,10 +202,10 @@ func TestMigrateShapes(t *testing.T) {
 		w.says(400, "POST", path, bad.version, bad.body, bad.words)
 	}
 	w.want(202, "POST", path, "2.56", `{"migrate": {"host": "rack2"}}`)
-	if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").object(t); at(srv, "server", "status") != "MIGRATING" || at(srv, "server", "OS-EXT-STS:task_state") != "migrating" {
+	if srv := w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t); at(srv, "server", "status") != "MIGRATING" || at(srv, "server", "OS-EXT-STS:task_state") != "migrating" {
 		t.Error(srv)
 	}
-	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").object(t)["instanceActions"].([]any)
+	acts := w.want(200, "GET", "/servers/"+id+"/os-instance-actions", "2.88", "").objectSchema(t)["instanceActions"].([]any)
 	if at(acts[0], "action") != "live-migration" { // by migrate as well: it runs, and nobody shall notice
 		t.Error(acts)
 	}

@@ -52,12 +52,12 @@ func (c *call) flavorNamed(ref string) (*compute.Flavor, error) {
 
 func (c *call) flavor() (*compute.Flavor, error) { return c.flavorNamed(c.Arg("flavor")) }
 
-func (c *call) flavorView(f *compute.Flavor) obj {
+func (c *call) flavorView(f *compute.Flavor) object {
 	var swap any = f.Swap
 	if f.Swap == 0 && c.Minor < 75 {
 		swap = ""
 	}
-	o := obj{
+	o := object{
 		"id": f.Ref, "name": f.Name, "ram": f.RAM, "disk": f.Disk, "swap": swap, "OS-FLV-EXT-DATA:ephemeral": f.Ephemeral,
 		"OS-FLV-DISABLED:disabled": f.Disabled, "vcpus": f.VCPUs, "os-flavor-access:is_public": f.Public, "rxtx_factor": 1.0,
 		"links": c.links("/flavors/" + f.Ref),
@@ -96,19 +96,19 @@ func (c *call) flavorList(path string, detail bool) error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, one := range all {
 		if detail {
 			out = append(out, c.flavorView(one))
 			continue
 		}
-		o := obj{"id": one.Ref, "name": one.Name, "links": c.links("/flavors/" + one.Ref)}
+		o := object{"id": one.Ref, "name": one.Name, "links": c.links("/flavors/" + one.Ref)}
 		if c.Minor >= 55 {
 			o["description"] = orNil(one.Description)
 		}
 		out = append(out, o)
 	}
-	answer := obj{"flavors": out}
+	answer := object{"flavors": out}
 	if len(all) > 0 {
 		if next := c.next(path, len(all), p.Limit, all[len(all)-1].Ref); next != nil {
 			answer["flavors_links"] = next
@@ -165,12 +165,12 @@ func (c *call) getFlavor() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
 }
 
 const maxInt = 1<<31 - 1
 
-var flavorSchema = object(
+var flavorSchema = objectSchema(
 	prop{name: "name", required: true, rule: named},
 	prop{name: "id", rule: nullable(flavorID)}, prop{name: "flavorid", rule: nullable(flavorID)},
 	prop{name: "ram", required: true, rule: integer(1, maxInt)}, prop{name: "vcpus", required: true, rule: integer(1, maxInt)},
@@ -208,11 +208,11 @@ func (c *call) createFlavor() error {
 	if err := c.s.Services.Flavors.Create(c.R.Context(), f, c.who.Asker); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
 }
 
 func (c *call) updateFlavor() error {
-	body, err := c.body("flavor", object(prop{name: "description", required: true, rule: nullable(text(0, 65535))}))
+	body, err := c.body("flavor", objectSchema(prop{name: "description", required: true, rule: nullable(text(0, 65535))}))
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (c *call) updateFlavor() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"flavor": c.flavorView(f)})
+	return c.json(http.StatusOK, object{"flavor": c.flavorView(f)})
 }
 
 func (c *call) editFlavor(edit func(*compute.Flavor) error) (*compute.Flavor, error) {
@@ -251,7 +251,7 @@ func (c *call) listFlavorAccess() error {
 	if f.Public {
 		return problem.NotFoundf("Access list not available for public flavors.")
 	}
-	return c.json(http.StatusOK, obj{"flavor_access": []any{}})
+	return c.json(http.StatusOK, object{"flavor_access": []any{}})
 }
 
 func (c *call) listSpecs() error {
@@ -259,7 +259,7 @@ func (c *call) listSpecs() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
+	return c.json(http.StatusOK, object{"extra_specs": mapOrEmpty(f.ExtraSpecs)})
 }
 
 func (c *call) addSpecs() error {
@@ -275,7 +275,7 @@ func (c *call) addSpecs() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"extra_specs": f.ExtraSpecs})
+	return c.json(http.StatusOK, object{"extra_specs": f.ExtraSpecs})
 }
 
 func (c *call) getSpec() error {
@@ -288,7 +288,7 @@ func (c *call) getSpec() error {
 	if !ok {
 		return noSpec(f, key)
 	}
-	return c.json(http.StatusOK, obj{key: value})
+	return c.json(http.StatusOK, object{key: value})
 }
 
 func noSpec(f *compute.Flavor, key string) error {
@@ -313,7 +313,7 @@ func (c *call) setSpec() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{key: value})
+	return c.json(http.StatusOK, object{key: value})
 }
 
 func (c *call) removeSpec() error {

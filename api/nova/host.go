@@ -46,7 +46,7 @@ func (s *server) hostRoutes() []route {
 // living is a host with what is known of its life.
 type living struct {
 	*compute.Host
-	compute.Life
+	compute.HostLiveness
 }
 
 func (l *living) state() string {
@@ -69,7 +69,7 @@ func (c *call) hosts(p record.Page) ([]living, error) {
 	if err != nil {
 		return nil, err
 	}
-	lives, err := c.s.Services.Hosts.Lives(c.R.Context())
+	lives, err := c.s.Services.Hosts.Liveness(c.R.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +105,12 @@ func (c *call) hostNamed(id string) (found *living, err error) {
 	return nil, nil
 }
 
-func (c *call) serviceView(h *living) obj {
+func (c *call) serviceView(h *living) object {
 	changed := h.RenewedAt
 	if changed.IsZero() {
 		changed = h.UpdatedAt
 	}
-	o := obj{
+	o := object{
 		"id": c.hostID(h.Host), "binary": binary, "host": h.Name, "zone": zoneOf(h.Zone), "status": h.status(), "state": h.state(),
 		"disabled_reason": orNil(h.DisabledReason), "updated_at": moment(changed),
 	}
@@ -124,9 +124,9 @@ func (c *call) listServices() error {
 	if err := c.only(75, "host", "binary"); err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	if b := c.Query.Get("binary"); b != "" && b != binary {
-		return c.json(http.StatusOK, obj{"services": out})
+		return c.json(http.StatusOK, object{"services": out})
 	}
 	all, err := c.hosts(record.Page{})
 	if err != nil {
@@ -137,16 +137,16 @@ func (c *call) listServices() error {
 			out = append(out, c.serviceView(&all[i]))
 		}
 	}
-	return c.json(http.StatusOK, obj{"services": out})
+	return c.json(http.StatusOK, object{"services": out})
 }
 
 var (
-	oldServiceSchema = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)})
-	reasonSchema     = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
+	oldServiceSchema = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)})
+	reasonSchema     = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
 		prop{name: "disabled_reason", required: true, rule: text(1, 255)})
-	forceDownSchema = object(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
+	forceDownSchema = objectSchema(prop{name: "host", required: true, rule: text(1, 255)}, prop{name: "binary", required: true, rule: text(1, 255)},
 		prop{name: "forced_down", required: true, rule: boolean})
-	serviceSchema = object(prop{name: "status", rule: oneOf("enabled", "disabled")}, prop{name: "disabled_reason", rule: text(1, 255)},
+	serviceSchema = objectSchema(prop{name: "status", rule: oneOf("enabled", "disabled")}, prop{name: "disabled_reason", rule: text(1, 255)},
 		prop{name: "forced_down", rule: boolean})
 )
 
@@ -172,7 +172,7 @@ func (c *call) oldUpdateService() error {
 	if err != nil {
 		return err
 	}
-	off, none, answer := verb != "enable", "", obj{"host": name, "binary": binary}
+	off, none, answer := verb != "enable", "", object{"host": name, "binary": binary}
 	change := compute.Service{Disabled: &off, Reason: &none}
 	switch verb {
 	case "disable-log-reason":
@@ -192,7 +192,7 @@ func (c *call) oldUpdateService() error {
 	if _, err := c.s.Services.Hosts.SetService(c.R.Context(), h.ID, change, c.who.Asker); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"service": answer})
+	return c.json(http.StatusOK, object{"service": answer})
 }
 
 func (c *call) serviceHost(name, which string) (*compute.Host, error) {
@@ -243,11 +243,11 @@ func (c *call) updateService() error {
 	if err != nil {
 		return err
 	}
-	lives, err := c.s.Services.Hosts.Lives(c.R.Context())
+	lives, err := c.s.Services.Hosts.Liveness(c.R.Context())
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"service": c.serviceView(&living{after, lives[after.ID]})})
+	return c.json(http.StatusOK, object{"service": c.serviceView(&living{after, lives[after.ID]})})
 }
 
 // service finds the host that the path names as a service.
@@ -289,8 +289,8 @@ func (c *call) zones() (names []string, byZone map[string][]living, err error) {
 	return names, byZone, nil
 }
 
-func available(hosts []living) obj {
-	return obj{"available": slices.ContainsFunc(hosts, func(h living) bool { return !h.Disabled })}
+func available(hosts []living) object {
+	return object{"available": slices.ContainsFunc(hosts, func(h living) bool { return !h.Disabled })}
 }
 
 func (c *call) listZones() error {
@@ -298,11 +298,11 @@ func (c *call) listZones() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, name := range names {
-		out = append(out, obj{"zoneName": name, "zoneState": available(hosts[name]), "hosts": nil})
+		out = append(out, object{"zoneName": name, "zoneState": available(hosts[name]), "hosts": nil})
 	}
-	return c.json(http.StatusOK, obj{"availabilityZoneInfo": out})
+	return c.json(http.StatusOK, object{"availabilityZoneInfo": out})
 }
 
 func (c *call) detailZones() error {
@@ -310,14 +310,14 @@ func (c *call) detailZones() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, name := range names {
-		hosts := obj{}
+		hosts := object{}
 		for i := range byZone[name] {
 			h := &byZone[name][i]
-			hosts[h.Name] = obj{binary: obj{"active": !h.Disabled, "available": h.state() == "up", "updated_at": moment(h.RenewedAt)}}
+			hosts[h.Name] = object{binary: object{"active": !h.Disabled, "available": h.state() == "up", "updated_at": moment(h.RenewedAt)}}
 		}
-		out = append(out, obj{"zoneName": name, "zoneState": available(byZone[name]), "hosts": hosts})
+		out = append(out, object{"zoneName": name, "zoneState": available(byZone[name]), "hosts": hosts})
 	}
-	return c.json(http.StatusOK, obj{"availabilityZoneInfo": out})
+	return c.json(http.StatusOK, object{"availabilityZoneInfo": out})
 }

@@ -11,12 +11,12 @@ import (
 	"salvor/record"
 )
 
-func (c *call) hypervisorView(h *living, detail bool, servers map[string][]obj) obj {
-	o := obj{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
+func (c *call) hypervisorView(h *living, detail bool, servers map[string][]object) object {
+	o := object{"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status()}
 	if servers != nil {
 		o["servers"] = servers[h.ID]
 		if servers[h.ID] == nil {
-			o["servers"] = []obj{}
+			o["servers"] = []object{}
 		}
 		if servers[h.ID] == nil && c.Minor < 75 {
 			delete(o, "servers")
@@ -27,7 +27,7 @@ func (c *call) hypervisorView(h *living, detail bool, servers map[string][]obj) 
 	}
 	inv := &h.Inventory
 	o["hypervisor_type"], o["hypervisor_version"], o["host_ip"] = inv.HypervisorType, inv.HypervisorVersion, inv.Address
-	o["service"] = obj{"id": c.hostID(h.Host), "host": h.Name, "disabled_reason": orNil(h.DisabledReason)}
+	o["service"] = object{"id": c.hostID(h.Host), "host": h.Name, "disabled_reason": orNil(h.DisabledReason)}
 	if c.Minor >= 88 {
 		o["uptime"] = uptime(h)
 		return o
@@ -54,15 +54,15 @@ func capacity(h *living) map[string]int {
 }
 
 // cpuInfo is what a host tells of its processor, as an object.
-func cpuInfo(told string) obj {
-	var o obj
+func cpuInfo(told string) object {
+	var o object
 	if json.Unmarshal([]byte(told), &o) == nil && o != nil {
 		return o
 	}
 	if told == "" {
-		return obj{}
+		return object{}
 	}
-	return obj{"model": told}
+	return object{"model": told}
 }
 
 // uptime is in the form of uptime(1), as far as the host tells it; nil where it does not.
@@ -113,13 +113,13 @@ func (c *call) hypervisorList(path string, detail bool) error {
 	if err != nil {
 		return err
 	}
-	var servers map[string][]obj
+	var servers map[string][]object
 	if with && c.Minor >= 53 {
 		if servers, err = c.serversByHost(""); err != nil {
 			return err
 		}
 	}
-	out := []obj{}
+	out := []object{}
 	for i := range all {
 		if strings.Contains(all[i].Name, pattern) {
 			out = append(out, c.hypervisorView(&all[i], detail, servers))
@@ -128,7 +128,7 @@ func (c *call) hypervisorList(path string, detail bool) error {
 	if pattern != "" && len(out) == 0 {
 		return noHypervisor(pattern)
 	}
-	answer := obj{"hypervisors": out}
+	answer := object{"hypervisors": out}
 	if len(all) > 0 && c.Minor >= 33 {
 		if next := c.next(path, len(all), p.Limit, fmt.Sprint(c.hostID(all[len(all)-1].Host))); next != nil {
 			answer["hypervisors_links"] = next
@@ -142,15 +142,15 @@ func noHypervisor(pattern string) error {
 }
 
 // serversByHost names the servers of one host, or of all.
-func (c *call) serversByHost(host string) (map[string][]obj, error) {
+func (c *call) serversByHost(host string) (map[string][]object, error) {
 	all, err := c.s.Services.Servers.List(c.R.Context(), compute.ServerFilter{HostID: host}, record.Page{})
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]obj{}
+	out := map[string][]object{}
 	for _, srv := range all {
 		if srv.HostID != "" {
-			out[srv.HostID] = append(out[srv.HostID], obj{"uuid": srv.ID, "name": srv.GuestName})
+			out[srv.HostID] = append(out[srv.HostID], object{"uuid": srv.ID, "name": srv.GuestName})
 		}
 	}
 	return out, nil
@@ -175,13 +175,13 @@ func (c *call) getHypervisor() error {
 	if err != nil {
 		return err
 	}
-	var servers map[string][]obj
+	var servers map[string][]object
 	if with && c.Minor >= 53 {
 		if servers, err = c.serversByHost(h.ID); err != nil {
 			return err
 		}
 	}
-	return c.json(http.StatusOK, obj{"hypervisor": c.hypervisorView(h, true, servers)})
+	return c.json(http.StatusOK, object{"hypervisor": c.hypervisorView(h, true, servers)})
 }
 
 func (c *call) hypervisorUptime() error {
@@ -193,7 +193,7 @@ func (c *call) hypervisorUptime() error {
 	if up == nil {
 		return notImplemented("Unable to get uptime of this hypervisor: it tells none")
 	}
-	return c.json(http.StatusOK, obj{"hypervisor": obj{
+	return c.json(http.StatusOK, object{"hypervisor": object{
 		"id": c.hostID(h.Host), "hypervisor_hostname": h.Name, "state": h.state(), "status": h.status(), "uptime": up,
 	}})
 }
@@ -216,7 +216,7 @@ func (c *call) hypervisorStatistics() error {
 		sum["disk_available_least"] += all[i].Inventory.Disk - all[i].UsedDisk - all[i].Inventory.QuarantinedGiB()
 	}
 	sum["count"] = count
-	return c.json(http.StatusOK, obj{"hypervisor_statistics": sum})
+	return c.json(http.StatusOK, object{"hypervisor_statistics": sum})
 }
 
 func (c *call) searchHypervisors() error { return c.matchingHypervisors(false) }
@@ -228,13 +228,13 @@ func (c *call) matchingHypervisors(with bool) error {
 	if err != nil {
 		return err
 	}
-	servers := map[string][]obj{}
+	servers := map[string][]object{}
 	if with {
 		if servers, err = c.serversByHost(""); err != nil {
 			return err
 		}
 	}
-	out := []obj{}
+	out := []object{}
 	for i := range all {
 		if !strings.Contains(all[i].Name, pattern) {
 			continue
@@ -248,5 +248,5 @@ func (c *call) matchingHypervisors(with bool) error {
 	if len(out) == 0 {
 		return noHypervisor(pattern)
 	}
-	return c.json(http.StatusOK, obj{"hypervisors": out})
+	return c.json(http.StatusOK, object{"hypervisors": out})
 }

@@ -82,8 +82,8 @@ func (c *call) instanceActions(srv *compute.Server) ([]*instanceAction, error) {
 	return out, nil
 }
 
-func (c *call) instanceActionView(srv *compute.Server, a *instanceAction) obj {
-	o := obj{
+func (c *call) instanceActionView(srv *compute.Server, a *instanceAction) object {
+	o := object{
 		"action": a.word(), "instance_uuid": srv.ID, "request_id": a.request.RequestID, "user_id": a.request.User, "project_id": srv.Project,
 		"start_time": moment(a.request.At), "message": nil,
 	}
@@ -140,11 +140,11 @@ func (c *call) listInstanceActions() error {
 }
 
 func (c *call) instanceActionPage(srv *compute.Server, all []*instanceAction, limit int) error {
-	out := []obj{}
+	out := []object{}
 	for _, a := range all[:min(limit, len(all))] {
 		out = append(out, c.instanceActionView(srv, a))
 	}
-	answer := obj{"instanceActions": out}
+	answer := object{"instanceActions": out}
 	if len(all) > limit {
 		answer["links"] = c.next("/servers/"+srv.ID+"/os-instance-actions", limit, limit, all[limit-1].request.RequestID)
 	}
@@ -183,17 +183,17 @@ func (c *call) getInstanceAction() error {
 		if err != nil {
 			return err
 		}
-		events := []obj{}
+		events := []object{}
 		for _, e := range all[at].work {
 			events = append(events, c.instanceEvent(srv, dir, e))
 		}
 		o["events"] = events
 	}
-	return c.json(http.StatusOK, obj{"instanceAction": o})
+	return c.json(http.StatusOK, object{"instanceAction": o})
 }
 
-func (c *call) instanceEvent(srv *compute.Server, dir *directory, e job.Event) obj {
-	o := obj{
+func (c *call) instanceEvent(srv *compute.Server, dir *directory, e job.Event) object {
+	o := object{
 		"event": e.Action, "start_time": moment(e.At.Add(-e.Duration)), "finish_time": moment(e.At), "result": "Success",
 	}
 	if e.Severity == "error" {

@@ -34,8 +34,8 @@ func (c *call) owner(named string) (string, error) {
 	return named, nil
 }
 
-func (c *call) keypairView(k *compute.Keypair) obj {
-	o := obj{"name": k.Name, "public_key": k.PublicKey, "fingerprint": k.Fingerprint}
+func (c *call) keypairView(k *compute.Keypair) object {
+	o := object{"name": k.Name, "public_key": k.PublicKey, "fingerprint": k.Fingerprint}
 	if c.Minor >= 2 {
 		o["type"] = k.Type
 	}
@@ -75,11 +75,11 @@ func (c *call) listKeypairs() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, k := range all {
-		out = append(out, obj{"keypair": c.keypairView(k)})
+		out = append(out, object{"keypair": c.keypairView(k)})
 	}
-	answer := obj{"keypairs": out}
+	answer := object{"keypairs": out}
 	if len(all) > 0 && c.Minor >= 35 {
 		if next := c.next("/os-keypairs", len(all), p.Limit, all[len(all)-1].Name); next != nil {
 			answer["keypairs_links"] = next
@@ -106,7 +106,7 @@ func (c *call) keypair(name, user string) (*compute.Keypair, error) {
 	return nil, gone
 }
 
-var keypairSchema = object(
+var keypairSchema = objectSchema(
 	prop{name: "name", required: true, rule: like(1, 255, `^[\w@.\- ]+$`)}, prop{name: "public_key", rule: nullable(text(0, 16384))},
 	prop{name: "type", since: 2, rule: oneOf("ssh", "x509")}, prop{name: "user_id", since: 10, rule: text(1, 255)},
 )
@@ -143,7 +143,7 @@ func (c *call) createKeypair() error {
 	if c.Minor >= 2 {
 		status = http.StatusCreated
 	}
-	return c.json(status, obj{"keypair": o})
+	return c.json(status, object{"keypair": o})
 }
 
 // generate makes an ssh key pair; the private key is in OpenSSH's form.
@@ -189,7 +189,7 @@ func (c *call) getKeypair() error {
 	}
 	o["user_id"], o["deleted"], o["deleted_at"], o["updated_at"] = k.User, false, nil, nil
 	o["created_at"] = moment(k.CreatedAt)
-	return c.json(http.StatusOK, obj{"keypair": o})
+	return c.json(http.StatusOK, object{"keypair": o})
 }
 
 func (c *call) removeKeypair() error {

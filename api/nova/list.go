@@ -220,7 +220,7 @@ func (c *call) getServer() error {
 }
 
 // showServer answers with a server as it is, or as it was changed; more fields come after its own.
-func (c *call) showServer(status int, srv *compute.Server, changed bool, more obj) error {
+func (c *call) showServer(status int, srv *compute.Server, changed bool, more object) error {
 	dir, err := c.s.names.get(c.R.Context())
 	if err != nil {
 		return err

@@ -72,11 +72,11 @@ func (c *call) listMigrations() error {
 	if err != nil {
 		return err
 	}
-	out := make([]obj, len(found))
+	out := make([]object, len(found))
 	for i, m := range found {
 		out[i] = c.migrationView(m, dir)
 	}
-	answer := obj{"migrations": out}
+	answer := object{"migrations": out}
 	if c.Minor >= 59 && len(found) > 0 {
 		if next := c.next("/os-migrations", len(found), p.Limit, found[len(found)-1].ID); next != nil {
 			answer["migrations_links"] = next
@@ -168,7 +168,7 @@ func (d *directory) hostWord(id string) any {
 }
 
 // ends are where a move leads from and to.
-func (c *call) ends(o obj, m *compute.Move, dir *directory) {
+func (c *call) ends(o object, m *compute.Move, dir *directory) {
 	source, dest := dir.hostWord(m.SourceID), dir.hostWord(m.DestID)
 	o["source_compute"], o["source_node"], o["dest_compute"], o["dest_node"] = source, source, dest, dest
 	o["dest_host"] = orNil(dir.hosts[m.DestID].address)
@@ -184,9 +184,9 @@ func (c *call) ends(o obj, m *compute.Move, dir *directory) {
 	}
 }
 
-func (c *call) migrationView(m *compute.Move, dir *directory) obj {
+func (c *call) migrationView(m *compute.Move, dir *directory) object {
 	// No server changes its flavor here.
-	o := obj{"id": m.Num, "instance_uuid": m.ServerID, "old_instance_type_id": nil, "new_instance_type_id": nil}
+	o := object{"id": m.Num, "instance_uuid": m.ServerID, "old_instance_type_id": nil, "new_instance_type_id": nil}
 	c.ends(o, m, dir)
 	if c.Minor >= 23 {
 		o["migration_type"] = string(m.Kind)
@@ -198,8 +198,8 @@ func (c *call) migrationView(m *compute.Move, dir *directory) obj {
 }
 
 // serverMigrationView has no figures: no hypervisor's are brought here.
-func (c *call) serverMigrationView(m *compute.Move, dir *directory) obj {
-	o := obj{"id": m.Num, "server_uuid": m.ServerID}
+func (c *call) serverMigrationView(m *compute.Move, dir *directory) object {
+	o := object{"id": m.Num, "server_uuid": m.ServerID}
 	c.ends(o, m, dir)
 	for _, what := range []string{"memory", "disk"} {
 		for _, which := range []string{"total", "processed", "remaining"} {
@@ -228,11 +228,11 @@ func (c *call) listServerMigrations() error {
 	if err != nil {
 		return err
 	}
-	out := make([]obj, len(moves))
+	out := make([]object, len(moves))
 	for i, m := range moves {
 		out[i] = c.serverMigrationView(m, dir)
 	}
-	return c.json(http.StatusOK, obj{"migrations": out})
+	return c.json(http.StatusOK, object{"migrations": out})
 }
 
 func (c *call) getServerMigration() error {
@@ -248,5 +248,5 @@ func (c *call) getServerMigration() error {
 	if i < 0 {
 		return problem.NotFoundf("In-progress live migration %s is not found for server %s.", shorten(c.Arg("migration")), srv.ID)
 	}
-	return c.json(http.StatusOK, obj{"migration": c.serverMigrationView(moves[i], dir)})
+	return c.json(http.StatusOK, object{"migration": c.serverMigrationView(moves[i], dir)})
 }

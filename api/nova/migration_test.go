@@ -50,7 +50,7 @@ func TestMigrationShapes(t *testing.T) {
 	w.as(boss)
 	always := []string{"created_at", "dest_compute", "dest_host", "dest_node", "id", "instance_uuid", "new_instance_type_id", "old_instance_type_id", "source_compute", "source_node", "status", "updated_at"}
 	for _, minor := range []int{1, 22, 23, 58, 59, 79, 80, 88} {
-		all := w.want(200, "GET", "/os-migrations", fmt.Sprint("2.", minor), "").object(t)["migrations"].([]any)
+		all := w.want(200, "GET", "/os-migrations", fmt.Sprint("2.", minor), "").objectSchema(t)["migrations"].([]any)
 		if len(all) != 2 {
 			t.Fatal(all)
 		}
@@ -84,11 +84,11 @@ func TestMigrationShapes(t *testing.T) {
 	w.want(404, "GET", "/servers/"+nothing+"/migrations", "2.23", "")
 	for minor, fields := range map[int]int{23: 16, 59: 17, 80: 19} {
 		version := fmt.Sprint("2.", minor)
-		all := w.want(200, "GET", "/servers/"+id+"/migrations", version, "").object(t)["migrations"].([]any)
+		all := w.want(200, "GET", "/servers/"+id+"/migrations", version, "").objectSchema(t)["migrations"].([]any)
 		if len(all) != 1 || len(all[0].(map[string]any)) != fields || at(all[0], "server_uuid") != id {
 			t.Errorf("%s: %v", version, all)
 		}
-		one := w.want(200, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, going.Num), version, "").object(t)
+		one := w.want(200, "GET", fmt.Sprintf("/servers/%s/migrations/%d", id, going.Num), version, "").objectSchema(t)
 		if at(one, "migration", "status") != "accepted" {
 			t.Error(one)
 		}
@@ -127,7 +127,7 @@ func TestMigrationFilters(t *testing.T) {
 		{"2.80", "?user_id=ann", []*compute.Move{done}}, {"2.80", "?project_id=" + projectB, []*compute.Move{going}},
 	} {
 		var got, want []float64
-		for _, m := range w.want(200, "GET", "/os-migrations"+c.query, c.version, "").object(t)["migrations"].([]any) {
+		for _, m := range w.want(200, "GET", "/os-migrations"+c.query, c.version, "").objectSchema(t)["migrations"].([]any) {
 			got = append(got, at(m, "id").(float64))
 		}
 		for _, m := range c.want {
@@ -138,7 +138,7 @@ func TestMigrationFilters(t *testing.T) {
 			t.Errorf("%s at %s: %v, want %v", c.query, c.version, got, want)
 		}
 	}
-	next := at(w.want(200, "GET", "/os-migrations?limit=1", "2.59", "").object(t)["migrations_links"].([]any)[0], "href").(string)
+	next := at(w.want(200, "GET", "/os-migrations?limit=1", "2.59", "").objectSchema(t)["migrations_links"].([]any)[0], "href").(string)
 	if !strings.HasSuffix(next, "/compute/v2.1/os-migrations?limit=1&marker="+going.ID) {
 		t.Error(next)
 	}

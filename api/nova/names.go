@@ -46,7 +46,7 @@ func (n *names) get(ctx context.Context) (*directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	lives, err := n.services.Hosts.Lives(ctx)
+	lives, err := n.services.Hosts.Liveness(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (n *names) get(ctx context.Context) (*directory, error) {
 }
 
 // hostStatus is host_status of servers.
-func hostStatus(h *compute.Host, l compute.Life) string {
+func hostStatus(h *compute.Host, l compute.HostLiveness) string {
 	switch {
 	case h.ForcedDown || !l.Up:
 		return "DOWN"

@@ -57,8 +57,8 @@ var networkFields = []string{
 	"multi_host", "netmask_v6", "priority", "rxtx_base", "vlan", "vpn_private_address", "vpn_public_address", "vpn_public_port", "enable_dhcp", "share_address",
 }
 
-func networkView(n *compute.Network) obj {
-	o := obj{}
+func networkView(n *compute.Network) object {
+	o := object{}
 	for _, name := range networkFields {
 		o[name] = nil
 	}
@@ -88,8 +88,8 @@ func netmask(bits int) string {
 	return netip.AddrFrom4([4]byte{byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)}).String()
 }
 
-func tenantNetworkView(n *compute.Network) obj {
-	return obj{"id": n.ID, "label": n.Name, "cidr": orNil(n.CIDR)}
+func tenantNetworkView(n *compute.Network) object {
+	return object{"id": n.ID, "label": n.Name, "cidr": orNil(n.CIDR)}
 }
 
 func (c *call) listNetworks() error       { return c.networkList(networkView) }
@@ -97,22 +97,22 @@ func (c *call) listTenantNetworks() error { return c.networkList(tenantNetworkVi
 func (c *call) getNetwork() error         { return c.oneNetwork(networkView) }
 func (c *call) getTenantNetwork() error   { return c.oneNetwork(tenantNetworkView) }
 
-func (c *call) networkList(view func(*compute.Network) obj) error {
+func (c *call) networkList(view func(*compute.Network) object) error {
 	all, err := c.networks()
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, n := range all {
 		out = append(out, view(n))
 	}
-	return c.json(http.StatusOK, obj{"networks": out})
+	return c.json(http.StatusOK, object{"networks": out})
 }
 
-func (c *call) oneNetwork(view func(*compute.Network) obj) error {
+func (c *call) oneNetwork(view func(*compute.Network) object) error {
 	n, err := c.network(c.Arg("network"))
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"network": view(n)})
+	return c.json(http.StatusOK, object{"network": view(n)})
 }

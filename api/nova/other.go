@@ -19,18 +19,18 @@ func (s *server) otherRoutes() []route {
 		{method: "GET", path: "/os-quota-sets/{project}", need: reader, do: (*call).quota},
 		{method: "GET", path: "/os-quota-sets/{project}/defaults", need: reader, do: (*call).quota},
 		{method: "GET", path: "/os-quota-sets/{project}/detail", need: reader, do: (*call).quotaDetail},
-		{method: "GET", path: "/os-aggregates", need: admin, do: none("aggregates")},
-		{method: "GET", path: "/os-server-groups", need: reader, do: none("server_groups")},
-		{method: "GET", path: "/os-security-groups", need: reader, do: none("security_groups")},
-		{method: "GET", path: "/os-floating-ips", need: reader, do: none("floating_ips")},
+		{method: "GET", path: "/os-aggregates", need: admin, do: emptyList("aggregates")},
+		{method: "GET", path: "/os-server-groups", need: reader, do: emptyList("server_groups")},
+		{method: "GET", path: "/os-security-groups", need: reader, do: emptyList("security_groups")},
+		{method: "GET", path: "/os-floating-ips", need: reader, do: emptyList("floating_ips")},
 		{method: "GET", path: "/os-simple-tenant-usage", need: admin, do: (*call).listUsage},
 		{method: "GET", path: "/os-simple-tenant-usage/{project}", need: reader, do: (*call).projectUsage},
 	}
 }
 
-// none answers with an empty list: there are no such things here.
-func none(key string) func(*call) error {
-	return func(c *call) error { return c.json(http.StatusOK, obj{key: []any{}}) }
+// emptyList answers with an empty list: there are no such things here.
+func emptyList(key string) func(*call) error {
+	return func(c *call) error { return c.json(http.StatusOK, object{key: []any{}}) }
 }
 
 // extensions are those whose fields and paths clients look for.
@@ -43,26 +43,26 @@ var extensions = []struct{ alias, name string }{
 	{"os-lock-server", "LockServer"}, {"os-pause-server", "PauseServer"}, {"os-suspend-server", "SuspendServer"}, {"os-quota-sets", "Quotas"},
 }
 
-func extension(i int) obj {
+func extension(i int) object {
 	e := extensions[i]
-	return obj{
+	return object{
 		"alias": e.alias, "name": e.name, "description": e.name, "namespace": "http://docs.openstack.org/compute/ext/fake_xml",
 		"updated": "2014-12-03T00:00:00Z", "links": []any{},
 	}
 }
 
 func (c *call) listExtensions() error {
-	out := []obj{}
+	out := []object{}
 	for i := range extensions {
 		out = append(out, extension(i))
 	}
-	return c.json(http.StatusOK, obj{"extensions": out})
+	return c.json(http.StatusOK, object{"extensions": out})
 }
 
 func (c *call) getExtension() error {
 	for i := range extensions {
 		if extensions[i].alias == c.Arg("alias") {
-			return c.json(http.StatusOK, obj{"extension": extension(i)})
+			return c.json(http.StatusOK, object{"extension": extension(i)})
 		}
 	}
 	return notThere()
@@ -90,13 +90,13 @@ func (c *call) quota() error {
 	if err := c.mayQuota(); err != nil {
 		return err
 	}
-	o := obj{"id": c.Arg("project")}
+	o := object{"id": c.Arg("project")}
 	for _, q := range quotas {
 		if q.until == 0 || c.Minor <= q.until {
 			o[q.name] = limitOf(q.name)
 		}
 	}
-	return c.json(http.StatusOK, obj{"quota_set": o})
+	return c.json(http.StatusOK, object{"quota_set": o})
 }
 
 func limitOf(quota string) int {
@@ -117,13 +117,13 @@ func (c *call) quotaDetail() error {
 	if err != nil {
 		return err
 	}
-	o := obj{"id": c.Arg("project")}
+	o := object{"id": c.Arg("project")}
 	for _, q := range quotas {
 		if q.until == 0 || c.Minor <= q.until {
-			o[q.name] = obj{"in_use": used[q.name], "reserved": 0, "limit": limitOf(q.name)}
+			o[q.name] = object{"in_use": used[q.name], "reserved": 0, "limit": limitOf(q.name)}
 		}
 	}
-	return c.json(http.StatusOK, obj{"quota_set": o})
+	return c.json(http.StatusOK, object{"quota_set": o})
 }
 
 // used counts what the servers of a project take; empty: of all.
@@ -152,7 +152,7 @@ func (c *call) limits() error {
 	if err != nil {
 		return err
 	}
-	o := obj{
+	o := object{
 		"maxTotalInstances": -1, "maxTotalCores": -1, "maxTotalRAMSize": -1, "maxServerMeta": maxMetadata, "maxTotalKeypairs": -1,
 		"maxServerGroups": -1, "maxServerGroupMembers": -1, "totalInstancesUsed": used["instances"], "totalCoresUsed": used["cores"],
 		"totalRAMUsed": used["ram"], "totalServerGroupsUsed": 0,
@@ -169,7 +169,7 @@ func (c *call) limits() error {
 	if c.Minor < 57 {
 		o["maxPersonality"], o["maxPersonalitySize"] = 0, 0
 	}
-	return c.json(http.StatusOK, obj{"limits": obj{"rate": []any{}, "absolute": o}})
+	return c.json(http.StatusOK, object{"limits": object{"rate": []any{}, "absolute": o}})
 }
 
 // span is the time that a usage is asked for.
@@ -194,9 +194,9 @@ func (c *call) span() (s span, err error) {
 }
 
 // usage sums what a project's servers took in the span: hours of what they have.
-func (c *call) usage(project string, servers []*compute.Server, s span, detailed bool) obj {
+func (c *call) usage(project string, servers []*compute.Server, s span, detailed bool) object {
 	var hours, vcpus, ram, disk float64
-	list := []obj{}
+	list := []object{}
 	now := c.s.Now()
 	for _, srv := range servers {
 		from, to := srv.CreatedAt, min(now.UnixNano(), s.to.UnixNano())
@@ -216,12 +216,12 @@ func (c *call) usage(project string, servers []*compute.Server, s span, detailed
 		if srv.State == compute.Deleted {
 			state = "terminated"
 		}
-		list = append(list, obj{
+		list = append(list, object{
 			"instance_id": srv.ID, "name": srv.Name, "hours": took, "vcpus": f.VCPUs, "memory_mb": f.RAM, "local_gb": f.Disk + f.Ephemeral, "flavor": f.Name,
 			"tenant_id": srv.Project, "started_at": moment(from), "ended_at": moment(srv.TerminatedAt), "state": state, "uptime": int(now.Sub(from).Seconds()),
 		})
 	}
-	o := obj{
+	o := object{
 		"tenant_id": project, "start": moment(s.from), "stop": moment(s.to), "total_hours": hours, "total_vcpus_usage": vcpus,
 		"total_memory_mb_usage": ram, "total_local_gb_usage": disk,
 	}
@@ -249,14 +249,14 @@ func (c *call) listUsage() error {
 		projects = append(projects, p)
 	}
 	slices.Sort(projects)
-	out := []obj{}
+	out := []object{}
 	for _, p := range projects {
 		out = append(out, c.usage(p, byProject[p], s, c.Query.Get("detailed") == "1"))
 	}
 	if c.Minor >= 40 && c.Query.Has("marker") { // all of it was in the first page
-		out = []obj{}
+		out = []object{}
 	}
-	return c.json(http.StatusOK, obj{"tenant_usages": out})
+	return c.json(http.StatusOK, object{"tenant_usages": out})
 }
 
 func (c *call) projectUsage() error {
@@ -273,7 +273,7 @@ func (c *call) projectUsage() error {
 		return err
 	}
 	if len(all) == 0 || c.Minor >= 40 && c.Query.Has("marker") {
-		return c.json(http.StatusOK, obj{"tenant_usage": obj{}})
+		return c.json(http.StatusOK, object{"tenant_usage": object{}})
 	}
-	return c.json(http.StatusOK, obj{"tenant_usage": c.usage(project, all, s, true)})
+	return c.json(http.StatusOK, object{"tenant_usage": c.usage(project, all, s, true)})
 }

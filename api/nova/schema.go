@@ -56,8 +56,8 @@ func shorten(s string) string {
 	return s[:end] + "..."
 }
 
-// object takes the named properties and no others.
-func object(props ...prop) rule { return objectOf(false, props) }
+// objectSchema takes the named properties and no others.
+func objectSchema(props ...prop) rule { return objectOf(false, props) }
 
 // openObject takes other properties too, and looks at the named ones.
 func openObject(props ...prop) rule { return objectOf(true, props) }

@@ -42,7 +42,7 @@ func (s *server) serverRoutes() []route {
 	}
 }
 
-var updateSchema = object(
+var updateSchema = objectSchema(
 	prop{name: "name", rule: named},
 	prop{name: "OS-DCF:diskConfig", rule: oneOf("AUTO", "MANUAL")},
 	prop{name: "accessIPv4", rule: nothingKept}, prop{name: "accessIPv6", rule: nothingKept},
@@ -108,7 +108,7 @@ func (c *call) listMetadata() error {
 }
 
 func (c *call) metadata(srv *compute.Server) error {
-	return c.json(http.StatusOK, obj{"metadata": mapOrEmpty(srv.Metadata)})
+	return c.json(http.StatusOK, object{"metadata": mapOrEmpty(srv.Metadata)})
 }
 
 func mapOrEmpty(m map[string]string) map[string]string {
@@ -158,7 +158,7 @@ func (c *call) getMetadata() error {
 	if !ok {
 		return problem.NotFoundf("Metadata item was not found")
 	}
-	return c.json(http.StatusOK, obj{"meta": obj{key: value}})
+	return c.json(http.StatusOK, object{"meta": object{key: value}})
 }
 
 func (c *call) setMetadata() error {
@@ -182,7 +182,7 @@ func (c *call) setMetadata() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"meta": obj{key: srv.Metadata[key]}})
+	return c.json(http.StatusOK, object{"meta": object{key: srv.Metadata[key]}})
 }
 
 func (c *call) removeMetadata() error {
@@ -207,7 +207,7 @@ const maxTags = 50
 var (
 	tagRule    = like(1, 60, `^[^,/]*$`)
 	tagsRule   = unique(list(0, maxTags, tagRule))
-	tagsSchema = object(prop{name: "tags", required: true, rule: tagsRule})
+	tagsSchema = objectSchema(prop{name: "tags", required: true, rule: tagsRule})
 )
 
 func (c *call) listTags() error {
@@ -219,7 +219,7 @@ func (c *call) listTags() error {
 }
 
 func (c *call) tags(srv *compute.Server) error {
-	return c.json(http.StatusOK, obj{"tags": append([]string{}, srv.Tags...)})
+	return c.json(http.StatusOK, object{"tags": append([]string{}, srv.Tags...)})
 }
 
 func (c *call) replaceTags() error {
@@ -298,7 +298,7 @@ func (c *call) removeTag() error {
 }
 
 // plainAddresses are a server's addresses by network, as /ips tells them.
-func (c *call) plainAddresses() (obj, error) {
+func (c *call) plainAddresses() (object, error) {
 	srv, err := c.server()
 	if err != nil {
 		return nil, err
@@ -310,8 +310,8 @@ func (c *call) plainAddresses() (obj, error) {
 	out := addressesOf(&serverView{Server: srv, c: c, dir: dir})
 	for _, l := range out {
 		for _, a := range l.([]any) {
-			delete(a.(obj), "OS-EXT-IPS:type")
-			delete(a.(obj), "OS-EXT-IPS-MAC:mac_addr")
+			delete(a.(object), "OS-EXT-IPS:type")
+			delete(a.(object), "OS-EXT-IPS-MAC:mac_addr")
 		}
 	}
 	return out, nil
@@ -322,7 +322,7 @@ func (c *call) listAddresses() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, obj{"addresses": all})
+	return c.json(http.StatusOK, object{"addresses": all})
 }
 
 func (c *call) getAddresses() error {
@@ -334,15 +334,15 @@ func (c *call) getAddresses() error {
 	if _, ok := all[name]; !ok {
 		return problem.NotFoundf("Instance is not a member of specified network")
 	}
-	return c.json(http.StatusOK, obj{name: all[name]})
+	return c.json(http.StatusOK, object{name: all[name]})
 }
 
-func interfaceOf(nic *compute.NIC) obj {
-	fixed := []obj{}
+func interfaceOf(nic *compute.NIC) object {
+	fixed := []object{}
 	for _, a := range nic.Addresses {
-		fixed = append(fixed, obj{"ip_address": a, "subnet_id": nic.NetworkID})
+		fixed = append(fixed, object{"ip_address": a, "subnet_id": nic.NetworkID})
 	}
-	return obj{"port_id": nic.ID, "net_id": nic.NetworkID, "mac_addr": nic.MAC, "port_state": "ACTIVE", "fixed_ips": fixed}
+	return object{"port_id": nic.ID, "net_id": nic.NetworkID, "mac_addr": nic.MAC, "port_state": "ACTIVE", "fixed_ips": fixed}
 }
 
 func (c *call) listInterfaces() error {
@@ -350,7 +350,7 @@ func (c *call) listInterfaces() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for i := range srv.NICs {
 		o := interfaceOf(&srv.NICs[i])
 		if c.Minor >= 70 {
@@ -358,7 +358,7 @@ func (c *call) listInterfaces() error {
 		}
 		out = append(out, o)
 	}
-	return c.json(http.StatusOK, obj{"interfaceAttachments": out})
+	return c.json(http.StatusOK, object{"interfaceAttachments": out})
 }
 
 func (c *call) getInterface() error {
@@ -368,7 +368,7 @@ func (c *call) getInterface() error {
 	}
 	for i := range srv.NICs {
 		if srv.NICs[i].ID == c.Arg("port") {
-			return c.json(http.StatusOK, obj{"interfaceAttachment": interfaceOf(&srv.NICs[i])})
+			return c.json(http.StatusOK, object{"interfaceAttachment": interfaceOf(&srv.NICs[i])})
 		}
 	}
 	return problem.NotFoundf("Port %s is not attached to instance %s", shorten(c.Arg("port")), srv.ID)
@@ -379,11 +379,11 @@ func (c *call) listSecurityGroups() error {
 	if err != nil {
 		return err
 	}
-	out := []obj{}
+	out := []object{}
 	for _, g := range srv.SecurityGroups {
-		out = append(out, obj{"id": g, "name": g, "description": "", "tenant_id": srv.Project, "rules": []any{}})
+		out = append(out, object{"id": g, "name": g, "description": "", "tenant_id": srv.Project, "rules": []any{}})
 	}
-	return c.json(http.StatusOK, obj{"security_groups": out})
+	return c.json(http.StatusOK, object{"security_groups": out})
 }
 
 // diagnose refuses: what a hypervisor measures is not brought here.

@@ -12,31 +12,31 @@ import (
 func TestServerLife(t *testing.T) {
 	w := newWorld(t)
 	a := w.want(202, "POST", "/servers", "2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "`+imageOne+`", "metadata": {"a": "b"}, "adminPass": "hush-hush"}}`)
-	id, _ := at(a.object(t), "server", "id").(string)
-	if at(a.object(t), "server", "adminPass") != "hush-hush" || !strings.HasSuffix(a.header.Get("Location"), "/compute/v2.1/servers/"+id) {
+	id, _ := at(a.objectSchema(t), "server", "id").(string)
+	if at(a.objectSchema(t), "server", "adminPass") != "hush-hush" || !strings.HasSuffix(a.header.Get("Location"), "/compute/v2.1/servers/"+id) {
 		t.Fatal(a.body, a.header)
 	}
 	if strings.Contains(w.log.String(), "hush-hush") {
 		t.Error("the log tells a password")
 	}
-	o := w.want(200, "GET", "/servers/"+id, "2.1", "").object(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.1", "").objectSchema(t)
 	if at(o, "server", "status") != "BUILD" || at(o, "server", "OS-EXT-STS:vm_state") != "building" || at(o, "server", "image", "id") != imageOne || at(o, "server", "flavor", "id") != "1" {
 		t.Fatal(o)
 	}
 	w.finish(id, compute.Active, compute.PowerOn)
-	o = w.want(200, "GET", "/servers/"+id, "2.88", "").object(t)
+	o = w.want(200, "GET", "/servers/"+id, "2.88", "").objectSchema(t)
 	if at(o, "server", "status") != "ACTIVE" || at(o, "server", "flavor", "original_name") != "m1.tiny" || at(o, "server", "OS-EXT-STS:power_state") != 1.0 {
 		t.Fatal(o)
 	}
 	w.want(200, "PUT", "/servers/"+id, "2.19", `{"server": {"name": "db", "description": "d"}}`)
 	for _, filter := range []string{"name=db", "name=^db$", "name=^d", "status=ACTIVE", "status=active", "flavor=1", "image=" + imageOne, "limit=1", "changes-since=2020-01-01T00:00:00Z", "vm_state=stopped"} {
-		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").object(t)
+		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").objectSchema(t)
 		if servers, _ := l["servers"].([]any); len(servers) != 1 {
 			t.Errorf("%s: %v", filter, l)
 		}
 	}
 	for _, filter := range []string{"name=web", "status=SHUTOFF", "status=REBOOT", "flavor=7", "image=" + nothing, "name=%5Ew.%2B", "tags=x", "changes-before=2020-01-01"} {
-		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").object(t)
+		l := w.want(200, "GET", "/servers?"+filter, "2.66", "").objectSchema(t)
 		if servers, _ := l["servers"].([]any); len(servers) != 0 {
 			t.Errorf("%s: %v", filter, l)
 		}
@@ -70,7 +70,7 @@ func TestServersOfOthers(t *testing.T) {
 	w.want(403, "DELETE", "/servers/"+id, "", "")
 	w.want(403, "POST", "/servers/"+id+"/action", "", `{"os-stop": null}`)
 	w.as(boss)
-	o := w.want(200, "GET", "/servers/"+id, "2.16", "").object(t)
+	o := w.want(200, "GET", "/servers/"+id, "2.16", "").objectSchema(t)
 	if at(o, "server", "OS-EXT-SRV-ATTR:host") != "rack1" || at(o, "server", "host_status") != "UP" {
 		t.Error(o)
 	}
@@ -105,8 +105,8 @@ func TestServerShapes(t *testing.T) {
 			}
 			version := fmt.Sprintf("2.%d", minor)
 			a := w.want(200, "GET", "/servers/"+id, version, "")
-			srv, _ := at(a.object(t), "server").(map[string]any)
-			list := w.want(200, "GET", "/servers/detail", version, "").object(t)
+			srv, _ := at(a.objectSchema(t), "server").(map[string]any)
+			list := w.want(200, "GET", "/servers/detail", version, "").objectSchema(t)
 			listed, _ := list["servers"].([]any)[0].(map[string]any)
 			for _, f := range shapes {
 				want := minor >= f.since && (admin || !f.admin)
@@ -197,7 +197,7 @@ func TestPages(t *testing.T) {
 	var got []string
 	path := "/compute/v2.1/servers?limit=2"
 	for rounds := 0; path != "" && rounds < 5; rounds++ {
-		o := w.want(200, "GET", path, "2.1", "").object(t)
+		o := w.want(200, "GET", path, "2.1", "").objectSchema(t)
 		for _, s := range o["servers"].([]any) {
 			got = append(got, at(s, "id").(string))
 		}
@@ -212,7 +212,7 @@ func TestPages(t *testing.T) {
 	w.want(400, "GET", "/servers?marker="+nothing, "", "")
 	w.want(400, "GET", "/servers?limit=-1", "", "")
 	w.want(400, "GET", "/servers?sort_key=nonsense", "", "")
-	if o := w.want(200, "GET", "/servers?sort_key=created_at&sort_dir=asc&limit=1", "", "").object(t); at(o["servers"].([]any)[0], "id") != ids[4] {
+	if o := w.want(200, "GET", "/servers?sort_key=created_at&sort_dir=asc&limit=1", "", "").objectSchema(t); at(o["servers"].([]any)[0], "id") != ids[4] {
 		t.Error(o)
 	}
 }
@@ -245,7 +245,7 @@ func TestMetadataAndTags(t *testing.T) {
 	w.want(400, "PUT", base+"/tags/a,b", "2.26", "")
 	check(w.want(200, "PUT", base+"/tags", "2.26", `{"tags": ["x", "y"]}`), `{"tags":["x","y"]}`)
 	for query, n := range map[string]int{"tags=x,y": 1, "tags=x,q": 0, "tags-any=x,q": 1, "not-tags=x": 0, "not-tags-any=q": 1} {
-		if l := w.want(200, "GET", "/servers?"+query, "2.26", "").object(t)["servers"].([]any); len(l) != n {
+		if l := w.want(200, "GET", "/servers?"+query, "2.26", "").objectSchema(t)["servers"].([]any); len(l) != n {
 			t.Errorf("%s: %v", query, l)
 		}
 	}

@@ -33,11 +33,11 @@ func (s *server) speak(c *api.Call) error {
 func vary(h http.Header) { h["Vary"] = []string{standardHeader, versionHeader} }
 
 // document describes the API that lies at a path.
-func (s *server) document(base, path string) obj {
-	v := obj{
+func (s *server) document(base, path string) object {
+	v := object{
 		"id": "v2.1", "status": "CURRENT", "version": s.versions.Text(MaxVersion), "min_version": s.versions.Text(MinVersion),
 		"updated": "2013-07-23T11:33:21Z", "links": []link{{"self", base + path + "/"}},
-		"media_types": []obj{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
+		"media_types": []object{{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}},
 	}
 	if path == legacy { // a client of 2.0 knows no microversions
 		v["id"], v["status"], v["version"], v["min_version"] = "v2.0", "SUPPORTED", "", ""
@@ -50,8 +50,8 @@ func (s *server) document(base, path string) obj {
 func (s *server) version(path string) func(*api.Call) error {
 	return func(c *api.Call) error {
 		if path == root {
-			return c.JSON(http.StatusOK, obj{"versions": []obj{s.document(c.Base, legacy), s.document(c.Base, current)}})
+			return c.JSON(http.StatusOK, object{"versions": []object{s.document(c.Base, legacy), s.document(c.Base, current)}})
 		}
-		return c.JSON(http.StatusOK, obj{"version": s.document(c.Base, path)})
+		return c.JSON(http.StatusOK, object{"version": s.document(c.Base, path)})
 	}
 }

@@ -208,8 +208,8 @@ func appendFlavor(b []byte, v *serverView) []byte {
 }
 
 // addressesOf gives the addresses of a server by the names of its networks.
-func addressesOf(v *serverView) obj {
-	out := obj{}
+func addressesOf(v *serverView) object {
+	out := object{}
 	for _, nic := range v.NICs {
 		name := v.networkName(nic.NetworkID)
 		for _, a := range nic.Addresses {
@@ -218,7 +218,7 @@ func addressesOf(v *serverView) obj {
 				version = 6
 			}
 			had, _ := out[name].([]any)
-			out[name] = append(had, obj{"addr": a, "version": version, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": nic.MAC})
+			out[name] = append(had, object{"addr": a, "version": version, "OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": nic.MAC})
 		}
 	}
 	return out

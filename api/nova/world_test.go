@@ -147,7 +147,7 @@ func (w *world) want(status int, method, path, version, body string) answer {
 	return a
 }
 
-func (a answer) object(t testing.TB) map[string]any {
+func (a answer) objectSchema(t testing.TB) map[string]any {
 	t.Helper()
 	var o map[string]any
 	if err := json.Unmarshal([]byte(a.body), &o); err != nil {
@@ -188,7 +188,7 @@ func at(v any, keys ...string) any {
 func (w *world) create(more string) string {
 	w.Helper()
 	a := w.want(202, "POST", "/servers", "2.1", `{"server": {"name": "web", "flavorRef": "1", "imageRef": "`+imageOne+`"`+more+`}}`)
-	return at(a.object(w), "server", "id").(string)
+	return at(a.objectSchema(w), "server", "id").(string)
 }
 
 // set changes a server behind the rules' back.

@@ -29,8 +29,8 @@ func newDriverCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "driver", Short: "The hardware types on offer"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
-	grow(cmd, e, client.Drivers, driverParts)
-	descend(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Drivers, "DRIVER"))
+	addSubcommands(cmd, e, client.Drivers, driverParts)
+	findOrCreate(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Drivers, "DRIVER"))
 	return cmd
 }
 
@@ -70,7 +70,7 @@ func newConductorCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "conductor", Short: "The parts of salvor that do the work"}
 	e.flags(cmd)
 	cmd.AddCommand(list)
-	grow(cmd, e, client.Conductors, conductorParts)
+	addSubcommands(cmd, e, client.Conductors, conductorParts)
 	return cmd
 }
 

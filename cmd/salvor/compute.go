@@ -67,7 +67,7 @@ func (p *program) operating(c conductor.Config) conductor.Config {
 		return p.services.Clusters.Get(ctx, id)
 	}
 	clusters := &ganeti.Clusters{Find: find}
-	c.Metals, c.LendImage = &ironic.Endpoints{Find: find, Self: func() string { return p.self }}, p.lendImage
+	c.Metals, c.LendImage = &ironic.Endpoints{Find: find, Self: func() string { return p.self }}, p.imageURL
 	c.NodeTimeout = p.cfg.Compute.NodeTimeout
 	c.Compute, c.Hypervisors, c.Clusters, c.RescueImagePath = p.services, clusters, clusters, p.cfg.Rescue.ImagePath
 	c.Storage = p.storage

@@ -48,14 +48,14 @@ type driverConfig struct {
 // hardware is what the composition of all hardware types shares.
 type hardware struct {
 	cfg    driverConfig
-	lanes  *driver.Lanes
+	lanes  *driver.AddressLocks
 	logins *driver.Logins
 }
 
 // hardwareTypes composes the hardware types that this conductor offers, each with the
 // description that it publishes. It is the only list of drivers.
 func hardwareTypes(cfg driverConfig) []driver.HardwareType {
-	h := hardware{cfg: cfg, lanes: &driver.Lanes{}, logins: &driver.Logins{}}
+	h := hardware{cfg: cfg, lanes: &driver.AddressLocks{}, logins: &driver.Logins{}}
 	return []driver.HardwareType{h.redfish(), h.ipmi(), h.fake(), h.manual()}
 }
 

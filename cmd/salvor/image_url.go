@@ -13,14 +13,14 @@ import (
 // Images are lent to machines that are being deployed: an endpoint of the Bare Metal API, or the ramdisk that it boots, fetches them
 // at an address that nobody can guess and that is of no use after a while. Nothing is kept of it.
 const (
-	lendPrefix = "/lent-image/"
-	lendFor    = 6 * time.Hour
+	lendPrefix  = "/lent-image/"
+	imageURLTTL = 6 * time.Hour
 	// lendWithin bounds one transfer.
 	lendWithin = time.Hour
 )
 
-// lendImage makes the address of an image's bytes; empty: machines reach us nowhere.
-func (p *program) lendImage(digest string) string {
+// imageURL makes the address of an image's bytes; empty: machines reach us nowhere.
+func (p *program) imageURL(digest string) string {
 	base := ramdiskURL(p.cfg)
 	if base == "" {
 		base = strings.TrimRight(p.cfg.API.PublicEndpoint, "/")
@@ -29,14 +29,14 @@ func (p *program) lendImage(digest string) string {
 	if base == "" || !ok {
 		return ""
 	}
-	until := strconv.FormatInt(time.Now().Add(lendFor).Unix(), 10)
+	until := strconv.FormatInt(time.Now().Add(imageURLTTL).Unix(), 10)
 	return base + lendPrefix + sum + "/" + until + "/" + p.key.Token("lent image", sum, until).Reveal()
 }
 
-// lentImage gives an image's bytes to who has its address. Whatever is wrong with the address, there is nothing at it.
-func (p *program) lentImage(w http.ResponseWriter, r *http.Request) {
+// signedImage gives an image's bytes to who has its address. Whatever is wrong with the address, there is nothing at it.
+func (p *program) signedImage(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, lendPrefix), "/")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || len(parts) != 3 || !p.lent(parts[0], parts[1], parts[2]) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || len(parts) != 3 || !p.isSigned(parts[0], parts[1], parts[2]) {
 		http.NotFound(w, r)
 		return
 	}
@@ -57,10 +57,10 @@ func (p *program) lentImage(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes)
 }
 
-func (p *program) lent(sum, until, token string) bool {
+func (p *program) isSigned(sum, until, token string) bool {
 	end, err := strconv.ParseInt(until, 10, 64)
 	if err != nil || time.Now().After(time.Unix(end, 0)) {
 		return false
 	}
-	return p.key.Derived(secret.Life{Now: time.Now(), For: lendFor}, secret.New(token), "lent image", sum, until)
+	return p.key.Derived(secret.Life{Now: time.Now(), For: imageURLTTL}, secret.New(token), "lent image", sum, until)
 }

@@ -156,7 +156,7 @@ func (c *fleetGauges) Collect(to chan<- prometheus.Metric) {
 }
 
 func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err error) {
-	rows, err := c.program.store.Census(ctx)
+	rows, err := c.program.store.CountRows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (c *fleetGauges) count(ctx context.Context) (out []prometheus.Metric, err e
 	if err != nil {
 		return nil, err
 	}
-	lives, err := c.program.services.Hosts.LivesOf(ctx, hosts)
+	lives, err := c.program.services.Hosts.LivenessOf(ctx, hosts)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (p place) holds(path string) bool {
 func (p *program) places() []place {
 	return []place{
 		{metal.FilePrefix, shown(p.boot.Handler())},
-		{lendPrefix, shown(http.HandlerFunc(p.lentImage))},
+		{lendPrefix, shown(http.HandlerFunc(p.signedImage))},
 		{"/healthz", only(http.MethodGet, counts(p.health(false)))},
 	}
 }

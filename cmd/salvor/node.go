@@ -35,9 +35,9 @@ Exit status: 0 done (with --wait: reached), 1 failed, 2 wrong usage, 3 timed out
 		newNodeDeleteCommand(e), newNodeValidateCommand(e), newNodeHistoryCommand(e), newNodeMaintenanceCommand(e),
 		newNodePowerCommand(e), newNodeRebootCommand(e), newNodeBootCommand(e))
 	cmd.AddCommand(newNodeProvisionCommands(e)...)
-	grow(cmd, e, client.Nodes, nodeParts)
+	addSubcommands(cmd, e, client.Nodes, nodeParts)
 	newTraitCommands(e, cmd)
-	descend(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Nodes, "NODE"))
+	findOrCreate(cmd, []string{"passthru"}).AddCommand(newPassthruCall(e, client.Nodes, "NODE"))
 	return cmd
 }
 

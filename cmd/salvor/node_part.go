@@ -11,9 +11,9 @@ import (
 	"salvor/client"
 )
 
-// part is a command about one part of a node or driver: one request, whose answer is
+// subcommand is a command about one part of a node or driver: one request, whose answer is
 // shown as one record, as a list, or not at all.
-type part struct {
+type subcommand struct {
 	words  string // of the command: "vif attach"
 	short  string
 	args   string // its arguments: "NODE VIF"; the first is the node or driver
@@ -30,7 +30,7 @@ type part struct {
 }
 
 // nodeParts are in the words of the baremetal command.
-var nodeParts = []part{
+var nodeParts = []subcommand{
 	{words: "trait list", short: "List the traits of a node", args: "NODE", path: "traits", envelope: "traits", columns: []string{"traits"}},
 	{words: "vif list", short: "List the tenants' ports that are attached to a node", args: "NODE", path: "vifs", envelope: "vifs", columns: []string{"id"}},
 	{words: "vif attach", short: "Attach a tenant's port to a node", args: "NODE VIF", method: http.MethodPost, path: "vifs", body: vifBody,
@@ -62,14 +62,14 @@ var nodeParts = []part{
 	{words: "passthru list", short: "List the vendor methods of a node", args: "NODE", path: "vendor_passthru/methods", shows: true},
 }
 
-var driverParts = []part{
+var driverParts = []subcommand{
 	{words: "show", short: "Show a hardware type", args: "DRIVER", path: "", shows: true},
 	{words: "property list", short: "List the keys of driver_info that a hardware type understands", args: "DRIVER", path: "properties", shows: true},
 	{words: "raid property list", short: "List the properties of a hardware type's logical disks", args: "DRIVER", path: "raid/logical_disk_properties", shows: true},
 	{words: "passthru list", short: "List the vendor methods of a hardware type", args: "DRIVER", path: "vendor_passthru/methods", shows: true},
 }
 
-var conductorParts = []part{{words: "show", short: "Show a conductor", args: "CONDUCTOR", path: "", shows: true}}
+var conductorParts = []subcommand{{words: "show", short: "Show a conductor", args: "CONDUCTOR", path: "", shows: true}}
 
 func longFlag(cmd *cobra.Command) { cmd.Flags().Bool("long", false, "show every field") }
 
@@ -101,17 +101,17 @@ func mediaBody(_ *call, rest []string) (any, error) {
 	return client.Record{"device_type": rest[0], "image_url": rest[1]}, nil
 }
 
-// grow adds the parts to a family of commands, word by word.
-func grow(root *cobra.Command, e *endpoint, at client.Collection, parts []part) {
+// addSubcommands adds the parts to a family of commands, word by word.
+func addSubcommands(root *cobra.Command, e *endpoint, at client.Collection, parts []subcommand) {
 	for _, p := range parts {
 		words := strings.Fields(p.words)
 		cmd := p.command(e, at, "  salvor "+root.Name()+" "+p.words+" "+p.args)
-		descend(root, words[:len(words)-1]).AddCommand(cmd)
+		findOrCreate(root, words[:len(words)-1]).AddCommand(cmd)
 	}
 }
 
-// descend finds or makes the command that further words stand under.
-func descend(cmd *cobra.Command, words []string) *cobra.Command {
+// findOrCreate finds or makes the command that further words stand under.
+func findOrCreate(cmd *cobra.Command, words []string) *cobra.Command {
 	for _, word := range words {
 		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
 		if i >= 0 {
@@ -125,7 +125,7 @@ func descend(cmd *cobra.Command, words []string) *cobra.Command {
 	return cmd
 }
 
-func (p part) command(e *endpoint, at client.Collection, example string) *cobra.Command {
+func (p subcommand) command(e *endpoint, at client.Collection, example string) *cobra.Command {
 	o := &output{}
 	words := strings.Fields(p.words)
 	if p.example == "" {
@@ -144,7 +144,7 @@ func (p part) command(e *endpoint, at client.Collection, example string) *cobra.
 	return cmd
 }
 
-func (p part) run(c *call, o *output, at client.Collection) error {
+func (p subcommand) run(c *call, o *output, at client.Collection) error {
 	if p.shows || p.columns != nil {
 		if err := o.check(c.Command); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (p part) run(c *call, o *output, at client.Collection) error {
 }
 
 // place gives the path of the request and the arguments that are not in it.
-func (p part) place(at client.Collection, args []string) (string, []string) {
+func (p subcommand) place(at client.Collection, args []string) (string, []string) {
 	path, rest := at.Path+"/"+url.PathEscape(args[0]), args[1:]
 	if p.path != "" {
 		path += "/" + p.path
@@ -249,8 +249,8 @@ func newTraitCommands(e *endpoint, node *cobra.Command) {
 		Example: "  salvor node remove trait rack1-7 CUSTOM_GOLD\n  salvor node remove trait rack1-7 --all", RunE: e.run(each(http.MethodDelete)),
 	}
 	remove.Flags().Bool("all", false, "all of them")
-	descend(node, []string{"add"}).AddCommand(add)
-	descend(node, []string{"remove"}).AddCommand(remove)
+	findOrCreate(node, []string{"add"}).AddCommand(add)
+	findOrCreate(node, []string{"remove"}).AddCommand(remove)
 }
 
 // newPassthruCall is `passthru call` of a node or a driver.

@@ -84,7 +84,7 @@ func (p *program) tasks() []task {
 		task{"power sync", func(ctx context.Context) error { p.conductor.RunPowerSync(ctx, p.powerSync()); return nil }},
 		task{"held readings", p.readHeld},
 		task{"leases", func(ctx context.Context) error {
-			p.services.Hosts.SetSenses(p.conductor.Senses(ctx))
+			p.services.Hosts.SetSenses(p.conductor.HealthSources(ctx))
 			p.services.Hosts.RunLeases(ctx, tell("tend hosts and servers"))
 			return nil
 		}},

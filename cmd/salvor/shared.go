@@ -20,8 +20,8 @@ import (
 // directoryMark is a file in the directory of images by which two processes tell that it is the same.
 const directoryMark = ".directory"
 
-// keeper keeps what one of several processes says first.
-type keeper interface {
+// settingStore keeps what one of several processes says first.
+type settingStore interface {
 	Kept(ctx context.Context, name string, fresh secret.Value) (secret.Value, error)
 }
 
@@ -32,8 +32,8 @@ func imageDirectory(c *config.Config) string {
 	return filepath.Join(c.Default.StatePath, "images")
 }
 
-// unshared says what this process sees otherwise than those that share its database, a sentence each; none where all is well.
-func unshared(ctx context.Context, c *config.Config, database keeper) ([]string, error) {
+// sharedStateWarnings says what this process sees otherwise than those that share its database, a sentence each; none where all is well.
+func sharedStateWarnings(ctx context.Context, c *config.Config, database settingStore) ([]string, error) {
 	if isSQLite(c.Database.Connection.Reveal()) {
 		return nil, nil // there is one process
 	}
@@ -71,7 +71,7 @@ func unshared(ctx context.Context, c *config.Config, database keeper) ([]string,
 
 // warnOfUnshared says so at the start.
 func (p *program) warnOfUnshared(ctx context.Context) error {
-	found, err := unshared(ctx, p.cfg, p.store)
+	found, err := sharedStateWarnings(ctx, p.cfg, p.store)
 	for _, text := range found {
 		p.log.Warn(text)
 	}

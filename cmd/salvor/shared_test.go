@@ -29,7 +29,7 @@ func TestUnshared(t *testing.T) {
 		c := &config.Config{}
 		c.Default.StatePath, c.Image.Path = t.TempDir(), images
 		c.Database.Connection, c.Conductor.RescueKernel = secret.New(connection), kernel
-		found, err := unshared(t.Context(), c, database)
+		found, err := sharedStateWarnings(t.Context(), c, database)
 		if err != nil {
 			t.Fatal(err)
 		}

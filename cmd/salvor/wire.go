@@ -377,7 +377,7 @@ func (p *program) handlersFor(auth api.Authenticator) (main, ramdisks http.Handl
 
 // stalled says since when the database takes no changes, and why; empty: it does.
 func (p *program) stalled() string {
-	since, why := p.store.Trouble()
+	since, why := p.store.WriteFailure()
 	if why == "" {
 		return ""
 	}

@@ -26,7 +26,7 @@ import (
 // Rescue is the rescue interface "agent".
 type Rescue struct {
 	// Lanes keep it to one request at a time per agent.
-	Lanes *driver.Lanes
+	Lanes *driver.AddressLocks
 	// Control refuses addresses at which no agent may be called; nil: none.
 	Control Control
 	// Timeout bounds one request; 0: driver.CallTimeout.
@@ -76,11 +76,11 @@ func (r Rescue) dial(a driver.Agent, f driver.Finalize) (*conversation, error) {
 	if f.Hash.Empty() {
 		return nil, problem.Invalidf("there is no password hash to send")
 	}
-	return dial(driver.Wire{Protocol: "agent", Lanes: r.Lanes, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
+	return dial(driver.HTTPConfig{Protocol: "agent", Lanes: r.Lanes, Control: r.Control, Timeout: r.Timeout}, a, f.Hash)
 }
 
 // dial begins a conversation with an agent; the secrets are masked should it send them back.
-func dial(w driver.Wire, a driver.Agent, secrets ...secret.Value) (*conversation, error) {
+func dial(w driver.HTTPConfig, a driver.Agent, secrets ...secret.Value) (*conversation, error) {
 	if a.Token.Empty() {
 		return nil, problem.Invalidf("there is no agent token to send")
 	}
@@ -137,7 +137,7 @@ func (c *conversation) finalize(ctx context.Context, product bool, f driver.Fina
 // is gone by then has done what the command ends with: it has ended.
 func (c *conversation) follow(ctx context.Context, first wire.Result) error {
 	last := first
-	done, err := driver.Prove(ctx, func(ctx context.Context) (bool, error) {
+	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
 		if last.Status != wire.Running {
 			return true, nil
 		}

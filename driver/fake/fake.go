@@ -34,7 +34,7 @@ var (
 
 // wait is one request to the machine that is not there.
 func wait(ctx context.Context, n *metal.Node) error {
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return driver.Trouble(err)
 	}
 	text := n.Info(DelayKey)

@@ -98,7 +98,7 @@ func (d *Driver) SetPower(ctx context.Context, n *metal.Node, want metal.Power) 
 		return err
 	}
 	began := time.Now()
-	done, err := driver.Prove(ctx, func(ctx context.Context) (bool, error) {
+	done, err := driver.PollUntil(ctx, func(ctx context.Context) (bool, error) {
 		return last == want, d.with(ctx, n, op, func(ctx context.Context, c channel) error {
 			now, err := status(ctx, c)
 			if err == nil {

@@ -49,7 +49,7 @@ const (
 // Driver implements driver.Power and driver.Management.
 type Driver struct {
 	// Lanes keep it to one session at a time per BMC: cheap ones have few.
-	Lanes *driver.Lanes
+	Lanes *driver.AddressLocks
 	// Logins remembers the logins that BMCs refused; nil: nothing is remembered.
 	Logins *driver.Logins
 	// Client is Native if empty.
@@ -171,7 +171,7 @@ func (d *Driver) session(ctx context.Context, conf settings, fn func(context.Con
 		return driver.Trouble(err)
 	}
 	defer leave()
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return driver.Trouble(err)
 	}
 	login := driver.Login{Address: "ipmi " + conf.address(), Username: conf.username, Password: conf.password, Method: fmt.Sprint(conf.ciphers), UsernameKey: UsernameKey, PasswordKey: PasswordKey}

@@ -60,7 +60,7 @@ func native(ctx context.Context, conf settings, fn func(context.Context, channel
 }
 
 func (l *lan) send(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
 	answer, err := l.api.RawCommand(ctx, types.NetFn(netFn), command, data, "raw")

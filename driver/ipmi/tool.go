@@ -44,7 +44,7 @@ func (t *tool) send(ctx context.Context, netFn, command byte, data ...byte) ([]b
 var errCipher = errors.New("no matching cipher suite")
 
 func (t *tool) run(ctx context.Context, netFn, command byte, data ...byte) ([]byte, error) {
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return nil, driver.Trouble(err)
 	}
 	args := []string{"-v", "-I", "lanplus", "-H", t.conf.host, "-p", strconv.Itoa(t.conf.port), "-L", "ADMINISTRATOR", "-C", strconv.Itoa(t.conf.ciphers[t.cipher]), "-f", passwordFile}

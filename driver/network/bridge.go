@@ -145,7 +145,7 @@ func (b *Bridge) each(ctx context.Context, n *metal.Node, ports []*metal.Port, n
 		return err
 	}
 	for _, p := range ports {
-		if err := driver.Pass(ctx); err != nil {
+		if err := driver.CheckLease(ctx); err != nil {
 			return problem.Unavailablef("%s %s network, node %s: %w", op, net, n.ID, err)
 		}
 		// Validate has read both.
@@ -162,7 +162,7 @@ var _ driver.NetworkReader = (*Bridge)(nil)
 
 // Networks reads the bridges that the ports' links are on. A link that does not exist is on none.
 func (b *Bridge) Networks(ctx context.Context, n *metal.Node, ports []*metal.Port) ([]driver.Net, error) {
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return nil, err
 	}
 	on := make([]string, len(ports))

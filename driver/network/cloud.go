@@ -56,7 +56,7 @@ func NewCloud(a Access) *Cloud {
 
 // service gives the client, logged in.
 func (c *Cloud) service(ctx context.Context) (*gophercloud.ServiceClient, error) {
-	if err := driver.Pass(ctx); err != nil {
+	if err := driver.CheckLease(ctx); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

@@ -139,7 +139,7 @@ func (d *Driver) SetIndicator(ctx context.Context, n *metal.Node, component, nam
 		if err := s.patch(l.path, l.etag, l.order(state)); err != nil {
 			return err
 		}
-		done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+		done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 			now := indicator{}
 			_, err := s.get(l.path, &now)
 			return err == nil && now.there() && now.state() == state, err

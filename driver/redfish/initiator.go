@@ -196,7 +196,7 @@ func (s *session) setUp(ctx context.Context, f *function, want initiator, kind s
 	if err != nil {
 		return err
 	}
-	done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		path := f.path
 		if pending != "" {
 			path = pending

@@ -156,7 +156,7 @@ func (s *session) override(ctx context.Context, sys *system, want overrides) err
 		return err
 	}
 	var last boot
-	done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		now, err := s.read()
 		if err != nil {
 			return false, err

@@ -239,7 +239,7 @@ func (s *session) order(slot *medium, action string, body map[string]any) error 
 
 func (s *session) proveSlot(ctx context.Context, path, what string, is func(*medium) bool) error {
 	var last *medium
-	done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+	done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 		now, err := s.slot(path)
 		if err != nil {
 			return false, err

@@ -160,7 +160,7 @@ func (d *Driver) SetSecureBoot(ctx context.Context, n *metal.Node, on bool) erro
 		if err := s.patch(path, doc.etag, map[string]bool{"SecureBootEnable": on}); err != nil {
 			return err
 		}
-		done, err := driver.Prove(ctx, func(context.Context) (bool, error) {
+		done, err := driver.PollUntil(ctx, func(context.Context) (bool, error) {
 			_, now, err := s.secureBoot()
 			return err == nil && *now.Enable == on, err
 		})

@@ -106,7 +106,7 @@ func (s *session) provePower(ctx context.Context, want metal.Power, refusal erro
 		}
 		return refusal
 	}
-	done, err := driver.Prove(ctx, look)
+	done, err := driver.PollUntil(ctx, look)
 	if done {
 		return nil
 	}

@@ -33,7 +33,7 @@ func testFleet(b *bench) {
 	if got := counts("p1"); got != "active false false 2" {
 		b.Errorf("counts of a project: %s", got)
 	}
-	census, err := b.s.Census(b.ctx)
+	census, err := b.s.CountRows(b.ctx)
 	b.ok(err)
 	if got := fmt.Sprint(census.Nodes, census.Maintenance["active"]); got != "map[active:3 enroll:1] 1" {
 		b.Errorf("the census counts %s", got)

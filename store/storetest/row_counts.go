@@ -31,7 +31,7 @@ func testCensus(b *bench) {
 		}
 		return nil
 	})
-	c, err := b.s.Census(b.ctx)
+	c, err := b.s.CountRows(b.ctx)
 	b.ok(err)
 	if c.Jobs[[2]string{"clean", "ready"}] != 2 || len(c.Jobs) != 1 || c.Oldest["clean"].IsZero() {
 		b.Errorf("jobs %v, oldest %v", c.Jobs, c.Oldest)

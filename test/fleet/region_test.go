@@ -225,7 +225,7 @@ func TestRegion(t *testing.T) {
 	const hosts, servers = 40, 1100
 	r := newRegion(t, hosts, servers)
 	r.atOnce(2*hosts, r.renew)
-	lives, err := r.services.Hosts.Lives(t.Context())
+	lives, err := r.services.Hosts.Liveness(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

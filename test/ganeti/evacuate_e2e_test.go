@@ -92,7 +92,7 @@ func evacuate(w *world, _ string, _ map[string]any) {
 	cut()
 
 	hosts := w.services.Hosts
-	p, err := hosts.PlanEvacuation(w.Context(), compute.PlanWish{Host: source}, admin)
+	p, err := hosts.PlanEvacuation(w.Context(), compute.PlanRequest{Host: source}, admin)
 	if err != nil || len(p.Items) != 1 || p.Items[0].Disposition != compute.KeepDisk || !strings.Contains(p.Missing, "salvor fence "+second) {
 		w.Fatalf("planned: %+v %v", p, err)
 	}

@@ -22,8 +22,8 @@ import (
 const (
 	// answerTime is how long a connection that was left alone may take to show that it still carries anything.
 	answerTime = time.Second
-	// ackTime is how long what was sent may stay without the acknowledgement of the other machine.
-	ackTime = 10 * time.Second
+	// ackTimeout is how long what was sent may stay without the acknowledgement of the other machine.
+	ackTimeout = 10 * time.Second
 	// readGrace is what a read gets beyond the server's own bound of a statement.
 	readGrace = 5 * time.Second
 )
@@ -38,7 +38,7 @@ func withTCPTimeouts(config *pgx.ConnConfig) {
 			}
 			var failed error
 			err := c.Control(func(fd uintptr) {
-				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTime.Milliseconds()))
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 			})
 			if err != nil {
 				return err

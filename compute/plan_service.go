@@ -15,8 +15,8 @@ import (
 	"salvor/record"
 )
 
-// PlanWish asks for a plan.
-type PlanWish struct {
+// PlanRequest asks for a plan.
+type PlanRequest struct {
 	// Host to empty, and Dest to fill, by UUID or name; no Dest: the best host for each server.
 	Host, Dest string
 	// Servers narrows the plan to these; empty: all of the host.
@@ -39,7 +39,7 @@ const (
 
 // PlanEvacuation drafts what would become of each server of a host, and keeps the draft; nothing else is done. Destinations are asked
 // what they see.
-func (s *Hosts) PlanEvacuation(ctx context.Context, w PlanWish, who Who) (*Plan, error) {
+func (s *Hosts) PlanEvacuation(ctx context.Context, w PlanRequest, who Who) (*Plan, error) {
 	host, err := s.Host(ctx, w.Host)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (s *Hosts) missing(ctx context.Context, p *Plan) (string, error) {
 
 // drafted drafts, asks the destinations, and drafts again with what they said, until nothing is left to ask.
 func (s *Hosts) drafted(ctx context.Context, o *PlanInput) ([]PlanItem, error) {
-	items := Draft(o)
+	items := DraftPlan(o)
 	if o.Source.Kind != AgentHost {
 		return items, nil
 	}
@@ -104,7 +104,7 @@ func (s *Hosts) drafted(ctx context.Context, o *PlanInput) ([]PlanItem, error) {
 		if err := s.ask(ctx, o, items); err != nil {
 			return nil, err
 		}
-		again := Draft(o)
+		again := DraftPlan(o)
 		if slices.Equal(again, items) {
 			return again, nil
 		}
@@ -115,7 +115,7 @@ func (s *Hosts) drafted(ctx context.Context, o *PlanInput) ([]PlanItem, error) {
 
 // oneMore considers one more failure.
 func (s *Hosts) oneMore(ctx context.Context, o *PlanInput, p *Plan) error {
-	largest := Largest(o, p.Items)
+	largest := LargestFreeHost(o, p.Items)
 	var there []*Server
 	if largest != nil {
 		var err error
@@ -123,7 +123,7 @@ func (s *Hosts) oneMore(ctx context.Context, o *PlanInput, p *Plan) error {
 			return err
 		}
 	}
-	p.OneMore, p.OneMoreWhy = OneMore(o, p.Items, largest, there)
+	p.OneMore, p.OneMoreWhy = SurvivesNextFailure(o, p.Items, largest, there)
 	return nil
 }
 

@@ -127,7 +127,7 @@ func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why stri
 	if err != nil || m.State != MovePreparing {
 		return err
 	}
-	if err := s.giveBack(ctx, tx, srv, m); err != nil {
+	if err := s.releaseReservation(ctx, tx, srv, m); err != nil {
 		return err
 	}
 	m.State, m.DestID = MoveAccepted, ""
@@ -137,8 +137,8 @@ func (s *Servers) UnreserveMove(ctx context.Context, tx job.Tx, moveID, why stri
 	return s.note(tx, srv.ID, record.Asker{}, "contact", "not there: "+why)
 }
 
-// giveBack gives the place of a planned move that was not handed over back.
-func (s *Servers) giveBack(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
+// releaseReservation gives the place of a planned move that was not handed over back.
+func (s *Servers) releaseReservation(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
 	if !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
 		return nil
 	}
@@ -154,10 +154,10 @@ func (s *Servers) giveBack(ctx context.Context, tx job.Tx, srv *Server, m *Move)
 	return s.unreserve(ctx, tx, &there)
 }
 
-// giveUpThere is giveBack of a move that nobody takes back at the destination: what came there of the guest is thrown away by it as by any
+// cleanUpDestination is releaseReservation of a move that nobody takes back at the destination: what came there of the guest is thrown away by it as by any
 // host that lost a server. The record of that is a move of its own.
-func (s *Servers) giveUpThere(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
-	if err := s.giveBack(ctx, tx, srv, m); err != nil || !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
+func (s *Servers) cleanUpDestination(ctx context.Context, tx job.Tx, srv *Server, m *Move) error {
+	if err := s.releaseReservation(ctx, tx, srv, m); err != nil || !m.planned() || m.State != MovePreparing || m.DestID == "" || m.DestID == srv.HostID {
 		return err
 	}
 	dest, err := s.store.Hosts().Get(ctx, tx, m.DestID)
@@ -193,7 +193,7 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 		err = s.followTo(ctx, tx, srv, destID)
 	} else {
 		m.Clean = CleanGuest
-		err = s.give(ctx, tx, srv, m)
+		err = s.transferOwnership(ctx, tx, srv, m)
 	}
 	if err != nil {
 		return err
@@ -206,8 +206,8 @@ func (s *Servers) HandOver(ctx context.Context, tx job.Tx, moveID, destID string
 	return s.note(tx, srv.ID, record.Asker{}, "state", "was handed over to another host")
 }
 
-// give makes the destination, where a place is reserved, the owner of a server.
-func (s *Servers) give(ctx context.Context, tx job.Tx, srv *Server, m *Move) (err error) {
+// transferOwnership makes the destination, where a place is reserved, the owner of a server.
+func (s *Servers) transferOwnership(ctx context.Context, tx job.Tx, srv *Server, m *Move) (err error) {
 	if srv.Disks, err = s.disksThere(ctx, tx, srv, m); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (s *Servers) give(ctx context.Context, tx job.Tx, srv *Server, m *Move) (er
 // followTo notes the node to which a cluster has brought a server; the watch of the cluster may have seen it first.
 func (s *Servers) followTo(ctx context.Context, tx job.Tx, srv *Server, hostID string) error {
 	if srv.HostID != hostID {
-		return s.rehost(ctx, tx, srv, hostID)
+		return s.reassignHost(ctx, tx, srv, hostID)
 	}
 	srv.Epoch++
 	if err := s.save(tx, srv); err != nil {
@@ -270,7 +270,7 @@ func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why stri
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	if err := s.giveBack(ctx, tx, srv, m); err != nil {
+	if err := s.releaseReservation(ctx, tx, srv, m); err != nil {
 		return err
 	}
 	return s.FailMove(ctx, tx, moveID, why)
@@ -278,7 +278,7 @@ func (s *Servers) FailMigration(ctx context.Context, tx job.Tx, moveID, why stri
 
 // yieldPlanned ends a planned move whose source was fenced before it handed the server over: the evacuation m begins in its place.
 func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *Server, former, m *Move) error {
-	if err := s.giveUpThere(ctx, tx, srv, former); err != nil {
+	if err := s.cleanUpDestination(ctx, tx, srv, former); err != nil {
 		return err
 	}
 	former.State, former.EndedAt, former.Problem = MoveFailed, s.now(), "its host was fenced; went on by move "+m.ID
@@ -287,7 +287,7 @@ func (s *Servers) yieldPlanned(ctx context.Context, tx job.Tx, srv *Server, form
 }
 
 // Migrate moves a server from its living host to another one.
-func (s *Servers) Migrate(ctx context.Context, id string, w MigrationWish, who Who) (*Move, error) {
+func (s *Servers) Migrate(ctx context.Context, id string, w MigrationRequest, who Who) (*Move, error) {
 	var out *Move
 	err := s.change(ctx, func(tx job.Tx) error {
 		srv, err := s.get(ctx, tx, id, who)
@@ -311,16 +311,16 @@ func (s *Servers) Migrate(ctx context.Context, id string, w MigrationWish, who W
 }
 
 // wishedDestination judges what is asked at once, so that a wish that cannot be is refused in words.
-func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server, w MigrationWish, a *MigrateArgs) error {
+func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server, w MigrationRequest, a *MigrateArgs) error {
 	source, err := s.store.Hosts().Get(ctx, tx, srv.HostID)
 	if err != nil {
 		return fmt.Errorf("the host of server %s: %w", srv.ID, err)
 	}
-	live, err := s.hosts.ups(ctx, tx)
+	live, err := s.hosts.livenessSnapshot(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if !live.is(source) {
+	if !live.isUp(source) {
 		return problem.Conflictf("host %s is down: its servers are evacuated, not migrated; see: salvor fence %s", orID(source), orID(source))
 	}
 	if w.DestHost == "" {
@@ -339,9 +339,9 @@ func (s *Servers) wishedDestination(ctx context.Context, tx job.Tx, srv *Server,
 		}
 		return nil
 	}
-	wh := whitherOf(srv, source, needsOf(srv, "").Disk > 0)
+	wh := newDestinationFilter(srv, source, needsOf(srv, "").Disk > 0)
 	wh.forced = w.Force
-	if why := wh.refusal(dest, live.is(dest)); why != "" {
+	if why := wh.refusal(dest, live.isUp(dest)); why != "" {
 		return problem.Conflictf("server %s cannot go to host %s: %s", srv.ID, orID(dest), why)
 	}
 	return nil

@@ -9,10 +9,10 @@ import (
 	"salvor/rescue"
 )
 
-// Half tells whether the server was being made, or made anew, when the move began: its disks need not be there.
-func (m *Move) Half() bool { return halfMade(m.WasState, m.WasTask) }
+// WasBuilding tells whether the server was being made, or made anew, when the move began: its disks need not be there.
+func (m *Move) WasBuilding() bool { return wasBuilding(m.WasState, m.WasTask) }
 
-func halfMade(state VMState, task Task) bool {
+func wasBuilding(state VMState, task Task) bool {
 	return state == Building || task == Rebuilding || task == Spawning || task == Scheduling
 }
 
@@ -47,7 +47,7 @@ func (s *Servers) ClaimMove(ctx context.Context, tx job.Tx, moveID string, a Mov
 		return nil, err
 	}
 	m.DestID, m.State = h.ID, MovePreparing
-	if err := s.rehost(ctx, tx, srv, h.ID); err != nil {
+	if err := s.reassignHost(ctx, tx, srv, h.ID); err != nil {
 		return nil, err
 	}
 	m.takeEpoch(srv.Epoch)
@@ -73,7 +73,7 @@ func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string
 		return err
 	}
 	m.State, m.DestID = MoveAccepted, ""
-	if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+	if err := s.reassignHost(ctx, tx, srv, m.SourceID); err != nil {
 		return err
 	}
 	m.takeEpoch(srv.Epoch)
@@ -83,8 +83,8 @@ func (s *Servers) ReleaseMove(ctx context.Context, tx job.Tx, moveID, why string
 	return s.note(tx, srv.ID, record.Asker{}, "contact", "not there: "+why)
 }
 
-// rehost gives a server another host, with its place there, and an epoch of its own: what was ordered before is void.
-func (s *Servers) rehost(ctx context.Context, tx job.Tx, srv *Server, to string) error {
+// reassignHost gives a server another host, with its place there, and an epoch of its own: what was ordered before is void.
+func (s *Servers) reassignHost(ctx context.Context, tx job.Tx, srv *Server, to string) error {
 	if err := s.unreserve(ctx, tx, srv); err != nil {
 		return err
 	}
@@ -107,11 +107,11 @@ func (s *Servers) rehost(ctx context.Context, tx job.Tx, srv *Server, to string)
 			return err
 		}
 	}
-	return s.callAgain(ctx, tx, from, h)
+	return s.refreshHostCache(ctx, tx, from, h)
 }
 
-// callAgain tells the host cache what was reserved and given back.
-func (s *Servers) callAgain(ctx context.Context, tx job.Tx, from string, to *Host) error {
+// refreshHostCache tells the host cache what was reserved and given back.
+func (s *Servers) refreshHostCache(ctx context.Context, tx job.Tx, from string, to *Host) error {
 	kept := *to
 	s.hosts.roster.put(&kept)
 	h, err := s.store.Hosts().Get(ctx, tx, from)
@@ -208,7 +208,7 @@ func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID, why string) e
 		if err := s.endTask(ctx, tx, srv); err != nil {
 			return err
 		}
-	} else if err := s.backToSource(ctx, tx, srv, m, why); err != nil {
+	} else if err := s.revertToSource(ctx, tx, srv, m, why); err != nil {
 		return err
 	}
 	m.Problem, m.EndedAt = why, s.now()
@@ -222,21 +222,21 @@ func (s *Servers) FailMove(ctx context.Context, tx job.Tx, moveID, why string) e
 	return s.beginDeletion(ctx, tx, srv)
 }
 
-// backToSource puts a server back that has attached nowhere else. What the move had taken over from a job that was given up is asked anew.
-func (s *Servers) backToSource(ctx context.Context, tx job.Tx, srv *Server, m *Move, why string) error {
+// revertToSource puts a server back that has attached nowhere else. What the move had taken over from a job that was given up is asked anew.
+func (s *Servers) revertToSource(ctx context.Context, tx job.Tx, srv *Server, m *Move, why string) error {
 	former := m.State
 	m.State = MoveFailed
 	if former == MoveAccepted {
 		m.State = MoveError
 	}
 	if srv.HostID != m.SourceID {
-		if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+		if err := s.reassignHost(ctx, tx, srv, m.SourceID); err != nil {
 			return err
 		}
 	} else {
 		srv.Epoch++
 	}
-	broken := m.Half() || m.WasTask == Rescuing || m.WasTask == Unrescuing
+	broken := m.WasBuilding() || m.WasTask == Rescuing || m.WasTask == Unrescuing
 	if srv.InSession() && (srv.Rescue.State == rescue.Preparing || srv.Rescue.State == rescue.Leaving) {
 		session := *srv.Rescue
 		session.State = rescue.Failed
@@ -269,7 +269,7 @@ func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.J
 		return ignoreNotFound(err)
 	}
 	m.EndedAt, m.Problem = s.now(), "given up: the server's state was reset"
-	if err := s.giveUpThere(ctx, tx, srv, m); err != nil {
+	if err := s.cleanUpDestination(ctx, tx, srv, m); err != nil {
 		return err
 	}
 	switch {
@@ -286,7 +286,7 @@ func (s *Servers) dropMove(ctx context.Context, tx job.Tx, srv *Server, j *job.J
 		m.State = MoveDone
 	default:
 		if m.State = MoveCancelled; srv.HostID != m.SourceID {
-			if err := s.rehost(ctx, tx, srv, m.SourceID); err != nil {
+			if err := s.reassignHost(ctx, tx, srv, m.SourceID); err != nil {
 				return err
 			}
 		}

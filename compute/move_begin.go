@@ -55,7 +55,7 @@ func (s *Servers) BeginMove(ctx context.Context, tx job.Tx, srv *Server, m *Move
 	if err := s.stillLost(ctx, tx, srv, m); err != nil {
 		return nil, err
 	}
-	hidden, err := s.giveUpFor(ctx, tx, srv, m)
+	hidden, err := s.supersedeForMove(ctx, tx, srv, m)
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +129,9 @@ func (m *Move) begins(receipt *Receipt) string {
 	return text
 }
 
-// giveUpFor ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
+// supersede ends what works on the server in favour of a move and takes over what was wanted by it: the secret of a first password is
 // given on.
-func (s *Servers) giveUpFor(ctx context.Context, tx job.Tx, srv *Server, m *Move) (hidden secret.Value, err error) {
+func (s *Servers) supersedeForMove(ctx context.Context, tx job.Tx, srv *Server, m *Move) (hidden secret.Value, err error) {
 	open, err := s.jobs.Unended(tx, Subject(srv.ID))
 	if err != nil {
 		return hidden, err
@@ -153,15 +153,15 @@ func (s *Servers) giveUpFor(ctx context.Context, tx job.Tx, srv *Server, m *Move
 		if err := s.jobs.Interrupt(tx, j.ID, job.Ended, cause); err != nil {
 			return hidden, err
 		}
-		if err := s.inherit(ctx, tx, srv, j, m); err != nil {
+		if err := s.adoptPendingWork(ctx, tx, srv, j, m); err != nil {
 			return hidden, err
 		}
 	}
 	return hidden, s.inheritSession(srv, m)
 }
 
-// inherit has the move complete what a job that was given up was to do. Nothing holds a volume at a host that is fenced.
-func (s *Servers) inherit(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
+// adoptPendingWork has the move complete what a job that was given up was to do. Nothing holds a volume at a host that is fenced.
+func (s *Servers) adoptPendingWork(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
 	switch j.Kind {
 	case JobAttach, JobDetach:
 		var a VolumeArgs
@@ -174,15 +174,15 @@ func (s *Servers) inherit(ctx context.Context, tx job.Tx, srv *Server, j *job.Jo
 		srv.dropVolume(a.VolumeID)
 		return s.setVolume(ctx, tx, srv.ID, a.VolumeID, VolumeAvailable)
 	case JobMove, JobMigrate:
-		return s.goneOn(ctx, tx, srv, j, m)
+		return s.supersedeMove(ctx, tx, srv, j, m)
 	case JobRestoreDisk:
 		return s.restoreGivenUp(ctx, tx, srv, j)
 	}
 	return nil
 }
 
-// goneOn ends a former move whose destination was fenced in its turn: the server goes on from there.
-func (s *Servers) goneOn(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
+// supersedeMove ends a former move whose destination was fenced in its turn: the server goes on from there.
+func (s *Servers) supersedeMove(ctx context.Context, tx job.Tx, srv *Server, j *job.Job, m *Move) error {
 	former, err := s.moveOf(ctx, tx, j)
 	if err != nil || !former.Going() {
 		return ignoreNotFound(err)

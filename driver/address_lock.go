@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Lanes let one request at a time through to each address. Cheap BMCs drop or mix
+// AddressLocks let one request at a time through to each address. Cheap BMCs drop or mix
 // up parallel requests, and two jobs, a question and the power sync may all want the
 // same one. The zero value is ready; it is safe for use by several goroutines.
-type Lanes struct {
+type AddressLocks struct {
 	mu    sync.Mutex
-	lanes map[string]*lane
+	lanes map[string]*addressLock
 }
 
-type lane struct {
+type addressLock struct {
 	busy  chan struct{}
 	users int // those inside and those waiting; a lane without users is dropped
 }
 
 // Enter waits for the lane of an address and returns what leaves it again, or ctx's
 // error. The returned function must be called once. A nil Lanes never waits.
-func (l *Lanes) Enter(ctx context.Context, address string) (leave func(), err error) {
+func (l *AddressLocks) Enter(ctx context.Context, address string) (leave func(), err error) {
 	if l == nil {
 		return func() {}, ctx.Err()
 	}
@@ -34,22 +34,22 @@ func (l *Lanes) Enter(ctx context.Context, address string) (leave func(), err er
 	}
 }
 
-func (l *Lanes) join(address string) *lane {
+func (l *AddressLocks) join(address string) *addressLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lanes == nil {
-		l.lanes = map[string]*lane{}
+		l.lanes = map[string]*addressLock{}
 	}
 	mine := l.lanes[address]
 	if mine == nil {
-		mine = &lane{busy: make(chan struct{}, 1)}
+		mine = &addressLock{busy: make(chan struct{}, 1)}
 		l.lanes[address] = mine
 	}
 	mine.users++
 	return mine
 }
 
-func (l *Lanes) part(address string, mine *lane) {
+func (l *AddressLocks) part(address string, mine *addressLock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if mine.users--; mine.users == 0 {

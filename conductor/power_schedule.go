@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// tendEvery is how often nodes without a turn are looked for: programs of an older release make such.
-	tendEvery = 10 * time.Minute
+	// repairInterval is how often nodes without a turn are looked for: programs of an older release make such.
+	repairInterval = 10 * time.Minute
 	// calmEvery is how often readings that say nothing new are written, all in one transaction.
 	calmEvery = 200 * time.Millisecond
 	// calmMost bounds them.
@@ -34,7 +34,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 	var tended time.Time
 	size := 2 * p.Workers
 	for ctx.Err() == nil {
-		if time.Since(tended) >= tendEvery {
+		if time.Since(tended) >= repairInterval {
 			tended = time.Now()
 			if _, err := c.Store.TendPower(ctx); err != nil && ctx.Err() == nil {
 				c.Log.Error("power sync", "error", err)
@@ -62,7 +62,7 @@ func (c *Conductor) RunPowerSync(ctx context.Context, p PowerSync) {
 // readers starts the workers; the returned function ends them after what they were given.
 func (c *Conductor) readers(ctx context.Context, p PowerSync) (chan<- *metal.Node, func()) {
 	turns := make(chan *metal.Node)
-	quiet := &calm{c: c}
+	quiet := &quietReadings{c: c}
 	over := make(chan struct{})
 	var workers, writer sync.WaitGroup
 	for range p.Workers {
@@ -117,15 +117,15 @@ func (c *Conductor) claimTurns(ctx context.Context, p PowerSync, size int) []*me
 	return due
 }
 
-// calm gathers readings that say nothing new.
-type calm struct {
+// quietReadings gathers readings that say nothing new.
+type quietReadings struct {
 	c  *Conductor
 	mu sync.Mutex
 	// readings that are not written yet.
 	readings []metal.PowerReading
 }
 
-func (q *calm) add(ctx context.Context, r metal.PowerReading) {
+func (q *quietReadings) add(ctx context.Context, r metal.PowerReading) {
 	q.mu.Lock()
 	q.readings = append(q.readings, r)
 	full := len(q.readings) >= calmMost
@@ -135,7 +135,7 @@ func (q *calm) add(ctx context.Context, r metal.PowerReading) {
 	}
 }
 
-func (q *calm) flush(ctx context.Context) {
+func (q *quietReadings) flush(ctx context.Context) {
 	q.mu.Lock()
 	readings := q.readings
 	q.readings = nil

@@ -64,12 +64,12 @@ func TestDraftHolds(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		o := anOutlook(r)
-		items := Draft(o)
+		items := DraftPlan(o)
 		again := *o
 		again.Servers, again.Hosts = slices.Clone(o.Servers), slices.Clone(o.Hosts)
 		r.Shuffle(len(again.Servers), func(i, j int) { again.Servers[i], again.Servers[j] = again.Servers[j], again.Servers[i] })
 		r.Shuffle(len(again.Hosts), func(i, j int) { again.Hosts[i], again.Hosts[j] = again.Hosts[j], again.Hosts[i] })
-		if !reflect.DeepEqual(items, Draft(&again)) {
+		if !reflect.DeepEqual(items, DraftPlan(&again)) {
 			t.Fatalf("seed %d: the same world gave two plans", seed)
 		}
 		if err := holds(o, items); err != nil {
@@ -91,7 +91,7 @@ func TestOneMoreFailure(t *testing.T) {
 		ok    bool
 		why   string
 	}{{nil, false, ""}, {[]PlanItem{stays}, false, ""}, {[]PlanItem{goes, stays}, false, "1 of the 2 servers stay even now"}, {[]PlanItem{goes}, true, ""}} {
-		if ok, why := OneMore(o, want.items, b, nil); ok != want.ok || why != want.why {
+		if ok, why := SurvivesNextFailure(o, want.items, b, nil); ok != want.ok || why != want.why {
 			t.Errorf("%+v: %v %q, want %v %q", want.items, ok, why, want.ok, want.why)
 		}
 	}
@@ -177,12 +177,12 @@ func TestReimagingNeedsConsentInEveryState(t *testing.T) {
 			Disks: []Disk{{Name: "vda", Store: "local", SizeGiB: 1, ImageID: "image"}}}
 		o := &PlanInput{Source: source, Servers: []*Server{s}, Hosts: []*Host{source, other}, Up: map[string]bool{"b": true},
 			Images: map[string]*Image{"image": {Name: "debian"}}, Policy: ReimageAsk}
-		item := Draft(o)[0]
+		item := DraftPlan(o)[0]
 		if item.Disposition != Reimage || item.NeedsConsent != need || item.Consented == need {
 			t.Errorf("%s: %+v", state, item)
 		}
 		o.Consent = map[string]bool{"s": true}
-		if item = Draft(o)[0]; !item.Consented {
+		if item = DraftPlan(o)[0]; !item.Consented {
 			t.Errorf("%s, named: %+v", state, item)
 		}
 	}

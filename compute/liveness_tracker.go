@@ -26,10 +26,10 @@ type livenessTracker struct {
 	mu sync.Mutex
 	// since is from when on hosts could be heard without a gap; deaf: just now they cannot be.
 	since time.Time
-	deaf  bool
+	stale bool
 	// looked is when the store was asked last by the loop.
-	looked time.Time
-	heard  map[string]lastSeen
+	looked   time.Time
+	lastSeen map[string]lastSeen
 }
 
 // lastSeen is the newest word of a host, here or as another process stored it.
@@ -49,43 +49,43 @@ type lastSeen struct {
 func (e *livenessTracker) change(hostID string, do func(*lastSeen)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := e.heard[hostID]
+	w := e.lastSeen[hostID]
 	do(&w)
-	e.heard[hostID] = w
+	e.lastSeen[hostID] = w
 }
 
 // of gives the word of a host and from when on its silence counts; known is false where nothing can be said.
 func (e *livenessTracker) of(hostID string) (w lastSeen, from time.Time, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w, known = e.heard[hostID]
+	w, known = e.lastSeen[hostID]
 	if from = w.at; from.Before(e.since) {
 		from = e.since
 	}
-	return w, from, known && !e.deaf
+	return w, from, known && !e.stale
 }
 
 func (e *livenessTracker) lost() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.deaf = true
+	e.stale = true
 }
 
 func (e *livenessTracker) drop(hostID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.heard, hostID)
+	delete(e.lastSeen, hostID)
 }
 
 // take compares what is stored with what was seen of it before. mine tells whether this process wrote a lease.
 func (e *livenessTracker) take(stored map[string]Lease, mine func(Lease) bool, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.deaf {
-		e.deaf, e.since = false, now
+	if e.stale {
+		e.stale, e.since = false, now
 	}
 	for id, l := range stored {
-		w, seen := e.heard[id]
+		w, seen := e.lastSeen[id]
 		if seen && w.count == l.Renewals {
 			continue
 		}
@@ -95,7 +95,7 @@ func (e *livenessTracker) take(stored map[string]Lease, mine func(Lease) bool, n
 				w.first = l.RenewedAt
 			}
 		}
-		e.heard[id] = w
+		e.lastSeen[id] = w
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *Hosts) resume(turn bool) {
 func (s *Hosts) Listening() time.Duration {
 	s.ear.mu.Lock()
 	defer s.ear.mu.Unlock()
-	if s.ear.deaf {
+	if s.ear.stale {
 		return 0
 	}
 	return s.now().Sub(s.ear.since)
@@ -143,7 +143,7 @@ func (s *Hosts) Listening() time.Duration {
 func (s *Hosts) Deaf() bool {
 	s.ear.mu.Lock()
 	defer s.ear.mu.Unlock()
-	return s.ear.deaf || s.ear.looked.IsZero()
+	return s.ear.stale || s.ear.looked.IsZero()
 }
 
 // listen reads what other processes heard.
@@ -166,9 +166,9 @@ func (s *Hosts) keepListening(ctx context.Context) error {
 	return s.listen(ctx)
 }
 
-// lend writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
+// persistLease writes a lease that others must see before its renewal is answered, unless they saw one of late that named the same watchdog: the
 // host disarms it at the answer, and the store would have others believe in it.
-func (s *Hosts) lend(ctx context.Context, l Lease) error {
+func (s *Hosts) persistLease(ctx context.Context, l Lease) error {
 	w, _, _ := s.ear.of(l.HostID)
 	if lag := l.RenewedAt.Sub(w.storedAt); !w.storedAt.IsZero() && lag >= 0 && lag <= leaseLag && w.storedDog == l.Watchdog {
 		return nil
@@ -180,7 +180,7 @@ func (s *Hosts) lend(ctx context.Context, l Lease) error {
 		return problem.Unavailablef("the lease of host %s could not be stored, so it is none: %w", short(l.HostID), err)
 	}
 	s.stored([]Lease{l})
-	s.leases.with(l.HostID, func(h *held) { h.fresh = h.fresh && h.lease != l })
+	s.leases.with(l.HostID, func(h *hostSession) { h.fresh = h.fresh && h.lease != l })
 	return nil
 }
 
@@ -196,24 +196,24 @@ func (s *Hosts) stored(leases []Lease) {
 	}
 }
 
-// register is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
+// hostFlagsCache is what was read a moment ago of hosts of which there is something to say: a renewal that says nothing new must not cost a
 // query.
-type register struct {
+type hostFlagsCache struct {
 	mu sync.Mutex
 	at time.Time
 	// fenced hosts have an open receipt, sources have moves that go on or left something behind, fencing groups fence themselves.
 	fenced, sources, fencing map[string]bool
 }
 
-// registerLasts is how old it may be.
-const registerLasts = time.Second
+// hostFlagsTTL is how old it may be.
+const hostFlagsTTL = time.Second
 
-// consult gives the register, read again if it is too old.
-func (s *Hosts) consult(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
+// hostFlags gives the register, read again if it is too old.
+func (s *Hosts) hostFlags(ctx context.Context) (fenced, sources, fencing map[string]bool, err error) {
 	r := &s.register
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= registerLasts || now.Before(r.at) {
+	if now := s.now(); r.at.IsZero() || now.Sub(r.at) >= hostFlagsTTL || now.Before(r.at) {
 		if err := s.fill(ctx, r); err != nil {
 			return nil, nil, nil, err
 		}
@@ -222,7 +222,7 @@ func (s *Hosts) consult(ctx context.Context) (fenced, sources, fencing map[strin
 	return r.fenced, r.sources, r.fencing, nil
 }
 
-func (s *Hosts) fill(ctx context.Context, r *register) error {
+func (s *Hosts) fill(ctx context.Context, r *hostFlagsCache) error {
 	open, err := s.store.Receipts().List(ctx, nil, ReceiptFilter{Open: true}, record.Page{})
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func TestOldDraftsGo(t *testing.T) {
 	for _, host := range []*compute.Host{other, w.host} {
 		_, err := w.store.Plans().Get(w.ctx, nil, old.ID)
 		w.no(err)
-		_, err = w.Hosts.PlanEvacuation(w.ctx, compute.PlanWish{Host: host.ID}, admin)
+		_, err = w.Hosts.PlanEvacuation(w.ctx, compute.PlanRequest{Host: host.ID}, admin)
 		w.no(err)
 	}
 	_, err := w.store.Plans().Get(w.ctx, nil, old.ID)

@@ -13,7 +13,7 @@ import (
 func TestSenses(t *testing.T) {
 	t.Parallel()
 	y := newLot(t, site{node: true, volumes: true})
-	eyes := y.con.Senses(t.Context())
+	eyes := y.con.HealthSources(t.Context())
 	await := func(what string, is func() bool) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {

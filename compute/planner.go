@@ -44,9 +44,9 @@ type draft struct {
 	hosts []*Host // copies, in which places are reserved
 }
 
-// Draft decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same outlook
+// DraftPlan decides for each server what becomes of it and where to, in the order in which they are moved. It is pure: the same outlook
 // gives the same plan.
-func Draft(o *PlanInput) []PlanItem {
+func DraftPlan(o *PlanInput) []PlanItem {
 	d := newDraft(o)
 	servers := slices.Clone(o.Servers)
 	items := make(map[string]*PlanItem, len(servers))
@@ -130,7 +130,7 @@ func (d *draft) disposition(s *Server) (Disposition, string) {
 	if lone == "" {
 		return KeepDisk, fmt.Sprintf("its disks lie in store %s, which other hosts see as well", d.storeName(markers[0]))
 	}
-	return d.anew(s, lone)
+	return d.rebuildable(s, lone)
 }
 
 // stays tells why a server is not moved, whatever its disks are; empty: nothing speaks against it.
@@ -160,8 +160,8 @@ func (d *draft) storeName(marker string) string {
 	return "of its host"
 }
 
-// anew judges a server with a disk that only its host has.
-func (d *draft) anew(s *Server, store string) (Disposition, string) {
+// rebuildable judges a server with a disk that only its host has.
+func (d *draft) rebuildable(s *Server, store string) (Disposition, string) {
 	lost := fmt.Sprintf("a disk of it lies in store %s of its host alone", store)
 	i := slices.IndexFunc(s.Disks, func(k Disk) bool { return k.BootIndex == 0 })
 	switch {
@@ -182,7 +182,7 @@ func (d *draft) place(s *Server, item *PlanItem) {
 	if item.Disposition == Cannot || d.Source.Kind == GanetiHost {
 		return
 	}
-	w := whitherOf(s, d.Source, item.Disposition == KeepDisk)
+	w := newDestinationFilter(s, d.Source, item.Disposition == KeepDisk)
 	w.forced = d.Forced
 	if missing := d.missing(s, item.Disposition == Reimage); missing != "" && item.Disposition != Reattach {
 		item.Disposition, item.Why, item.NeedsConsent, item.Consented = Cannot, missing, false, false
@@ -216,9 +216,9 @@ func (d *draft) place(s *Server, item *PlanItem) {
 // half tells whether the server was being made, or made anew, when its host died: its disks need not be there.
 func (d *draft) half(s *Server) bool {
 	if m := d.Moving[s.ID]; m != nil {
-		return m.Half()
+		return m.WasBuilding()
 	}
-	return halfMade(s.State, s.Task)
+	return wasBuilding(s.State, s.Task)
 }
 
 // missing tells of a store that is there and has not the disk, or may be there: nothing is made in its place.
@@ -264,8 +264,8 @@ func reasons(why []string) string {
 	return strings.Join(why, "; ")
 }
 
-// Largest is the host other than the source whose servers take the most RAM once the plan is done; nil: there is none that lives.
-func Largest(o *PlanInput, items []PlanItem) *Host {
+// LargestFreeHost is the host other than the source whose servers take the most RAM once the plan is done; nil: there is none that lives.
+func LargestFreeHost(o *PlanInput, items []PlanItem) *Host {
 	var largest *Host
 	for _, h := range filled(o, items).hosts {
 		if h.ID != o.Source.ID && o.Up[h.ID] && (largest == nil || h.UsedRAM > largest.UsedRAM) {
@@ -288,9 +288,9 @@ func filled(o *PlanInput, items []PlanItem) *draft {
 	return d
 }
 
-// OneMore tells whether, after the plan, the largest host may die too and its servers (there is what it has now) still find places
+// SurvivesNextFailure tells whether, after the plan, the largest host may die too and its servers (there is what it has now) still find places
 // on the others; else which does not. Without words it says nothing: no server is given a place.
-func OneMore(o *PlanInput, items []PlanItem, largest *Host, there []*Server) (bool, string) {
+func SurvivesNextFailure(o *PlanInput, items []PlanItem, largest *Host, there []*Server) (bool, string) {
 	stay := 0
 	for i := range items {
 		if items[i].Disposition == Cannot {

@@ -21,50 +21,52 @@ const inFlight = 2 * time.Second
 type hostStatus int
 
 const (
-	// free: it holds the lease, or takes it.
-	free hostStatus = iota
-	// holding: it is fenced, or came back from that, or was removed as lost.
-	holding
-	// stopping: it is forced down, and has not told that its guests are stopped.
-	stopping
+	// hostActive: it holds the lease, or takes it.
+	hostActive hostStatus = iota
+	// hostFenced: it is fenced, or came back from that, or was removed as lost.
+	hostFenced
+	// hostDraining: it is forced down, and has not told that its guests are stopped.
+	hostDraining
 )
 
 // standing tells how a host stands. Who renews without a gap, and of whom there is nothing to say, costs no query.
-func (s *Hosts) standing(ctx context.Context, hostID string, k held, r Renewal) (hostStatus, error) {
-	fenced, _, _, err := s.consult(ctx)
+func (s *Hosts) standing(ctx context.Context, hostID string, k hostSession, r Renewal) (hostStatus, error) {
+	fenced, _, _, err := s.hostFlags(ctx)
 	if err != nil {
-		return free, err
+		return hostActive, err
 	}
 	if !k.fenced && !k.forcedDown && !k.lost && !fenced[hostID] && k.lease.BootID == r.BootID && !s.lapsed(hostID) {
-		return free, nil
+		return hostActive, nil
 	}
 	h, err := s.store.Hosts().Get(ctx, nil, hostID)
 	if err == nil && h.Fenced && !h.Lost {
-		h, err = s.comeBack(ctx, h, r)
+		h, err = s.readmit(ctx, h, r)
 	}
 	if err != nil {
-		return free, err
+		return hostActive, err
 	}
-	s.leases.with(hostID, func(k *held) { k.fenced, k.forcedDown, k.unseen, k.lost = h.Fenced, h.ForcedDown, h.Unseen, h.Lost })
+	s.leases.with(hostID, func(k *hostSession) {
+		k.fenced, k.forcedDown, k.unseen, k.lost = h.Fenced, h.ForcedDown, h.Unseen, h.Lost
+	})
 	switch {
 	case h.Fenced, h.Lost:
-		return holding, nil
+		return hostFenced, nil
 	case h.ForcedDown:
-		return stopping, nil
+		return hostDraining, nil
 	}
-	return free, nil
+	return hostActive, nil
 }
 
 // endedLasts is for how long what a host tells of its guests may be from before they were ended.
 const endedLasts = 30 * time.Second
 
-// mayHaveEnded tells whether guests of a host that are off may be so because we, or its silence, had them ended.
-func (s *Hosts) mayHaveEnded(hostID string, k held, fencing bool) bool {
+// guestsMayHaveStopped tells whether guests of a host that are off may be so because we, or its silence, had them ended.
+func (s *Hosts) guestsMayHaveStopped(hostID string, k hostSession, fencing bool) bool {
 	w, _, _ := s.ear.of(hostID)
 	now := s.now()
 	silent := fencing && !w.at.IsZero() && now.Sub(w.at) >= SelfFenceKill-RenewEvery // it counts from sending, and needs not wait for us
 	if k.unseen || silent {
-		s.leases.with(hostID, func(h *held) { h.endedAt = now })
+		s.leases.with(hostID, func(h *hostSession) { h.endedAt = now })
 		return true
 	}
 	return !k.endedAt.IsZero() && now.Sub(k.endedAt) < endedLasts
@@ -76,8 +78,8 @@ func (s *Hosts) lapsed(hostID string) bool {
 	return !w.at.IsZero() && s.now().Sub(w.at) >= Suspect
 }
 
-// announce shows others that a host speaks, before it is taken in.
-func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
+// publishLease shows others that a host speaks, before it is taken in.
+func (s *Hosts) publishLease(ctx context.Context, hostID, bootID string) error {
 	w, _, _ := s.ear.of(hostID)
 	now := s.now()
 	l := Lease{HostID: hostID, BootID: bootID, RenewedAt: now, Renewals: max(w.count, s.leases.get(hostID).lease.Renewals) + 1}
@@ -89,8 +91,8 @@ func (s *Hosts) announce(ctx context.Context, hostID, bootID string) error {
 	return nil
 }
 
-// comeBack looks whether a fenced host may be admitted again, or speaks against its fence; it gives the host as it is then.
-func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error) {
+// readmit looks whether a fenced host may be admitted again, or speaks against its fence; it gives the host as it is then.
+func (s *Hosts) readmit(ctx context.Context, h *Host, r Renewal) (*Host, error) {
 	receipt, err := s.Receipt(ctx, nil, h.ID)
 	if problem.Is(err, problem.NotFound) {
 		return s.store.Hosts().Get(ctx, nil, h.ID) // closed at this very moment
@@ -108,7 +110,7 @@ func (s *Hosts) comeBack(ctx context.Context, h *Host, r Renewal) (*Host, error)
 		if err := s.reviveCleanUps(ctx, h.ID); err != nil {
 			return nil, err
 		}
-		if why, err := s.keptOut(ctx, nil, h); err != nil || why != "" {
+		if why, err := s.blockedReason(ctx, nil, h); err != nil || why != "" {
 			return h, err
 		}
 	}
@@ -138,7 +140,7 @@ func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*H
 	if err != nil || receipt == nil {
 		return h, err
 	}
-	if why, err := s.keptOut(ctx, tx, h); err != nil || why != "" {
+	if why, err := s.blockedReason(ctx, tx, h); err != nil || why != "" {
 		if err == nil {
 			err = problem.Conflictf("host %s is not admitted: %s", orID(h), why)
 		}
@@ -150,7 +152,7 @@ func (s *Hosts) Admit(ctx context.Context, tx job.Tx, hostID, bootID string) (*H
 	if bootID == "" {
 		err = s.noteHost(tx, hostID, record.Asker{}, text)
 	} else {
-		err = s.takeBoot(ctx, tx, h, bootID, text)
+		err = s.recordBoot(ctx, tx, h, bootID, text)
 	}
 	if err != nil {
 		return nil, err
@@ -214,8 +216,8 @@ func (s *Hosts) saveReceipt(tx job.Tx, r *Receipt) error {
 	return changed(s.store.Receipts().Save(tx, r))
 }
 
-// keptOut tells what keeps a fenced host from being admitted; empty: nothing.
-func (s *Hosts) keptOut(ctx context.Context, tx job.Tx, h *Host) (string, error) {
+// blockedReason tells what keeps a fenced host from being admitted; empty: nothing.
+func (s *Hosts) blockedReason(ctx context.Context, tx job.Tx, h *Host) (string, error) {
 	if h.ForcedDown {
 		return "it is forced down", nil
 	}
@@ -239,7 +241,7 @@ func (s *Hosts) keptOut(ctx context.Context, tx job.Tx, h *Host) (string, error)
 
 // hold answers a host that is fenced, or came back from that: it shows its guests and cleans up, and nothing else.
 func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, error) {
-	_, _, fencing, err := s.consult(ctx)
+	_, _, fencing, err := s.hostFlags(ctx)
 	if err != nil {
 		return Renewed{}, err
 	}
@@ -247,8 +249,8 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	if err != nil {
 		return Renewed{}, err
 	}
-	var k held
-	s.leases.with(hostID, func(h *held) {
+	var k hostSession
+	s.leases.with(hostID, func(h *hostSession) {
 		if h.oursBoot != r.BootID {
 			h.ours = nil
 		}
@@ -259,7 +261,7 @@ func (s *Hosts) hold(ctx context.Context, hostID string, r Renewal) (Renewed, er
 		h.inventory, h.guests, h.stopTold, h.stopped = false, false, stop, time.Time{}
 		k = *h
 	})
-	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+	if err := s.recordLocalActions(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
 	out := Renewed{Hold: true, Stop: stop, SelfFence: fencing[k.group], Resend: k.ours == nil}
@@ -362,7 +364,7 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, er
 	k := s.leases.get(hostID)
 	rebooted := k.lease.BootID != r.BootID
 	if lapsed := s.lapsed(hostID); rebooted || lapsed || r.Inventory != nil {
-		fenced, err := s.takeIn(ctx, hostID, r, rebooted, lapsed)
+		fenced, err := s.applyRenewal(ctx, hostID, r, rebooted, lapsed)
 		if err != nil {
 			return Renewed{}, err
 		}
@@ -370,14 +372,14 @@ func (s *Hosts) stop(ctx context.Context, hostID string, r Renewal) (Renewed, er
 			return s.hold(ctx, hostID, r)
 		}
 	}
-	if err := s.noteDeeds(ctx, hostID, r.Did); err != nil {
+	if err := s.recordLocalActions(ctx, hostID, r.Did); err != nil {
 		return Renewed{}, err
 	}
 	out := Renewed{Stop: true}
 	if err := s.count(ctx, hostID, r, &out); err != nil || !r.Stopped || !k.stopTold || rebooted {
 		return out, err
 	}
-	s.leases.with(hostID, func(h *held) { h.stopped = s.now() })
+	s.leases.with(hostID, func(h *hostSession) { h.stopped = s.now() })
 	err := s.ensure(ctx, hostID)
 	if problem.Is(err, problem.Conflict) { // its group requires more
 		return out, nil

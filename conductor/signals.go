@@ -20,30 +20,30 @@ const (
 	senseWithin = 10 * time.Second
 )
 
-// senses perceive hosts by the BMCs of their nodes and by the storage. Who asks is told what was seen last, and is never kept waiting.
-type senses struct {
+// signals perceive hosts by the BMCs of their nodes and by the storage. Who asks is told what was seen last, and is never kept waiting.
+type signals struct {
 	c        *Conductor
 	ctx      context.Context
 	mu       sync.Mutex
-	power    map[string]*look[metal.Power]
-	sessions look[[]storage.Session]
+	power    map[string]*cachedSignal[metal.Power]
+	sessions cachedSignal[[]storage.Session]
 }
 
-// look is what was seen last, and whether it is being looked at just now.
-type look[T any] struct {
+// cachedSignal is what was seen last, and whether it is being looked at just now.
+type cachedSignal[T any] struct {
 	seen    T
 	at      time.Time
 	began   time.Time
 	looking bool
 }
 
-// Senses are the ways beside its lease by which a host is perceived, until ctx ends.
-func (c *Conductor) Senses(ctx context.Context) compute.Senses {
-	return &senses{c: c, ctx: ctx, power: map[string]*look[metal.Power]{}}
+// HealthSources are the ways beside its lease by which a host is perceived, until ctx ends.
+func (c *Conductor) HealthSources(ctx context.Context) compute.HealthSources {
+	return &signals{c: c, ctx: ctx, power: map[string]*cachedSignal[metal.Power]{}}
 }
 
 // cached gives what is known, and has it looked at anew if that is due. l is guarded by s.mu, which is not held here.
-func cached[T any](s *senses, l *look[T], read func(context.Context) (T, error)) (seen T, known bool) {
+func cached[T any](s *signals, l *cachedSignal[T], read func(context.Context) (T, error)) (seen T, known bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,12 +65,12 @@ func cached[T any](s *senses, l *look[T], read func(context.Context) (T, error))
 	return l.seen, !l.at.IsZero() && now.Sub(l.at) < senseLasts
 }
 
-// Power is compute.Senses's.
-func (s *senses) Power(nodeID string) compute.Sense {
+// Power is compute.HealthSources's.
+func (s *signals) Power(nodeID string) compute.Signal {
 	s.mu.Lock()
 	l := s.power[nodeID]
 	if l == nil {
-		l = &look[metal.Power]{}
+		l = &cachedSignal[metal.Power]{}
 		s.power[nodeID] = l
 	}
 	s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *senses) Power(nodeID string) compute.Sense {
 	return compute.Unknown
 }
 
-// Connected is compute.Senses's.
-func (s *senses) Connected(initiators []string) (some, known bool) {
+// Connected is compute.HealthSources's.
+func (s *signals) Connected(initiators []string) (some, known bool) {
 	if s.c.Storage == nil {
 		return false, false
 	}
