@@ -80,8 +80,8 @@ func TestLinks(t *testing.T) {
 
 // The most that TestSentences allows in all pages together. Whoever makes a figure smaller writes the smaller figure here.
 const (
-	mostLongSentences     = 119
-	mostHeadlessSentences = 72
+	mostLongSentences     = 0
+	mostHeadlessSentences = 0
 	mostWords             = 30 // of a sentence
 )
 
