@@ -57,7 +57,7 @@ func newBrowser(t *testing.T) *browser {
 	fromChromium, out := pipe(t)
 	cmd := exec.Command(program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--no-default-browser-check", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+t.TempDir(), "--lang=en-GB", "--font-render-hinting=none", "about:blank")
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*", "--user-data-dir="+t.TempDir(), "--lang=en-GB", "--font-render-hinting=none", "about:blank")
 	cmd.ExtraFiles = []*os.File{in, out} // 3 is read by it, 4 is written
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "LANG=C.UTF-8", "TZ=UTC")
 	if err := cmd.Start(); err != nil {

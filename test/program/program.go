@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,15 +93,15 @@ func Launch(state, config string, prefix ...string) (*Server, error) {
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	return s, s.launch(ownAddress() + ":0")
+	return s, s.launch(net.JoinHostPort(ownAddress().String(), "0"))
 }
 
-// ownAddress is a loopback address that no other server of the tests listens on: while a server is down, between a kill and the next
-// start, nobody else takes its port.
-func ownAddress() string {
+// ownAddress is a loopback address on which only servers of this test program listen. While a server is down, between a kill and the
+// next start, no other program takes its port.
+var ownAddress = sync.OnceValue(func() net.IP {
 	n := rand.Uint32()
-	return fmt.Sprintf("127.%d.%d.%d", 128+n>>16&63, n>>8&255, 1+n%254)
-}
+	return net.IPv4(127, byte(128+n>>16&63), byte(n>>8), byte(1+n%254))
+})
 
 // listening tells the address of the API; serving, that a process without that door has begun.
 var (
@@ -189,7 +190,7 @@ func (s *Server) Stop() {
 // Relaunch starts it again on the same state directory and address.
 func (s *Server) Relaunch() error {
 	if s.URL == "" {
-		return s.launch(ownAddress() + ":0")
+		return s.launch(net.JoinHostPort(ownAddress().String(), "0"))
 	}
 	return s.launch(strings.TrimPrefix(s.URL, "http://"))
 }
